@@ -1,0 +1,96 @@
+"""The command line: run the benchmarks, then report; or report on results kept earlier."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rich.console import Console
+
+from benchmarks import results
+from benchmarks.create import SYSTEMS as CREATE_SYSTEMS
+from benchmarks.report import report
+from benchmarks.runner import Plan, RunFailed, Runner
+from benchmarks.streams import WORKLOADS
+from benchmarks.systems import IN_MEMORY, LOOKUP
+
+SECTIONS = ("lookup", "memory", "create")
+_DATA = Path(__file__).parent / ".data"
+_SYSTEMS = tuple(dict.fromkeys([*LOOKUP, *IN_MEMORY, *CREATE_SYSTEMS]))
+
+T = TypeVar("T")
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    console = Console()
+    if arguments.sections[:1] == ["report"]:
+        file = Path(arguments.sections[1]) if len(arguments.sections) > 1 else results.latest()
+        report(file, console)
+        return 0
+    unknown = [s for s in arguments.sections if s not in SECTIONS]
+    if unknown:
+        console.print(f"no section {unknown[0]!r}; choose from {', '.join(SECTIONS)}, or report")
+        return 2
+    quick = arguments.quick
+    sections = tuple(arguments.sections or SECTIONS)
+    plan = Plan(
+        sections=sections,
+        rows=arguments.rows,
+        batches=arguments.batch,
+        budgets=tuple(b / 100 for b in arguments.budget),
+        workloads=arguments.workload,
+        systems=arguments.systems,
+        seconds=arguments.seconds or (2.0 if quick else 5.0),
+        warmup=arguments.warmup or (1.5 if quick else 3.0),
+        repeats=1 if quick else 3,
+        root=arguments.data,
+        core=arguments.core,
+    )
+    try:
+        raw = Runner(plan, console).run()
+    except RunFailed as failure:
+        console.print(f"[red]The run failed:[/] {failure}")
+        return 1
+    left_out = {c["system"] for c in raw["cells"] if c.get("left_out")}
+    file = results.save(raw, arguments.name or "-".join(sections))
+    console.print(f"Raw results: {file}")
+    report(file, console)
+    return 1 if left_out else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "sections", nargs="*", help=f"{', '.join(SECTIONS)} (default: all), or: report [FILE]"
+    )
+    add = parser.add_argument
+    add("--rows", type=_list(int), default=(1_000_000, 10_000_000), help="sizes of R")
+    add("--batch", type=_list(int), default=(10_000, 500_000), help="rows in a stream batch")
+    add("--budget", type=_list(float), default=(1.0, 5.0, 10.0), help="memory, in per cent of R")
+    add("--workload", type=_choice(WORKLOADS), default=WORKLOADS, help=", ".join(WORKLOADS))
+    add("--systems", type=_choice(_SYSTEMS), default=(), help=", ".join(_SYSTEMS))
+    add("--quick", action="store_true", help="2 s a cell and one create each")
+    add("--seconds", type=float, help="measured time a cell (5)")
+    add("--warmup", type=float, help="warm-up a cell, at most (3)")
+    add("--core", type=int, default=0, help="the core that lookups run on (0)")
+    add("--data", type=Path, default=_DATA, help="where data is kept and reused")
+    add("--name", help="name of the results file")
+    return parser
+
+
+def _list(kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    return lambda text: tuple(kind(part) for part in text.replace("_", "").split(","))
+
+
+def _choice(known: tuple[Any, ...]) -> Callable[[str], tuple[Any, ...]]:
+    def parse(text: str) -> tuple[Any, ...]:
+        chosen = tuple(text.split(","))
+        for word in chosen:
+            if word not in known:
+                raise argparse.ArgumentTypeError(f"no {word!r}; choose from {', '.join(known)}")
+        return chosen
+
+    return parse

@@ -1,0 +1,216 @@
+"""Runs cells one after the other, each in a process of its own, and stores what they saw."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks import isolation, machine
+from benchmarks.cell import Cell, Task
+from benchmarks.create import SYSTEMS as CREATE_SYSTEMS
+from benchmarks.data import ROW_BYTES, Dataset
+from benchmarks.measure import TINY_ROWS
+from benchmarks.streams import Workload, stream_file
+from benchmarks.systems import IN_MEMORY, LOOKUP
+
+SEED = 7
+#: What the limit grants every process beside its base and its budget: working memory of the
+#: adapter, the same for all. What a process does not use of it serves as page cache.
+ALLOWANCE = 16 << 20
+ALLOWANCE_PER_BATCH_ROW = 64
+_PATIENCE = 240.0  # seconds beyond a cell's own time: opening, loading, verifying
+
+
+class RunFailed(Exception):
+    """A system gave wrong results or a process broke: the run is worth nothing."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run."""
+
+    sections: tuple[str, ...]
+    rows: tuple[int, ...]
+    batches: tuple[int, ...]
+    budgets: tuple[float, ...]
+    workloads: tuple[Workload, ...]
+    systems: tuple[str, ...]
+    seconds: float
+    warmup: float
+    repeats: int
+    root: Path
+    core: int
+
+    def cells(self, method: isolation.Method) -> Iterator[Cell]:
+        for rows in self.rows:
+            data = Dataset(rows, SEED, self.root)
+            base = Cell("", "", rows, SEED, str(self.root), seconds=self.seconds,
+                        warmup=self.warmup, core=self.core, method=method)  # fmt: skip
+            if "lookup" in self.sections:
+                for workload in self.workloads:
+                    for batch in self.batches:
+                        for budget in self.budgets:
+                            for system in self._chosen(LOOKUP):
+                                yield replace(
+                                    base, section="lookup", system=system, workload=workload,
+                                    batch=batch, budget=budget, memory=int(data.bytes * budget),
+                                    allowance=ALLOWANCE + ALLOWANCE_PER_BATCH_ROW * batch,
+                                )  # fmt: skip
+            if "memory" in self.sections:
+                for workload in [w for w in self.workloads if w in ("zipf", "uniform")]:
+                    for batch in self.batches:
+                        for system in self._chosen(IN_MEMORY):
+                            yield replace(base, section="memory", system=system,
+                                          workload=workload, batch=batch, method="none",
+                                          memory=3 * data.bytes)  # fmt: skip
+            if "create" in self.sections:
+                for _ in range(self.repeats):
+                    for system in self._chosen(dict.fromkeys(CREATE_SYSTEMS)):
+                        yield replace(base, section="create", system=system, core=None,
+                                      method="none")  # fmt: skip
+
+    def _chosen(self, known: dict[str, Any]) -> list[str]:
+        return [s for s in known if not self.systems or s in self.systems]
+
+
+@dataclass
+class Runner:
+    """Prepares data and systems as cells need them, and measures."""
+
+    plan: Plan
+    console: Console
+    _ready: dict[tuple[str, int], str | None] = field(default_factory=dict)
+
+    def run(self) -> dict[str, Any]:
+        plan = self.plan
+        plan.root.mkdir(parents=True, exist_ok=True)
+        method = isolation.available()
+        self.console.print(f"Page cache: {isolation.DESCRIPTION[method]}", highlight=False)
+        started = datetime.now().astimezone()
+        results: dict[str, Any] = {
+            "date": started.isoformat(timespec="seconds"),
+            "machine": machine.describe(plan.root),
+            "isolation": {
+                "method": method,
+                "description": isolation.DESCRIPTION[method],
+                "allowance": ALLOWANCE,
+                "allowance_per_batch_row": ALLOWANCE_PER_BATCH_ROW,
+            },
+            "parameters": {**asdict(plan), "root": None, "seed": SEED, "row_bytes": ROW_BYTES},
+            "settings": {},
+            "cells": [],
+        }
+        cells = list(plan.cells(method))
+        with self._progress() as progress:
+            task = progress.add_task("", total=len(cells))
+            for cell in cells:
+                progress.update(task, description=_title(cell))
+                error = self._prepare(cell, results["settings"])
+                raw = {"error": error, "left_out": True} if error else self._measure(cell)
+                results["cells"].append({**_public(cell), **raw})
+                progress.advance(task)
+        return results
+
+    def _measure(self, cell: Cell) -> dict[str, Any]:
+        if cell.section == "create":
+            return self._spawn("create", cell)
+        return self._spawn("measure", cell)
+
+    def _prepare(self, cell: Cell, settings: dict[str, Any]) -> str | None:
+        """Write data, build and verify a system once. A system that cannot be built is an error."""
+        data = Dataset(cell.rows, cell.seed, self.plan.root)
+        for d in (Dataset(TINY_ROWS, cell.seed, self.plan.root), data):
+            d.write()
+        if cell.section == "create":
+            return None
+        stream_file(data, cell.workload)  # type: ignore[arg-type]
+        key = (cell.system, cell.rows)
+        if key not in self._ready:
+            free = replace(cell, core=None, method="none", memory=max(cell.memory, data.bytes // 5))
+            try:
+                for rows in (TINY_ROWS, cell.rows):
+                    self._spawn("build", replace(free, rows=rows), patience=3600)
+                settings[cell.system] = self._spawn("verify", free)["settings"]
+                self._ready[key] = None
+            except RunFailed as failure:
+                if "WrongResult" in str(failure):
+                    raise
+                self._ready[key] = str(failure)
+                self.console.print(f"[red]{cell.system} left out:[/] {failure}", highlight=False)
+        return self._ready[key]
+
+    def _spawn(self, task: Task, cell: Cell, patience: float = _PATIENCE) -> dict[str, Any]:
+        environment = {**os.environ}
+        if cell.core is not None:
+            environment["POLARS_MAX_THREADS"] = "1"
+        limited = task == "measure" and cell.method == "cgroup"
+        with tempfile.TemporaryDirectory() as scratch, _group(limited) as group:
+            if group is not None:
+                cell = replace(cell, group=str(group.path), group_version=group.version)
+            spec, result = Path(scratch, "spec.json"), Path(scratch, "result.json")
+            spec.write_text(json.dumps(asdict(cell)))
+            command = [sys.executable, "-m", "benchmarks.cell", task, str(spec), str(result)]
+            try:
+                done = subprocess.run(
+                    command,
+                    cwd=Path(__file__).parent.parent,
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    timeout=cell.seconds + cell.warmup + patience,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                return {"error": "timed out"}
+            if result.exists():
+                out: dict[str, Any] = json.loads(result.read_text())
+                return out
+            if group is not None and group.was_killed():
+                return {"error": "out of memory: killed at the cgroup's limit"}
+            last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+            raise RunFailed(f"{task} of {_title(cell)}: {last}")
+
+    def _progress(self) -> Progress:
+        return Progress(
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total}"),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+            console=self.console,
+        )
+
+
+@contextmanager
+def _group(wanted: bool) -> Iterator[isolation.Group | None]:
+    group = isolation.make_group(str(os.getpid())) if wanted else None
+    try:
+        yield group
+    finally:
+        if group is not None:
+            group.remove()
+
+
+def _public(cell: Cell) -> dict[str, Any]:
+    """A cell without what is only of this machine."""
+    return {k: v for k, v in asdict(cell).items() if k not in ("root", "group", "group_version")}
+
+
+def _title(cell: Cell) -> str:
+    parts = [cell.section, cell.system, f"{cell.rows:,} rows"]
+    if cell.section != "create":
+        parts += [cell.workload, f"batch {cell.batch:,}"]
+    if cell.budget is not None:
+        parts.append(f"{cell.budget:.0%}")
+    return " · ".join(parts)

@@ -1,0 +1,73 @@
+"""Headrace joins fast streams with tables that do not fit in memory, inside a budget you set.
+
+Names are loaded when first used, so ``import headrace`` costs nothing.
+
+Example:
+    >>> import headrace as hr
+    >>> hr.equal("k")
+    Equal(left=('k',), right=('k',))
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.conditions import equal
+    from headrace.errors import (
+        BadInput,
+        DamagedRelation,
+        HeadraceError,
+        MemoryRefused,
+        NewerFormat,
+        NotARelation,
+        RelationError,
+        UnfinishedRelation,
+        UnsupportedType,
+        VersionConflict,
+        VersionGone,
+    )
+    from headrace.memory import MemoryBudget
+    from headrace.relation import Relation
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BadInput",
+    "DamagedRelation",
+    "HeadraceError",
+    "MemoryBudget",
+    "MemoryRefused",
+    "NewerFormat",
+    "NotARelation",
+    "Relation",
+    "RelationError",
+    "UnfinishedRelation",
+    "UnsupportedType",
+    "VersionConflict",
+    "VersionGone",
+    "__version__",
+    "equal",
+]
+
+_HOME = {
+    "Relation": "headrace.relation",
+    "MemoryBudget": "headrace.memory",
+    "equal": "headrace.conditions",
+}
+_HOME |= {
+    name: "headrace.errors" for name in __all__ if name not in _HOME and name != "__version__"
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value  # found without this function from now on
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

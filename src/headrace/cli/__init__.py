@@ -1,0 +1,37 @@
+"""The command line. Thin: every command calls the public API and shows what it returns."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import headrace
+from headrace.cli.relation import relation_app
+
+app = typer.Typer(
+    name="headrace",
+    help="Join fast streams with tables that do not fit in memory, inside a memory budget you set.",
+    epilog="Start with: headrace relation create products.parquet products.rel --key product_id",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+)
+app.add_typer(relation_app, name="relation")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"headrace {headrace.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    # Typer reads the options of `headrace` itself from here; its help is the app's.
+    pass

@@ -1,0 +1,90 @@
+"""The fence-key index: one key a page, searched for a sorted batch of keys. [SSIJ] §III
+
+fence[p] is the first key of page p; continues[p] is 1 where the key before it, the last of page p - 1, is the same. A key's
+rows lie in pages low..high; a key smaller than every fence has low = high = -1 (no page can hold it).
+"""
+
+from __future__ import annotations
+
+from headrace.kernels.jit import I64, U8, compare_bytes, helper, i64, int64, kernel, u8, void
+
+
+@kernel(void(I64, U8, I64, i64, i64))
+def locate_ints(fence, continues, keys, low, high):
+    """Keys are sorted, so each search starts where the last one ended."""
+    pages = fence.size
+    at = 0
+    for i in range(keys.size):
+        key = keys[i]
+        # Gallop: the first page whose fence is not below the key.
+        step = 1
+        a = at
+        while a + step < pages and fence[a + step] < key:
+            a += step
+            step <<= 1
+        b = min(a + step, pages)
+        while a < b:
+            middle = (a + b) >> 1
+            if fence[middle] < key:
+                a = middle + 1
+            else:
+                b = middle
+        at = a
+        low[i] = a - 1
+        high[i] = a - 1
+        if a < pages and fence[a] == key:
+            if continues[a] == 0:
+                low[i] = a
+            while a < pages and fence[a] == key:
+                a += 1
+            high[i] = a - 1
+
+
+@helper
+def _order(a_data, a_offsets, i, b_data, b_offsets, j):
+    return compare_bytes(
+        a_data + a_offsets[i], a_offsets[i + 1] - a_offsets[i],
+        b_data + b_offsets[j], b_offsets[j + 1] - b_offsets[j],
+    )  # fmt: skip
+
+
+@kernel(void(int64, I64, U8, int64, I64, i64, i64))
+def locate_strings(fence, fence_offsets, continues, keys, key_offsets, low, high):
+    pages = fence_offsets.size - 1
+    at = 0
+    for i in range(key_offsets.size - 1):
+        step = 1
+        a = at
+        while a + step < pages and _order(fence, fence_offsets, a + step, keys, key_offsets, i) < 0:
+            a += step
+            step <<= 1
+        b = min(a + step, pages)
+        while a < b:
+            middle = (a + b) >> 1
+            if _order(fence, fence_offsets, middle, keys, key_offsets, i) < 0:
+                a = middle + 1
+            else:
+                b = middle
+        at = a
+        low[i] = a - 1
+        high[i] = a - 1
+        if a < pages and _order(fence, fence_offsets, a, keys, key_offsets, i) == 0:
+            if continues[a] == 0:
+                low[i] = a
+            while a < pages and _order(fence, fence_offsets, a, keys, key_offsets, i) == 0:
+                a += 1
+            high[i] = a - 1
+
+
+@kernel(void(int64, I64, u8))
+def same_as_before(data, offsets, out):
+    """out[i] = 1 where byte string i equals byte string i - 1; out[0] = 0."""
+    for i in range(out.size):
+        out[i] = 1 if i > 0 and _order(data, offsets, i, data, offsets, i - 1) == 0 else 0
+
+
+@kernel(void(int64, I64, int64, I64, I64, u8))
+def equal_strings(data, offsets, others, other_offsets, at, out):
+    """out[i] = 1 where string i equals the other's string at[i]; 0 where at[i] is negative."""
+    for i in range(out.size):
+        out[i] = 1 if at[i] >= 0 and _order(data, offsets, i, others, other_offsets, at[i]) == 0 else 0

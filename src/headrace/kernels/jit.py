@@ -1,0 +1,114 @@
+"""How every kernel is compiled: ahead of its first call, cached on disk, without the GIL.
+
+A kernel names its signature, so importing its module compiles it once for this machine and later imports
+only load the cached code: the first call in a Spark worker costs milliseconds. Kernels see arrays and
+addresses. An address is a plain int64: the caller keeps the memory behind it alive for the whole call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+# Inputs are declared read-only so that memory-mapped arrays are accepted; numba converts writable ones.
+U8 = types.Array(types.uint8, 1, "C", readonly=True)
+I32 = types.Array(types.int32, 1, "C", readonly=True)
+I64 = types.Array(types.int64, 1, "C", readonly=True)
+U64 = types.Array(types.uint64, 1, "C", readonly=True)
+F64 = types.Array(types.float64, 1, "C", readonly=True)
+# Outputs and scratch space, given by the caller.
+u8 = types.uint8[::1]
+u32 = types.uint32[::1]
+i32 = types.int32[::1]
+i64 = types.int64[::1]
+u64 = types.uint64[::1]
+f64 = types.float64[::1]
+int64 = types.int64
+uint64 = types.uint64
+float64 = types.float64
+boolean = types.boolean
+void = types.void
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def kernel(signature: Any) -> Decorator:
+    """Compile now for one signature; keep the machine code beside the source."""
+    return njit(signature, cache=True, nogil=True, error_model="numpy")  # type: ignore[no-any-return]
+
+
+helper: Decorator = njit(cache=True, nogil=True, error_model="numpy", inline="never")
+
+
+def _loader(llvm_type: ir.Type, numba_type: types.Type) -> Any:
+    @intrinsic  # type: ignore[misc]
+    def load(typingctx: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = builder.inttoptr(args[0], llvm_type.as_pointer())
+            return builder.load(pointer, align=1)
+
+        return numba_type(types.int64), codegen
+
+    return load
+
+
+def _storer(llvm_type: ir.Type, numba_type: types.Type) -> Any:
+    @intrinsic  # type: ignore[misc]
+    def store(typingctx: Any, address: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = builder.inttoptr(args[0], llvm_type.as_pointer())
+            builder.store(args[1], pointer, align=1)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, numba_type), codegen
+
+    return store
+
+
+load_u8 = _loader(ir.IntType(8), types.uint8)
+load_u16 = _loader(ir.IntType(16), types.uint16)
+load_u32 = _loader(ir.IntType(32), types.uint32)
+load_u64 = _loader(ir.IntType(64), types.uint64)
+load_i64 = _loader(ir.IntType(64), types.int64)
+store_u8 = _storer(ir.IntType(8), types.uint8)
+store_u16 = _storer(ir.IntType(16), types.uint16)
+store_u32 = _storer(ir.IntType(32), types.uint32)
+store_u64 = _storer(ir.IntType(64), types.uint64)
+store_i64 = _storer(ir.IntType(64), types.int64)
+
+
+@intrinsic  # type: ignore[misc]
+def copy_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
+    """memcpy(target, source, count) over addresses."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        cgutils.raw_memcpy(
+            builder, builder.inttoptr(args[0], byte), builder.inttoptr(args[1], byte), args[2], 1
+        )
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@helper
+def compare_bytes(a: int, a_length: int, b: int, b_length: int) -> int:
+    """Order of two byte strings at addresses, as memcmp with the shorter first: -1, 0 or 1."""
+    shortest = min(a_length, b_length)
+    i = 0
+    while i + 8 <= shortest and load_u64(a + i) == load_u64(b + i):
+        i += 8
+    while i < shortest:
+        x = load_u8(a + i)
+        y = load_u8(b + i)
+        if x != y:
+            return -1 if x < y else 1
+        i += 1
+    if a_length == b_length:
+        return 0
+    return -1 if a_length < b_length else 1

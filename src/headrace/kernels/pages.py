@@ -1,0 +1,320 @@
+"""Pages: written column by column, sealed with a checksum, searched and gathered without a Python object a page.
+
+    0        8      12      16           24     28     32
+    +--------+------+-------+------------+------+------+-------------------+---------+---------+-- - -
+    |checksum| magic| shard | page number| rows | used | directory         | column 0| column 1| ...
+    +--------+------+-------+------------+------+------+-------------------+---------+---------+-- - -
+
+The directory has two u32 a column: where its null bitmap starts (0: no nulls in this page) and where its data starts,
+both from the start of the page. Column 0 is the key. Fixed-width data are packed values; variable data are rows + 1
+u32 offsets followed by the bytes. Parts start on multiples of 8. The checksum covers every other byte of the page,
+padding too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headrace.kernels.jit import (
+    I32,
+    I64,
+    U8,
+    compare_bytes,
+    copy_bytes,
+    helper,
+    i32,
+    i64,
+    int64,
+    kernel,
+    load_i64,
+    load_u8,
+    load_u16,
+    load_u32,
+    load_u64,
+    store_i64,
+    store_u8,
+    store_u16,
+    store_u32,
+    store_u64,
+    u8,
+    u32,
+    void,
+)
+
+MAGIC = 0x47505248  # "HRPG"
+HEADER = 32
+VARIABLE = 0  # the "width" of strings and binary
+# Upper bound of what alignment and the extra offset can cost a column beyond its rows' own bytes.
+COLUMN_SLACK = 24
+
+SOUND, BAD_CHECKSUM, BAD_MAGIC, BAD_PLACE = 0, 1, 2, 3
+
+
+@helper
+def _rotate(x: np.uint64, by: int) -> np.uint64:
+    return (x << np.uint64(by)) | (x >> np.uint64(64 - by))
+
+
+@helper
+def page_checksum(page: int, size: int) -> np.uint64:
+    """Eight independent lanes of 64-bit words, then folded.
+
+    Every step is a bijection of the lane for a fixed input and of the input for a fixed lane, so a change confined
+    to one word (any damaged byte, in particular) always changes the result; wider damage escapes with odds of
+    2**-64.
+    """
+    prime = np.uint64(0x9E3779B185EBCA87)
+    a = np.uint64(0x243F6A8885A308D3)
+    b = np.uint64(0x13198A2E03707344)
+    c = np.uint64(0xA4093822299F31D0)
+    d = np.uint64(0x082EFA98EC4E6C89)
+    e = np.uint64(0x452821E638D01377)
+    f = np.uint64(0xBE5466CF34E90C6C)
+    g = np.uint64(0xC0AC29B7C97C50DD)
+    h = np.uint64(0x3F84D5B5B5470917)
+    for i in range(0, size, 64):
+        at = page + i
+        # The first word is the checksum itself and counts as zero.
+        first = load_u64(at) if i > 0 else np.uint64(0)
+        a = _rotate(a ^ first, 29) * prime
+        b = _rotate(b ^ load_u64(at + 8), 29) * prime
+        c = _rotate(c ^ load_u64(at + 16), 29) * prime
+        d = _rotate(d ^ load_u64(at + 24), 29) * prime
+        e = _rotate(e ^ load_u64(at + 32), 29) * prime
+        f = _rotate(f ^ load_u64(at + 40), 29) * prime
+        g = _rotate(g ^ load_u64(at + 48), 29) * prime
+        h = _rotate(h ^ load_u64(at + 56), 29) * prime
+    out = a
+    for lane in (b, c, d, e, f, g, h):
+        out = _rotate(out, 23) * prime
+        out ^= lane
+    out = (out ^ (out >> np.uint64(32))) * prime
+    return out ^ (out >> np.uint64(29))
+
+
+@kernel(int64(int64, int64, int64, I64, I64, int64, int64, i64))
+def paginate(rows, fixed, nullable, variable, breaks, overhead, room, starts):
+    """Cut rows into pages: starts[p] is the first row of page p, starts[pages] = rows. Returns the page count.
+
+    A page has `room[...]` bytes for `overhead` plus its rows. `fixed` bytes and `nullable` bits a row, and
+    variable[row] bytes more (empty: none). A page starts at every row in `breaks`. A row is never refused here: one
+    that is too large alone gets a page of its own, and the caller has checked it fits the page.
+    """
+    pages = 0
+    starts[0] = 0
+    row = 0
+    next_break = 0
+    many = variable.size > 0
+    while row < rows:
+        while next_break < breaks.size and breaks[next_break] <= row:
+            next_break += 1
+        limit = breaks[next_break] if next_break < breaks.size else rows
+        taken = 0
+        used = np.int64(overhead)
+        while row + taken < limit:
+            grown = used + fixed
+            if many:
+                grown += variable[row + taken]
+            if grown + nullable * ((taken + 8) // 8) > room and taken > 0:
+                break
+            used = grown
+            taken += 1
+        row += taken
+        pages += 1
+        starts[pages] = row
+    return pages
+
+
+@kernel(void(int64, int64, I64, int64, int64, int64, I64, U8, i64))
+def write_column(pages, page_size, starts, column, width, values, offsets, valid, cursor):
+    """Append one column to every page. values is an address; cursor[p] the next free byte of page p."""
+    directory = HEADER + 8 * column
+    for p in range(starts.size - 1):
+        first = starts[p]
+        rows = starts[p + 1] - first
+        page = pages + p * page_size
+        at = cursor[p]
+        if valid.size > 0:
+            store_u32(page + directory, np.uint32(at))
+            for r in range(0, rows, 8):
+                bits = 0
+                for k in range(min(8, rows - r)):
+                    bits |= np.int64(valid[first + r + k] != 0) << k
+                store_u8(page + at + (r >> 3), np.uint8(bits))
+            at = (at + ((rows + 7) >> 3) + 7) & ~7
+        store_u32(page + directory + 4, np.uint32(at))
+        if width != VARIABLE:
+            copy_bytes(page + at, values + first * width, rows * width)
+            at += rows * width
+        else:
+            base = offsets[first]
+            for r in range(rows + 1):
+                store_u32(page + at + 4 * r, np.uint32(offsets[first + r] - base))
+            at += 4 * (rows + 1)
+            size = offsets[first + rows] - base
+            copy_bytes(page + at, values + base, size)
+            at += size
+        cursor[p] = (at + 7) & ~7
+
+
+@kernel(void(int64, int64, I64, int64, int64, I64))
+def seal(pages, page_size, starts, shard, first_number, cursor):
+    """Write the headers and, last, the checksums."""
+    for p in range(starts.size - 1):
+        page = pages + p * page_size
+        store_u32(page + 8, np.uint32(MAGIC))
+        store_u32(page + 12, np.uint32(shard))
+        store_i64(page + 16, first_number + p)
+        store_u32(page + 24, np.uint32(starts[p + 1] - starts[p]))
+        store_u32(page + 28, np.uint32(cursor[p]))
+        store_u64(page, page_checksum(page, page_size))
+
+
+@kernel(int64(I64, int64, int64, I64, i32))
+def verify(pages, page_size, shard, numbers, verdict):
+    """verdict[i] says what is wrong with the page at address pages[i]; returns how many are damaged."""
+    damaged = 0
+    for i in range(pages.size):
+        page = pages[i]
+        if load_u64(page) != page_checksum(page, page_size):
+            verdict[i] = BAD_CHECKSUM
+        elif load_u32(page + 8) != MAGIC:
+            verdict[i] = BAD_MAGIC
+        elif load_u32(page + 12) != shard or load_i64(page + 16) != numbers[i]:
+            verdict[i] = BAD_PLACE
+        else:
+            verdict[i] = SOUND
+            continue
+        damaged += 1
+    return damaged
+
+
+@kernel(void(I64, i32, i64))
+def page_facts(pages, rows, used):
+    for i in range(pages.size):
+        rows[i] = load_u32(pages[i] + 24)
+        used[i] = load_u32(pages[i] + 28)
+
+
+@kernel(int64(I64, I64, i32, i32))
+def find_ints(pages, keys, low, high):
+    """Rows [low, high) of the page at pages[i] hold keys[i]. Returns the total number of rows."""
+    total = 0
+    for i in range(pages.size):
+        page = pages[i]
+        rows = np.int64(load_u32(page + 24))
+        data = page + load_u32(page + HEADER + 4)
+        key = keys[i]
+        a = 0
+        b = rows
+        while a < b:
+            middle = (a + b) >> 1
+            if load_i64(data + 8 * middle) < key:
+                a = middle + 1
+            else:
+                b = middle
+        b = a
+        while b < rows and load_i64(data + 8 * b) == key:
+            b += 1
+        low[i] = a
+        high[i] = b
+        total += b - a
+    return total
+
+
+@kernel(int64(I64, int64, I64, I64, i32, i32))
+def find_strings(pages, key_data, key_offsets, which, low, high):
+    """As find_ints for the byte strings which[i] of (key_data, key_offsets)."""
+    total = 0
+    for i in range(pages.size):
+        page = pages[i]
+        rows = np.int64(load_u32(page + 24))
+        offsets = page + load_u32(page + HEADER + 4)
+        data = offsets + 4 * (rows + 1)
+        key = key_data + key_offsets[which[i]]
+        length = key_offsets[which[i] + 1] - key_offsets[which[i]]
+        a = 0
+        b = rows
+        while a < b:
+            middle = (a + b) >> 1
+            start = np.int64(load_u32(offsets + 4 * middle))
+            end = np.int64(load_u32(offsets + 4 * middle + 4))
+            if compare_bytes(data + start, end - start, key, length) < 0:
+                a = middle + 1
+            else:
+                b = middle
+        b = a
+        while b < rows:
+            start = np.int64(load_u32(offsets + 4 * b))
+            end = np.int64(load_u32(offsets + 4 * b + 4))
+            if compare_bytes(data + start, end - start, key, length) != 0:
+                break
+            b += 1
+        low[i] = a
+        high[i] = b
+        total += b - a
+    return total
+
+
+@kernel(void(I64, I32, I32, i64, i32))
+def expand_rows(pages, low, high, at, row):
+    """One (page address, row) for every row found."""
+    n = 0
+    for i in range(pages.size):
+        for r in range(low[i], high[i]):
+            at[n] = pages[i]
+            row[n] = r
+            n += 1
+
+
+@kernel(void(I64, I32, int64, int64, int64))
+def gather_fixed(at, row, column, width, out):
+    """Copy values of a fixed-width column at (page address, row) to the address `out`, packed."""
+    directory = HEADER + 8 * column + 4
+    for i in range(at.size):
+        source = at[i] + load_u32(at[i] + directory) + np.int64(row[i]) * width
+        if width == 8:
+            store_u64(out + 8 * i, load_u64(source))
+        elif width == 4:
+            store_u32(out + 4 * i, load_u32(source))
+        elif width == 2:
+            store_u16(out + 2 * i, load_u16(source))
+        elif width == 1:
+            store_u8(out + i, load_u8(source))
+        else:
+            store_u64(out + 16 * i, load_u64(source))
+            store_u64(out + 16 * i + 8, load_u64(source + 8))
+
+
+@kernel(int64(I64, I32, int64, u8))
+def gather_valid(at, row, column, valid):
+    """valid[i] = 0 where the value is null; returns the number of nulls."""
+    nulls = 0
+    directory = HEADER + 8 * column
+    for i in range(at.size):
+        bitmap = load_u32(at[i] + directory)
+        bit = np.int64(1)
+        if bitmap != 0:
+            r = np.int64(row[i])
+            bit = (np.int64(load_u8(at[i] + bitmap + (r >> 3))) >> (r & 7)) & 1
+        valid[i] = bit
+        nulls += 1 - bit
+    return nulls
+
+
+@kernel(int64(I64, I32, int64, int64, int64, int64, u32))
+def gather_variable(at, row, column, out, room, used, offsets):
+    """Append a variable column's bytes at out + used, offsets[i + 1] after each; -1 where `room` is too small."""
+    directory = HEADER + 8 * column + 4
+    for i in range(at.size):
+        page = at[i]
+        rows = np.int64(load_u32(page + 24))
+        table = page + load_u32(page + directory)
+        start = np.int64(load_u32(table + 4 * np.int64(row[i])))
+        size = np.int64(load_u32(table + 4 * np.int64(row[i]) + 4)) - start
+        if used + size > room:
+            return -1
+        copy_bytes(out + used, table + 4 * (rows + 1) + start, size)
+        used += size
+        offsets[i + 1] = used
+    return used

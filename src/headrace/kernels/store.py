@@ -1,0 +1,193 @@
+"""Tuples held in memory as columns: a hash table finds a key's entry, gathers copy its tuples to results.
+
+An entry is a key and its many[e] tuples from first[e] on; none means "known to be absent". A source is one such store;
+results are gathered from several at once, so a column is passed as one address a source (0: no such buffer).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headrace.kernels.jit import (
+    I32, I64, U64, compare_bytes, copy_bytes, helper, i32, i64, int64, kernel, load_i64, load_u8,
+    load_u16, load_u32, load_u64, store_u8, store_u16, store_u32, store_u64, u8, void,
+)  # fmt: skip
+
+INNER, LEFT, SEMI, ANTI = 0, 1, 2, 3
+
+
+@helper
+def _slot(h: np.uint64, slots: int) -> np.int64:
+    """Where a search starts: mixed again (shards and sketch use the plain bits), scaled to any table size."""
+    spread = (h * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)
+    return np.int64((spread * np.uint64(slots)) >> np.uint64(32))
+
+
+@kernel(void(i64, U64, int64))
+def table_insert(table, hashes, first_entry):
+    """Add entries first_entry.. with these hashes. Empty slots are -1; a slot is (low hash half, entry)."""
+    slots = table.size
+    for i in range(hashes.size):
+        slot = _slot(hashes[i], slots)
+        while table[slot] != -1:
+            slot = slot + 1 if slot + 1 < slots else 0
+        tag = np.int64(hashes[i] & np.uint64(0x7FFFFFFF))
+        table[slot] = (tag << 32) | (first_entry + i)
+
+
+@kernel(int64(i64, int64, I32, I32, U64, I64, int64, i32, i32, i32))
+def probe_ints(table, entry_keys, first, many, hashes, keys, source, src, pos, count):
+    """For keys with src < 0, look them up in this source; returns how many were found."""
+    slots = table.size
+    found = 0
+    for u in range(keys.size):
+        if src[u] >= 0:
+            continue
+        tag = np.int64(hashes[u] & np.uint64(0x7FFFFFFF))
+        slot = _slot(hashes[u], slots)
+        while table[slot] != -1:
+            if table[slot] >> 32 == tag:
+                e = table[slot] & 0xFFFFFFFF
+                if load_i64(entry_keys + 8 * e) == keys[u]:
+                    src[u] = source
+                    pos[u] = first[e]
+                    count[u] = many[e]
+                    found += 1
+                    break
+            slot = slot + 1 if slot + 1 < slots else 0
+    return found
+
+
+@kernel(int64(i64, int64, int64, I32, I32, U64, int64, I64, int64, i32, i32, i32))
+def probe_strings(
+    table, entry_data, entry_offsets, first, many, hashes, data, offsets, source, src, pos, count
+):
+    slots = table.size
+    found = 0
+    for u in range(hashes.size):
+        if src[u] >= 0:
+            continue
+        tag = np.int64(hashes[u] & np.uint64(0x7FFFFFFF))
+        slot = _slot(hashes[u], slots)
+        while table[slot] != -1:
+            if table[slot] >> 32 == tag:
+                e = table[slot] & 0xFFFFFFFF
+                start = np.int64(load_u32(entry_offsets + 4 * e))
+                end = np.int64(load_u32(entry_offsets + 4 * e + 4))
+                if (
+                    compare_bytes(
+                        entry_data + start, end - start, data + offsets[u], offsets[u + 1] - offsets[u]
+                    )
+                    == 0
+                ):
+                    src[u] = source
+                    pos[u] = first[e]
+                    count[u] = many[e]
+                    found += 1
+                    break
+            slot = slot + 1 if slot + 1 < slots else 0
+    return found
+
+
+@kernel(int64(I32, I32, I32, I32, int64, int64, int64, i64, i32, i32, i32))
+def expand(uid, src, pos, count, how, row, within, stop, out_row, out_src, out_pos):
+    """Write results from stream row `row` on, after `within` of its tuples, until the outputs are full.
+
+    Returns how many were written; stop receives the row and the number within it to go on from.
+    """
+    room = out_row.size
+    n = 0
+    while row < uid.size:
+        u = uid[row]
+        matches = count[u] if u >= 0 else 0
+        if how == SEMI or how == ANTI:
+            if (matches > 0) == (how == SEMI):
+                if n == room:
+                    break
+                out_row[n] = row
+                n += 1
+        elif matches == 0:
+            if how == LEFT:
+                if n == room:
+                    break
+                out_row[n] = row
+                out_src[n] = -1
+                out_pos[n] = 0
+                n += 1
+        else:
+            take = min(matches - within, room - n)
+            for k in range(take):
+                out_row[n + k] = row
+                out_src[n + k] = src[u]
+                out_pos[n + k] = pos[u] + within + k
+            n += take
+            if within + take < matches:
+                within += take
+                break
+            within = 0
+        row += 1
+    stop[0] = row
+    stop[1] = within
+    return n
+
+
+@kernel(void(I64, I32, I32, int64, int64))
+def take_fixed(base, src, pos, width, out):
+    for i in range(src.size):
+        if src[i] < 0:
+            if width == 16:
+                store_u64(out + 16 * i, np.uint64(0))
+                store_u64(out + 16 * i + 8, np.uint64(0))
+            else:
+                for k in range(width):
+                    store_u8(out + width * i + k, np.uint8(0))
+            continue
+        source = base[src[i]] + np.int64(pos[i]) * width
+        if width == 8:
+            store_u64(out + 8 * i, load_u64(source))
+        elif width == 4:
+            store_u32(out + 4 * i, load_u32(source))
+        elif width == 2:
+            store_u16(out + 2 * i, load_u16(source))
+        elif width == 1:
+            store_u8(out + i, load_u8(source))
+        else:
+            store_u64(out + 16 * i, load_u64(source))
+            store_u64(out + 16 * i + 8, load_u64(source + 8))
+
+
+@kernel(int64(I64, I32, I32, u8))
+def take_valid(base, src, pos, out):
+    """out[i] = 0 for a null, and for a stream tuple without a match; returns the number of nulls."""
+    nulls = 0
+    for i in range(src.size):
+        ok = np.uint8(0)
+        if src[i] >= 0:
+            ok = np.uint8(1)
+            if base[src[i]] != 0:
+                ok = load_u8(base[src[i]] + pos[i])
+        out[i] = ok
+        nulls += 1 - ok
+    return nulls
+
+
+@kernel(int64(I64, I32, I32, i64))
+def take_sizes(base, src, pos, out_offsets):
+    """Running offsets of the strings to gather (u32 offsets a source); returns their total size."""
+    used = 0
+    out_offsets[0] = 0
+    for i in range(src.size):
+        if src[i] >= 0:
+            at = base[src[i]] + 4 * np.int64(pos[i])
+            used += np.int64(load_u32(at + 4)) - np.int64(load_u32(at))
+        out_offsets[i + 1] = used
+    return used
+
+
+@kernel(void(I64, I64, I32, I32, I64, int64))
+def take_variable(base_offsets, base_data, src, pos, out_offsets, out):
+    for i in range(src.size):
+        size = out_offsets[i + 1] - out_offsets[i]
+        if size > 0:
+            at = base_offsets[src[i]] + 4 * np.int64(pos[i])
+            copy_bytes(out + out_offsets[i], base_data[src[i]] + load_u32(at), size)

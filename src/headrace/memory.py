@@ -1,0 +1,167 @@
+"""Memory is reserved before it is held, from one budget that names its parts."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+
+from headrace.errors import BadInput, MemoryRefused
+from headrace.units import format_size, parse_size
+
+
+class MemoryBudget:
+    """A number of bytes that named parts share.
+
+    A part asks before it holds; a refusal tells who asked for how much, who holds what, and what is
+    left. Several reservations under one name add up. Safe to use from several threads.
+
+    Args:
+        limit: the bytes there are, as a number or a text such as ``"64MiB"``.
+
+    Example:
+        >>> budget = MemoryBudget("1MiB")
+        >>> with budget.reserve("index", 300 * 1024) as index:
+        ...     budget.held(), budget.left
+        ({'index': 307200}, 741376)
+        >>> budget.used, budget.peak_by_part
+        (0, {'index': 307200})
+        >>> queue = budget.reserve("queue", 512 * 1024)
+        >>> budget.reserve("hash table", 768 * 1024)
+        Traceback (most recent call last):
+        ...
+        headrace.errors.MemoryRefused: hash table asked for 768KiB;
+            512KiB of 1MiB is left (queue holds 512KiB)
+    """
+
+    def __init__(self, limit: int | str) -> None:
+        self.limit = parse_size(limit, name="memory")
+        self._lock = threading.Lock()
+        self._held: dict[str, int] = {}
+        self._used = 0
+        self._peak = 0
+        self._peak_by_part: dict[str, int] = {}
+
+    def reserve(self, part: str, nbytes: int) -> Reservation:
+        """Set `nbytes` aside for `part`, or raise `MemoryRefused`."""
+        if nbytes < 0:
+            raise BadInput(f"{part} asked for {nbytes} bytes; a reservation is 0 or more")
+        self._change(part, 0, nbytes)
+        return Reservation(self, part, nbytes)
+
+    def held(self) -> dict[str, int]:
+        """Bytes held now, by part; parts that hold nothing are not listed."""
+        with self._lock:
+            return dict(self._held)
+
+    @property
+    def used(self) -> int:
+        """Bytes held now by all parts."""
+        return self._used
+
+    @property
+    def left(self) -> int:
+        """Bytes that may still be reserved."""
+        return self.limit - self._used
+
+    @property
+    def peak(self) -> int:
+        """The most that was held at one time."""
+        return self._peak
+
+    @property
+    def peak_by_part(self) -> dict[str, int]:
+        """The most that each part held; the parts need not have peaked together."""
+        with self._lock:
+            return dict(self._peak_by_part)
+
+    def __repr__(self) -> str:
+        return f"MemoryBudget({self.limit}, used={self._used}, peak={self._peak})"
+
+    def _change(self, part: str, old: int, new: int) -> None:
+        more = new - old
+        with self._lock:
+            if more > self.limit - self._used:
+                raise MemoryRefused(self._refusal(part, old, new))
+            self._used += more
+            now = self._held.get(part, 0) + more
+            if now:
+                self._held[part] = now
+            else:
+                self._held.pop(part, None)
+            self._peak = max(self._peak, self._used)
+            if now > self._peak_by_part.get(part, 0):
+                self._peak_by_part[part] = now
+
+    def _refusal(self, part: str, old: int, new: int) -> str:
+        largest_first = sorted(self._held.items(), key=lambda item: -item[1])
+        holders = ", ".join(f"{name} holds {format_size(n)}" for name, n in largest_first)
+        asked = (
+            f"to grow from {format_size(old)} to {format_size(new)}"
+            if old
+            else f"for {format_size(new)}"
+        )
+        return (
+            f"{part} asked {asked}; {format_size(self.limit - self._used)} of "
+            f"{format_size(self.limit)} is left ({holders or 'nothing is held'})"
+        )
+
+
+class Reservation:
+    """Bytes set aside for one part, until released. Made by `MemoryBudget.reserve`.
+
+    Example:
+        >>> budget = MemoryBudget(1000)
+        >>> queue = budget.reserve("queue", 100)
+        >>> queue.resize(400)
+        >>> queue.nbytes, budget.left
+        (400, 600)
+        >>> queue.release()
+        >>> budget.left
+        1000
+    """
+
+    __slots__ = ("_budget", "_lock", "_nbytes", "_open", "part")
+
+    def __init__(self, budget: MemoryBudget, part: str, nbytes: int) -> None:
+        self.part = part
+        self._budget = budget
+        self._nbytes = nbytes
+        self._open = True
+        self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held; 0 after release."""
+        return self._nbytes
+
+    def resize(self, nbytes: int) -> None:
+        """Hold `nbytes` instead. A refused growth leaves the reservation as it was."""
+        if nbytes < 0:
+            raise BadInput(f"{self.part} asked for {nbytes} bytes; a reservation is 0 or more")
+        with self._lock:
+            if not self._open:
+                raise BadInput(f"the reservation of {self.part} is released; make a new one")
+            self._budget._change(self.part, self._nbytes, nbytes)
+            self._nbytes = nbytes
+
+    def release(self) -> None:
+        """Give the bytes back. A second call does nothing."""
+        with self._lock:
+            if self._open:
+                self._budget._change(self.part, self._nbytes, 0)
+                self._nbytes = 0
+                self._open = False
+
+    def __enter__(self) -> Reservation:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        return f"Reservation({self.part!r}, {self._nbytes})"

@@ -1,0 +1,103 @@
+"""The counters of a join: one object that tests, cost models and consoles read alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from headrace.errors import HeadraceError
+
+
+@dataclass(slots=True)
+class JoinStats:
+    """What a join of a stream with a relation did so far.
+
+    Every stream tuple is counted once by how it was served (null, hit, absent or miss) and once by
+    how it ended (matched or unmatched); `check` holds both sums. Stats of several shards add up.
+
+    Example:
+        >>> stats = JoinStats(tuples_in=10, hits=6, misses=3, absent=1, matched=8, unmatched=2)
+        >>> stats.check()
+        >>> stats.hit_ratio
+        0.6
+        >>> (stats + stats).tuples_in
+        20
+    """
+
+    tuples_in: int = 0
+    """stream tuples taken in"""
+    nulls: int = 0
+    """stream tuples with a null in the key: they match nothing"""
+    matched: int = 0
+    """stream tuples with at least one match in the relation"""
+    unmatched: int = 0
+    """stream tuples with none"""
+    results: int = 0
+    """tuples sent out"""
+    batches: int = 0
+    """batches taken in"""
+    unique_keys: int = 0
+    """distinct keys, summed over batches"""
+    hits: int = 0
+    """stream tuples served from the hot set"""
+    absent: int = 0
+    """stream tuples that the filter turned away"""
+    misses: int = 0
+    """stream tuples that needed pages"""
+    pages_requested: int = 0
+    """pages that held, or could hold, a wanted key"""
+    pages_read: int = 0
+    """pages read, with the neighbours that the plan read through"""
+    reads: int = 0
+    """read requests: each costs a seek"""
+    bytes_read: int = 0
+    """bytes that came from the disk"""
+    io_seconds: float = 0.0
+    """time spent reading, as the disk counts it"""
+    generations: int = 0
+    """generations of the hot set published"""
+    memory: dict[str, int] = field(default_factory=dict)
+    """bytes held now, by part"""
+    memory_limit: int = 0
+    """bytes of the budget"""
+    memory_peak: int = 0
+    """the most bytes held at one time"""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """parts that the budget was too small for, and why"""
+
+    @property
+    def hit_ratio(self) -> float:
+        """The share of stream tuples served from the hot set; 0 before the first."""
+        return self.hits / self.tuples_in if self.tuples_in else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every counter by name, and `hit_ratio`; the dicts in it are copies."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        copied = {name: dict(v) if isinstance(v, dict) else v for name, v in values.items()}
+        return copied | {"hit_ratio": self.hit_ratio}
+
+    def check(self) -> None:
+        """Raise `HeadraceError` if the counters contradict each other."""
+        served = self.nulls + self.hits + self.absent + self.misses
+        ended = self.matched + self.unmatched
+        if self.tuples_in != served:
+            raise HeadraceError(
+                f"stats do not add up: {self.tuples_in} tuples in, but {self.nulls} nulls + "
+                f"{self.hits} hits + {self.absent} absent + {self.misses} misses = {served}"
+            )
+        if self.tuples_in != ended:
+            raise HeadraceError(
+                f"stats do not add up: {self.tuples_in} tuples in, but {self.matched} matched + "
+                f"{self.unmatched} unmatched = {ended}"
+            )
+
+    def __add__(self, other: JoinStats) -> JoinStats:
+        # Peaks are added too: shards peak at different times, so the sum is a safe upper bound.
+        memory = dict(self.memory)
+        for part, nbytes in other.memory.items():
+            memory[part] = memory.get(part, 0) + nbytes
+        total = JoinStats(memory=memory, left_out=self.left_out | other.left_out)
+        for f in fields(self):
+            if f.name not in ("memory", "left_out"):
+                setattr(total, f.name, getattr(self, f.name) + getattr(other, f.name))
+        return total

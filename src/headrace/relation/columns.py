@@ -1,0 +1,166 @@
+"""Columns: how an Arrow type lies in memory and in a page, and the way there and back.
+
+A column is stored as packed values of a fixed width or as offsets and bytes, with one validity byte a row where it has
+nulls. Types that differ only in Arrow's encoding (large, view, dictionary) are stored as their plain form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import BadInput, UnsupportedType
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Longs = np.ndarray[Any, np.dtype[np.int64]]
+
+NO_BYTES: Bytes = np.empty(0, np.uint8)
+NO_LONGS: Longs = np.empty(0, np.int64)
+
+
+def address(array: np.ndarray[Any, Any]) -> int:
+    """Where an array's bytes start. The caller keeps the array alive while a kernel uses it."""
+    return int(array.__array_interface__["data"][0])
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A stored column. width 0 means variable; `position` is its place in a page (0 is the key)."""
+
+    name: str
+    type: pa.DataType
+    width: int
+    position: int
+    nullable: bool = True
+
+    def with_nullable(self, nullable: bool) -> Column:
+        return replace(self, nullable=nullable)
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """A column's values: bytes, offsets of variable values (else empty), validity (empty: no nulls)."""
+
+    values: Bytes
+    offsets: Longs
+    valid: Bytes
+
+
+def plain_type(name: str, type_: pa.DataType) -> pa.DataType:
+    """The type a column is stored as, or a refusal that names it."""
+    t = pa.types
+    if t.is_dictionary(type_):
+        return plain_type(name, type_.value_type)
+    if t.is_large_string(type_) or t.is_string_view(type_):
+        return pa.string()
+    if t.is_large_binary(type_) or t.is_binary_view(type_) or t.is_fixed_size_binary(type_):
+        return pa.binary()
+    if t.is_date64(type_):
+        return pa.date32()
+    if t.is_decimal32(type_) or t.is_decimal64(type_):
+        return pa.decimal128(type_.precision, type_.scale)
+    stored = (
+        t.is_boolean(type_) or t.is_integer(type_) or t.is_floating(type_) or t.is_decimal128(type_)
+        or t.is_string(type_) or t.is_binary(type_) or t.is_temporal(type_) or t.is_null(type_)
+    )  # fmt: skip
+    if not stored:
+        raise UnsupportedType(
+            f"column {name!r} has type {type_}, which a relation cannot store; expected an atomic type or a struct of"
+            " such: drop the column, or convert it (a list or map to JSON text, say) before Relation.create"
+        )
+    return type_
+
+
+def width_of(type_: pa.DataType) -> int:
+    if pa.types.is_string(type_) or pa.types.is_binary(type_):
+        return 0
+    if pa.types.is_boolean(type_) or pa.types.is_null(type_):
+        return 1
+    return int(type_.bit_width) // 8
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Structs flattened to "outer.inner" columns and every type in its stored form."""
+    fields = [
+        pa.field(field.name, plain_type(field.name, field.type)) for field in _flat(list(schema))
+    ]
+    names = [field.name for field in fields]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise BadInput(
+            f"column name {min(twice)!r} appears {names.count(min(twice))} times once structs are flattened; rename"
+            " the columns so that each name is unique"
+        )
+    return pa.schema(fields)
+
+
+def _flat(fields: Sequence[pa.Field]) -> Iterator[pa.Field]:
+    for field in fields:
+        if pa.types.is_struct(field.type):
+            yield from _flat([pa.field(f"{field.name}.{f.name}", f.type) for f in field.type])
+        else:
+            yield field
+
+
+def plain_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A table's columns in their stored form, in the order of a plain schema."""
+    while any(pa.types.is_struct(type_) for type_ in table.schema.types):
+        table = table.flatten()
+    arrays = []
+    for field in schema:
+        column = table.column(field.name)
+        if column.type != field.type:
+            column = column.cast(field.type)
+        arrays.append(column)
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def from_arrow(array: pa.Array) -> Buffers:
+    """The values behind an Arrow array of a stored type, without a copy where Arrow's form is ours."""
+    n = len(array)
+    valid = NO_BYTES
+    if array.null_count:
+        valid = np.asarray(pc.cast(array.is_valid(), pa.uint8())).astype(np.uint8, copy=False)
+    if pa.types.is_null(array.type):
+        return Buffers(np.zeros(n, np.uint8), NO_LONGS, np.zeros(n, np.uint8))
+    if pa.types.is_boolean(array.type):
+        array = pc.cast(array, pa.uint8())
+    buffers = array.buffers()
+    start = array.offset
+    if width_of(array.type) == 0:
+        if n == 0:
+            return Buffers(NO_BYTES, np.zeros(1, np.int64), valid)
+        offsets = np.frombuffer(buffers[1], np.int32)[start : start + n + 1].astype(np.int64)
+        data = NO_BYTES if buffers[2] is None else np.frombuffer(buffers[2], np.uint8)
+        return Buffers(data, offsets, valid)
+    width = width_of(array.type)
+    if n == 0:
+        return Buffers(NO_BYTES, NO_LONGS, valid)
+    values = np.frombuffer(buffers[1], np.uint8)[start * width : (start + n) * width]
+    return Buffers(values, NO_LONGS, valid)
+
+
+def to_arrow(type_: pa.DataType, n: int, buffers: Buffers) -> pa.Array:
+    """An Arrow array over the given values. Offsets must fit 32 bits."""
+    bitmap = None
+    nulls = 0
+    if buffers.valid.size:
+        nulls = n - int(np.count_nonzero(buffers.valid))
+        if nulls:
+            bitmap = pa.py_buffer(np.packbits(buffers.valid, bitorder="little"))
+    if pa.types.is_null(type_):
+        return pa.nulls(n)
+    if width_of(type_) == 0:
+        offsets = pa.py_buffer(np.ascontiguousarray(buffers.offsets, dtype=np.int32))
+        return pa.Array.from_buffers(
+            type_, n, [bitmap, offsets, pa.py_buffer(buffers.values)], null_count=nulls
+        )
+    values = buffers.values
+    if pa.types.is_boolean(type_):
+        values = np.packbits(values, bitorder="little")
+    return pa.Array.from_buffers(type_, n, [bitmap, pa.py_buffer(values)], null_count=nulls)

@@ -1,0 +1,168 @@
+"""Disk: planned reads, several at a time, in three forms. (DESIGN D3)
+
+`buffered` goes through the page cache; `direct` bypasses it (O_DIRECT), for honest measurements and for machines whose memory is
+wanted elsewhere; `simulated` reads the same bytes but charges a virtual clock seek + n * transfer a run, one run after
+the other, and so is deterministic.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numba import types
+
+from headrace.clock import ManualClock
+from headrace.errors import BadInput, choice
+from headrace.kernels.jit import I32, I64, int64, kernel
+from headrace.kernels.plan import plan_greedy, plan_optimal
+from headrace.relation.columns import Longs
+
+DiskKind = Literal["buffered", "direct", "simulated"]
+PlanKind = Literal["optimal", "greedy", "none"]
+
+# pread by its symbol and not by its address, so that the compiled loop can be cached on disk.
+_pread = types.ExternalFunction(
+    "pread", types.intp(types.int32, types.int64, types.uintp, types.int64)
+)
+
+
+@kernel(int64(I32, I64, I64, I64))
+def _read_all(fds, offsets, sizes, targets):
+    """Read every run; returns -1, or the first run that came short."""
+    for i in range(fds.size):
+        done = 0
+        while done < sizes[i]:
+            got = _pread(fds[i], targets[i] + done, types.uintp(sizes[i] - done), offsets[i] + done)
+            if got <= 0:
+                return i
+            done += got
+    return -1
+
+
+@dataclass
+class Disk:
+    """How pages are read, and what a read costs.
+
+    Parameters
+    ----------
+    kind
+        buffered, direct or simulated.
+    seek, transfer
+        Seconds for one request and for one 8 KiB page of it, at the depth of `workers` requests in flight. The read
+        plan weighs one against the other. The defaults are of a current SSD with sixteen requests in flight.
+    workers
+        Requests in flight. A simulated disk serves one at a time.
+    plan
+        optimal ([SSIJ] §IV.D), greedy (Seeger et al.) or none (one request a page).
+    """
+
+    kind: DiskKind = "buffered"
+    seek: float = 9e-6
+    transfer: float = 2.4e-6
+    workers: int = 16
+    plan: PlanKind = "optimal"
+    longest: int = 200
+    clock: ManualClock = field(default_factory=ManualClock)
+    _pool: ThreadPoolExecutor | None = field(default=None, repr=False, compare=False)
+    _pool_pid: int = field(default=0, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        choice("disk", self.kind, ("buffered", "direct", "simulated"))
+        choice("plan", self.plan, ("optimal", "greedy", "none"))
+        if self.kind == "simulated":
+            self.workers = 1
+
+    def open(self, path: Path) -> int:
+        """A file descriptor for reading; the caller closes it."""
+        flags = os.O_RDONLY | os.O_CLOEXEC
+        if self.kind == "direct":
+            try:
+                return os.open(path, flags | os.O_DIRECT)
+            except OSError as error:
+                raise BadInput(
+                    f"disk='direct' is not possible for {path}: the file system refuses O_DIRECT ({error.strerror}); use"
+                    " disk='buffered', or put the relation on another file system"
+                ) from error
+        return os.open(path, flags)
+
+    def runs(
+        self, places: Longs, page_size: int, longest: int, *, bridge: bool = True
+    ) -> tuple[Longs, Longs]:
+        """The read plan for sorted distinct page places: first page and length of every run.
+
+        Without `bridge` only pages side by side share a run, and nothing unwanted is read.
+        """
+        longest = max(1, min(self.longest, longest))
+        transfer = self.transfer * page_size / 8192
+        n = places.size
+        first, length = np.empty(n, np.int64), np.empty(n, np.int64)
+        chosen = np.empty(n, np.int32)
+        if self.plan == "none":
+            count = plan_greedy(places, 0, 1, chosen, first, length)
+        elif not bridge:
+            count = plan_greedy(places, 0, longest, chosen, first, length)
+        elif self.plan == "optimal":
+            count = plan_optimal(
+                places, self.seek, transfer, longest, np.empty(n + 1), chosen, first, length
+            )
+        else:
+            gap = int(self.seek / transfer)
+            count = plan_greedy(places, gap, longest, chosen, first, length)
+        return first[:count], length[:count]
+
+    def start(
+        self, fds: np.ndarray[Any, np.dtype[np.int32]], offsets: Longs, sizes: Longs, targets: Longs,
+        page_size: int,
+    ) -> Reading:  # fmt: skip
+        """Begin to read runs into memory; `wait` on what is returned."""
+        if self.kind == "simulated":
+            transfer = self.transfer * page_size / 8192
+            self.clock.advance(fds.size * self.seek + float(sizes.sum()) / page_size * transfer)
+        begun = time.perf_counter()
+        tasks: list[Future[int]] = []
+        n = fds.size
+        workers = min(self.workers, n)
+        if workers <= 1 or n < 4:
+            bad = _read_all(fds, offsets, sizes, targets)
+            return Reading([], [0], [bad], begun)
+        bounds = [n * w // workers for w in range(workers + 1)]
+        pool = self._threads()
+        for a, b in zip(bounds, bounds[1:], strict=False):
+            tasks.append(pool.submit(_read_all, fds[a:b], offsets[a:b], sizes[a:b], targets[a:b]))
+        return Reading(tasks, bounds, [], begun)
+
+    def _threads(self) -> ThreadPoolExecutor:
+        # A forked child inherits the object but not its threads.
+        if self._pool is None or self._pool_pid != os.getpid():
+            self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="headrace-read")
+            self._pool_pid = os.getpid()
+        return self._pool
+
+
+@dataclass
+class Reading:
+    """Reads under way."""
+
+    tasks: Sequence[Future[int]]
+    bounds: Sequence[int]
+    done: Sequence[int]
+    begun: float
+
+    def wait(self) -> int:
+        """-1 when every run is there, else the number of one that could not be read in full."""
+        results = self.done or [task.result() for task in self.tasks]
+        for bound, result in zip(self.bounds, results, strict=False):
+            if result >= 0:
+                return bound + result
+        return -1
+
+
+def disk_of(disk: DiskKind | Disk) -> Disk:
+    return disk if isinstance(disk, Disk) else Disk(kind=disk)

@@ -1,0 +1,243 @@
+"""Versions of a relation: manifests, committed by an atomic link, kept while a reader holds them. (DESIGN D9)
+
+    relation/
+      manifest-000001.json     what version 1 consists of; never changed
+      manifest-000002.json
+      shard-0000-000001.pages  .index  .filter  .stats      immutable; a version names the files it uses
+      locks/000001             a reader of version 1 holds it shared; removing version 1 needs it alone
+      locks/writer             held by the one writer
+
+A version exists from the moment its manifest has its name, and a manifest gets its name last.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import (
+    DamagedRelation, NewerFormat, NotARelation, UnfinishedRelation, VersionConflict, VersionGone,
+)  # fmt: skip
+
+FORMAT = 1
+UNFINISHED = ".unfinished-"  # a create works in a sibling directory: NAME.unfinished-XXXX
+_MANIFEST = re.compile(r"manifest-(\d{6,})\.json")
+
+
+@dataclass(slots=True)
+class FileFacts:
+    name: str
+    bytes: int
+    pages: int = 0
+
+
+@dataclass(slots=True)
+class ShardFacts:
+    """What one version of one shard consists of."""
+
+    rows: int
+    pages: int
+    used_bytes: int
+    distinct: int
+    max_frequency: int
+    files: list[FileFacts]
+    index: FileFacts
+    filter: FileFacts
+    stats: FileFacts
+
+    @classmethod
+    def load(cls, facts: dict[str, Any]) -> ShardFacts:
+        facts = dict(facts)
+        facts["files"] = [FileFacts(**f) for f in facts["files"]]
+        for part in ("index", "filter", "stats"):
+            facts[part] = FileFacts(**facts[part])
+        return cls(**facts)
+
+    def names(self) -> set[str]:
+        return {f.name for f in (*self.files, self.index, self.filter, self.stats)}
+
+
+@dataclass(slots=True)
+class Manifest:
+    """One version of a relation."""
+
+    version: int
+    schema: pa.Schema
+    key: tuple[str, ...]
+    page_size: int
+    fill: float
+    shards: list[ShardFacts]
+    nulls: dict[str, int]
+    variable_bytes: dict[str, int]
+    created: str = field(default_factory=lambda: Manifest.now())
+
+    @staticmethod
+    def now() -> str:
+        return datetime.now(UTC).isoformat(timespec="seconds")
+
+    @property
+    def rows(self) -> int:
+        return sum(shard.rows for shard in self.shards)
+
+    def dump(self) -> bytes:
+        body = {
+            "relation": "headrace", "format": FORMAT, "version": self.version, "created": self.created,
+            "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
+            "key": list(self.key), "page_size": self.page_size, "fill": self.fill, "nulls": self.nulls,
+            "variable_bytes": self.variable_bytes, "shards": [asdict(shard) for shard in self.shards],
+        }  # fmt: skip
+        return json.dumps({**body, "checksum": _checksum(body)}, indent=1).encode()
+
+    @classmethod
+    def load(cls, path: Path) -> Manifest:
+        try:
+            body = json.loads(path.read_bytes())
+            if body["relation"] != "headrace":
+                raise KeyError("relation")
+            written = int(body["format"])
+        except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+            raise DamagedRelation(path, "it is not the manifest of a Headrace relation") from error
+        if written > FORMAT:
+            raise NewerFormat(
+                f"{path} has format {written}, written by a later Headrace; this one reads formats up to {FORMAT}:"
+                " upgrade Headrace, or create the relation again"
+            )
+        if body.pop("checksum", None) != _checksum(body):
+            raise DamagedRelation(path, "its checksum does not match its text")
+        return cls(
+            version=body["version"],
+            schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["schema"]))),
+            key=tuple(body["key"]), page_size=body["page_size"], fill=body["fill"],
+            shards=[ShardFacts.load(shard) for shard in body["shards"]],
+            nulls=body["nulls"], variable_bytes=body["variable_bytes"], created=body["created"],
+        )  # fmt: skip
+
+
+def _checksum(body: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(body, sort_keys=True).encode())
+
+
+def manifest_path(root: Path, version: int) -> Path:
+    return root / f"manifest-{version:06d}.json"
+
+
+def versions(root: Path) -> list[int]:
+    """The versions there are, oldest first; refuses a path that is not a relation, by what it is."""
+    if not root.exists():
+        unfinished = sorted(root.parent.glob(f"{root.name}{UNFINISHED}*"))
+        if unfinished:
+            raise UnfinishedRelation(
+                f"{root} was never finished: its creation stopped and left {unfinished[0].name}; create it again"
+            )
+        raise NotARelation(f"there is no relation at {root}; create one with Relation.create")
+    if not root.is_dir():
+        raise NotARelation(f"{root} is a file; a Headrace relation is a directory")
+    if UNFINISHED in root.name:
+        raise UnfinishedRelation(f"{root} is what a stopped creation left; create the relation again")
+    found = sorted(int(m[1]) for p in root.iterdir() if (m := _MANIFEST.fullmatch(p.name)))
+    if not found:
+        raise NotARelation(f"{root} is not a Headrace relation: it has no manifest")
+    return found
+
+
+def commit(root: Path, manifest: Manifest) -> None:
+    """Give a manifest its name. Its files are on disk already; a version that exists is never replaced."""
+    path = manifest_path(root, manifest.version)
+    draft = path.with_suffix(f".draft-{os.getpid()}")
+    with draft.open("wb") as file:
+        file.write(manifest.dump())
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(draft, path)
+    except FileExistsError as error:
+        raise VersionConflict(
+            f"version {manifest.version} of {root} was committed by another writer; open the relation again and retry"
+        ) from error
+    finally:
+        draft.unlink()
+    sync_directory(root)
+
+
+def sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def pin(root: Path, version: int | None) -> tuple[Manifest, int]:
+    """Hold a version (the latest by default) against removal; returns it and the descriptor that holds it."""
+    while True:
+        existing = versions(root)
+        wanted = existing[-1] if version is None else version
+        if wanted not in existing:
+            raise VersionGone(
+                f"{root} has no version {wanted}; it has {', '.join(map(str, existing))}"
+            )
+        fd = _lock_file(root, f"{wanted:06d}")
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        # A cleaner may have removed the version before the lock was ours.
+        if manifest_path(root, wanted).exists():
+            return Manifest.load(manifest_path(root, wanted)), fd
+        os.close(fd)
+
+
+@contextmanager
+def writing(root: Path) -> Iterator[None]:
+    """Be the one writer of a relation."""
+    fd = _lock_file(root, "writer")
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise VersionConflict(
+                f"another writer is at work on {root}; one apply or compact runs at a time: retry when it is done"
+            ) from error
+        yield
+    finally:
+        os.close(fd)
+
+
+def remove_old(root: Path) -> list[int]:
+    """Remove versions before the latest that no reader holds, and files that no version names."""
+    existing = versions(root)
+    removed = []
+    for version in existing[:-1]:
+        fd = _lock_file(root, f"{version:06d}")
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            manifest_path(root, version).unlink()
+            (root / "locks" / f"{version:06d}").unlink(missing_ok=True)
+            removed.append(version)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(fd)
+    kept: set[str] = set()
+    for version in versions(root):
+        for shard in Manifest.load(manifest_path(root, version)).shards:
+            kept |= shard.names()
+    for path in root.glob("shard-*"):
+        if path.name not in kept:
+            with suppress(FileNotFoundError):
+                path.unlink()
+    return removed
+
+
+def _lock_file(root: Path, name: str) -> int:
+    (root / "locks").mkdir(exist_ok=True)
+    return os.open(root / "locks" / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

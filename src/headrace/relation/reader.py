@@ -1,0 +1,369 @@
+"""Read a version: keys to pages by the index, pages from disk by a plan, every page checked before it is used."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import DamagedRelation, MemoryRefused
+from headrace.kernels.hashing import shards_of
+from headrace.kernels.pages import (
+    BAD_CHECKSUM, BAD_MAGIC, BAD_PLACE, expand_rows, page_facts, verify,
+)  # fmt: skip
+from headrace.metrics import JoinStats
+from headrace.relation.columns import Bytes, Column, Longs, address
+from headrace.relation.disk import Disk, Reading
+from headrace.relation.keys import ByteKeys, Hashes, IntKeys, Ints, KeyCodec, Keys
+from headrace.relation.manifest import Manifest, ShardFacts
+from headrace.relation.sidecar import read_arrays
+from headrace.relation.store import TupleStore
+from headrace.relation.writer import Layout
+from headrace.units import format_size
+
+# A place is where a page lies: shard, number of the file in its shard, page in the file. Neighbouring pages have
+# neighbouring places, and no read plan bridges from one file to the next.
+_SHARD, _FILE = 48, 32
+_PAGE = (1 << _FILE) - 1
+
+_WHAT = {
+    BAD_CHECKSUM: "its checksum does not match its bytes",
+    BAD_MAGIC: "it is not a page of a Headrace relation",
+    BAD_PLACE: "it belongs to another place",
+}
+
+
+@dataclass(frozen=True)
+class Index:
+    """One fence key a page, in key order. [SSIJ] §III"""
+
+    fence: Keys
+    continues: Bytes
+    places: Longs  # empty where page i of the index is page i of the first file
+    base: int
+
+    @classmethod
+    def load(cls, root: Path, shard: int, facts: ShardFacts, codec: KeyCodec) -> Index:
+        arrays = read_arrays(root / facts.index.name, shard, facts.index.bytes)
+        fence: Keys = (
+            IntKeys(arrays["values"].view(np.int64)) if codec.integer
+            else ByteKeys(arrays["values"], arrays["offsets"])
+        )  # fmt: skip
+        return cls(fence, arrays["continues"], arrays["places"], shard << _SHARD)
+
+    @property
+    def nbytes(self) -> int:
+        return self.fence.nbytes + self.continues.nbytes + self.places.nbytes
+
+    def locate(self, keys: Keys) -> tuple[Longs, Longs]:
+        """First and last page of sorted keys, in key order; -1 where no page can hold one."""
+        low, high = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
+        keys.locate(self.fence, self.continues, low, high)  # type: ignore[arg-type]
+        return low, high
+
+    def place(self, pages: Longs) -> Longs:
+        return (self.places[pages] if self.places.size else pages) + self.base
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Which page each key needs: key number and place, in key order; a key has as many as its rows span."""
+
+    key: Longs
+    place: Longs
+
+    @property
+    def size(self) -> int:
+        return self.key.size
+
+
+@dataclass(frozen=True)
+class PageFacts:
+    """Of some pages: how many rows each has, and how many bytes it uses."""
+
+    rows: Ints
+    used: Longs
+
+
+class Version:
+    """An open version: its manifest, its files, its indexes. Filters and pages are read when asked for."""
+
+    def __init__(self, root: Path, manifest: Manifest, disk: Disk) -> None:
+        self.root = root
+        self.manifest = manifest
+        self.disk = disk
+        self.layout = Layout.of(manifest.schema, manifest.key, manifest.page_size, manifest.fill)
+        self.payload = tuple(
+            c.with_nullable(manifest.nulls[c.name] > 0) for c in self.layout.payload
+        )
+        self.codec = self.layout.codec
+        self._indexes: list[Index] | None = None
+        self._file_keys: Longs = np.empty(0, np.int64)
+        self._fds: np.ndarray[Any, np.dtype[np.int32]] = np.empty(0, np.int32)
+        self._names: list[str] = []
+        self._open_files()
+
+    def _open_files(self) -> None:
+        keys, fds = [], []
+        try:
+            for shard, facts in enumerate(self.manifest.shards):
+                for number, file in enumerate(facts.files):
+                    path = self.root / file.name
+                    try:
+                        size = path.stat().st_size
+                    except FileNotFoundError as error:
+                        raise DamagedRelation(path, "the file is missing", shard=shard) from error
+                    if size != file.bytes:
+                        raise DamagedRelation(
+                            path, f"it has {size:,} bytes where {file.bytes:,} were written"
+                            f" ({'truncated' if size < file.bytes else 'something was added'})", shard=shard,
+                        )  # fmt: skip
+                    keys.append((shard << (_SHARD - _FILE)) + number)
+                    fds.append(self.disk.open(path))
+                    self._names.append(file.name)
+        except BaseException:
+            for fd in fds:
+                os.close(fd)
+            raise
+        self._file_keys = np.array(keys, np.int64)
+        self._fds = np.array(fds, np.int32)
+
+    def close(self) -> None:
+        for fd in self._fds:
+            os.close(int(fd))
+        self._fds = np.empty(0, np.int32)
+
+    @property
+    def page_size(self) -> int:
+        return self.manifest.page_size
+
+    @property
+    def indexes(self) -> list[Index]:
+        if self._indexes is None:
+            self._indexes = [
+                Index.load(self.root, i, facts, self.codec) for i, facts in enumerate(self.manifest.shards)
+            ]
+        return self._indexes
+
+    def filter(self, shard: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
+        facts = self.manifest.shards[shard].filter
+        words = read_arrays(self.root / facts.name, shard, facts.bytes)["words"]
+        return words  # type: ignore[return-value]
+
+    def shards_of(self, hashes: Hashes) -> np.ndarray[Any, np.dtype[np.int32]]:
+        out = np.zeros(hashes.size, np.int32)
+        if len(self.manifest.shards) > 1:
+            shards_of(hashes, len(self.manifest.shards), out)
+        return out
+
+    def pairs(self, keys: Keys, hashes: Hashes) -> Pairs:
+        """The pages that distinct keys need."""
+        shard = self.shards_of(hashes)
+        key_parts, place_parts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for number, index in enumerate(self.indexes):
+            mine = np.flatnonzero(shard == number)
+            some = keys.take(mine)
+            order = some.argsort()
+            low, high = index.locate(some.take(order))
+            spans = np.where(low >= 0, high - low + 1, 0)
+            numbers = mine[order]
+            if spans.size and spans.max() > 1 or (spans == 0).any():
+                within = np.arange(int(spans.sum())) - np.repeat(np.cumsum(spans) - spans, spans)
+                low, numbers = np.repeat(low, spans) + within, np.repeat(numbers, spans)
+            key_parts.append(numbers)
+            place_parts.append(index.place(low))
+        return Pairs(np.concatenate(key_parts), np.concatenate(place_parts))
+
+    def file_of(self, places: Longs) -> Longs:
+        return np.searchsorted(self._file_keys, places >> _FILE)
+
+    def damaged(self, place: int, reason: str) -> DamagedRelation:
+        number = int(self.file_of(np.array([place]))[0])
+        return DamagedRelation(
+            self.root / self._names[number], reason, shard=place >> _SHARD, page=place & _PAGE
+        )
+
+    def fd(self, files: Longs) -> np.ndarray[Any, np.dtype[np.int32]]:
+        return self._fds[files]
+
+    def places(self, shard: int) -> Longs:
+        """Every page of a shard, in key order."""
+        index = self.indexes[shard]
+        return index.place(np.arange(len(index.fence)))
+
+
+class PageReader:
+    """Reads sets of pages by a plan, through two halves of one buffer: one is read into while the other is used.
+
+    Parameters
+    ----------
+    version
+        What to read.
+    memory
+        Bytes of the buffer. At least two pages.
+    """
+
+    def __init__(self, version: Version, memory: int) -> None:
+        self.version = version
+        self.half = memory // 2 // version.page_size
+        if self.half < 1:
+            raise MemoryRefused(
+                f"read buffer asked for two pages of {format_size(version.page_size)}; {format_size(memory)} is there"
+            )
+        # A mapping of its own is page-aligned, as direct reads need, and goes back to the system when dropped.
+        self._map = mmap.mmap(-1, 2 * self.half * version.page_size)
+        self._buffer = np.frombuffer(self._map, np.uint8)
+
+    @property
+    def nbytes(self) -> int:
+        return self._buffer.nbytes
+
+    def read(
+        self, places: Longs, stats: JoinStats, *, bridge: bool = True
+    ) -> Generator[tuple[int, int, Longs]]:
+        """Read sorted distinct places; yields (from, to, addresses): places[from:to] are in memory until the next.
+
+        Close it when leaving early: reads under way still write to the buffer.
+        """
+        if places.size == 0:
+            return
+        version, size = self.version, self.version.page_size
+        first, length = version.disk.runs(places, size, self.half, bridge=bridge)
+        run_of = np.searchsorted(first, places, side="right") - 1
+        rounds = self._rounds(length)
+        wanted_before = np.searchsorted(run_of, rounds)
+        stats.pages_requested += places.size
+        stats.pages_read += int(length.sum())
+        stats.reads += length.size
+        stats.bytes_read += int(length.sum()) * size
+        under_way: list[tuple[Reading, Longs]] = []
+        try:
+            for r in range(rounds.size - 1):
+                while r + len(under_way) < rounds.size - 1 and len(under_way) < 2:
+                    under_way.append(self._start(r + len(under_way), rounds, first, length))
+                reading, targets = under_way[0]
+                bad = reading.wait()
+                under_way.pop(0)
+                runs = slice(rounds[r], rounds[r + 1])
+                if bad >= 0:
+                    raise version.damaged(int(first[runs][bad]), "it could not be read in full")
+                a, b = int(wanted_before[r]), int(wanted_before[r + 1])
+                mine = run_of[a:b] - rounds[r]
+                addresses = targets[mine] + (places[a:b] - first[runs][mine]) * size
+                self._check(places[a:b], addresses)
+                yield a, b, addresses
+        finally:
+            for reading, _ in under_way:
+                reading.wait()
+
+    def _rounds(self, length: Longs) -> Longs:
+        """Where each round starts, and the end: as many runs as fit one half."""
+        ends = np.cumsum(length)
+        bounds = [0]
+        while bounds[-1] < length.size:
+            before = int(ends[bounds[-1] - 1]) if bounds[-1] else 0
+            bounds.append(int(np.searchsorted(ends, before + self.half, side="right")))
+        return np.array(bounds, np.int64)
+
+    def _start(self, r: int, rounds: Longs, first: Longs, length: Longs) -> tuple[Reading, Longs]:
+        version, size = self.version, self.version.page_size
+        runs = slice(rounds[r], rounds[r + 1])
+        sizes = length[runs] * size
+        base = address(self._buffer) + (r % 2) * self.half * size
+        targets = base + np.cumsum(sizes) - sizes
+        fds = version.fd(version.file_of(first[runs]))
+        reading = version.disk.start(fds, (first[runs] & _PAGE) * size, sizes, targets, size)
+        return reading, targets
+
+    def _check(self, places: Longs, addresses: Longs) -> None:
+        shards = places >> _SHARD
+        verdict = np.empty(places.size, np.int32)
+        start = 0
+        while start < places.size:
+            shard = int(shards[start])
+            stop = int(np.searchsorted(shards, shard, side="right"))
+            damaged = verify(
+                addresses[start:stop], self.version.page_size, shard, places[start:stop] & _PAGE,
+                verdict[start:stop],
+            )  # fmt: skip
+            if damaged:
+                bad = start + int(np.flatnonzero(verdict[start:stop])[0])
+                raise self.version.damaged(int(places[bad]), _WHAT[int(verdict[bad])])
+            start = stop
+
+    def fetch(
+        self, keys: Keys, pairs: Pairs, store: TupleStore, stats: JoinStats
+    ) -> tuple[Longs, Longs]:
+        """Copy every tuple with one of the keys to the store; returns position and count for each pair."""
+        order = np.argsort(pairs.place, kind="stable") if _unsorted(pairs.place) else None
+        place = pairs.place if order is None else pairs.place[order]
+        fresh = np.concatenate([[True], place[1:] != place[:-1]]) if place.size else np.empty(0, bool)
+        places = place[fresh]
+        start_of = np.append(np.flatnonzero(fresh), place.size)
+        where, count = np.zeros(pairs.size, np.int64), np.zeros(pairs.size, np.int64)
+        with closing(self.read(places, stats)) as rounds:
+            for a, b, addresses in rounds:
+                p, q = int(start_of[a]), int(start_of[b])
+                mine = np.arange(p, q) if order is None else order[p:q]
+                pages = np.repeat(addresses, np.diff(start_of[a : b + 1]))
+                low, high = np.empty(q - p, np.int32), np.empty(q - p, np.int32)
+                total = keys.find(pages, pairs.key[mine], low, high)
+                at, row = np.empty(total, np.int64), np.empty(total, np.int32)
+                expand_rows(pages, low, high, at, row)
+                start = store.append_from_pages(at, row)
+                found = (high - low).astype(np.int64)
+                count[mine] = found
+                where[mine] = start + np.cumsum(found) - found
+        return where, count
+
+    def scan(self, places: Longs, columns: tuple[Column, ...], stats: JoinStats) -> Iterator[tuple[PageFacts, TupleStore]]:
+        """All tuples of pages, in the order of places, with the facts of the pages they came from."""
+        if not _unsorted(places):
+            with closing(self.read(places, stats)) as rounds:
+                for _, _, addresses in rounds:
+                    yield self._all_rows(addresses, columns)
+            return
+        # Pages that updates moved come in key order all the same: half a buffer at a time, bridging nothing.
+        for a in range(0, places.size, self.half):
+            piece = places[a : a + self.half]
+            order = np.argsort(piece, kind="stable")
+            addresses = np.empty(piece.size, np.int64)
+            with closing(self.read(piece[order], stats, bridge=False)) as rounds:
+                for i, j, some in rounds:
+                    addresses[order[i:j]] = some
+            yield self._all_rows(addresses, columns)
+
+    def _all_rows(self, addresses: Longs, columns: tuple[Column, ...]) -> tuple[PageFacts, TupleStore]:
+        n = addresses.size
+        rows, used = np.empty(n, np.int32), np.empty(n, np.int64)
+        page_facts(addresses, rows, used)
+        total = int(rows.sum())
+        at, row = np.empty(total, np.int64), np.empty(total, np.int32)
+        expand_rows(addresses, np.zeros(n, np.int32), rows, at, row)
+        store = TupleStore(columns, total, {c.name: int(used.sum()) for c in columns})
+        store.append_from_pages(at, row)
+        return PageFacts(rows, used), store
+
+
+def _unsorted(values: Longs) -> bool:
+    return bool((values[1:] < values[:-1]).any())
+
+
+def key_column(codec: KeyCodec) -> Column:
+    """The key as stored in a page."""
+    return Column("", pa.int64() if codec.integer else pa.binary(), codec.width, 0, nullable=False)
+
+
+def stored_keys(store: TupleStore, integer: bool) -> Keys:
+    """The keys in column 0 of a store."""
+    buffers = store.buffers(0)
+    if integer:
+        return IntKeys(buffers.values.view(np.int64))
+    return ByteKeys(buffers.values, buffers.offsets)

@@ -1,0 +1,545 @@
+"""Relation: a table of any size on disk, sorted by key, cut into pages, with an index, a filter and versions."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset
+
+from headrace.errors import BadInput, DamagedRelation, choice
+from headrace.kernels.pages import expand_rows
+from headrace.metrics import JoinStats
+from headrace.relation import update
+from headrace.relation.columns import plain_schema
+from headrace.relation.disk import Disk, DiskKind, disk_of
+from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys, concat_keys
+from headrace.relation.manifest import (
+    UNFINISHED, Manifest, commit, pin, remove_old, sync_directory, writing,
+)  # fmt: skip
+from headrace.relation.reader import PageReader, Version, key_column, stored_keys
+from headrace.relation.sidecar import read_arrays
+from headrace.relation.sorter import ExternalSorter, batches_of
+from headrace.relation.store import TupleStore
+from headrace.relation.writer import Layout, ShardWriter
+from headrace.units import parse_size
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyspark.sql
+
+    Data = (
+        pa.Table | pa.RecordBatchReader | pa.dataset.Dataset | pd.DataFrame | pyspark.sql.DataFrame | str | Path
+    )
+
+Progress = Callable[[int, int | None], None]
+
+_SECTOR = 4096
+_SCAN_BUFFER = 16 << 20
+_LOOKUP_KEYS = 1 << 16
+
+
+class Relation:
+    """A disk-resident relation R, opened at one version.
+
+    Create it once with `Relation.create`, open it anywhere with `Relation.open`. An open relation reads its version to
+    the end, whatever writers do meanwhile; `apply` and `compact` make new versions and return nothing new here: open
+    again, or call `refresh`, to see them.
+
+        shard 0:  fence keys  [ k0 | k51 | k102 | ... ]      in memory, one a page
+                                |     |     |
+                  pages       [....][....][....] ...         on disk, 8 KiB, checksummed, column by column
+                  filter      "not in R" from memory         12 bits a key
+
+    Example
+    -------
+    >>> import pyarrow as pa, tempfile, headrace as hr
+    >>> where = tempfile.mkdtemp() + "/products"
+    >>> products = pa.table({"product_id": [3, 1, 2], "name": ["nut", "bolt", "gear"]})
+    >>> rel = hr.Relation.create(where, products, key="product_id")
+    >>> rel.lookup([2, 9]).to_pylist()
+    [{'product_id': 2, 'name': 'gear'}]
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, lock: int, disk: Disk) -> None:
+        self.path = path
+        self.disk = disk
+        self._version = Version(path, manifest, disk)
+        self._close = weakref.finalize(self, _release, self._version, lock)
+
+    # -- making and opening ------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        data: Data,
+        key: str | Sequence[str],
+        *,
+        shards: int = 2,
+        page_size: int | str = "8KiB",
+        fill: float = 0.8,
+        memory: int | str = "512MiB",
+        null_keys: Literal["refuse", "drop"] = "refuse",
+        overwrite: bool = False,
+        disk: DiskKind | Disk = "buffered",
+        progress: Progress | None = None,
+    ) -> Relation:
+        """Write data of any size as a relation, sorted by key, in bounded memory; atomic: a killed create leaves none.
+
+        Parameters
+        ----------
+        data
+            A Spark DataFrame (written by its executors), a pyarrow Table, RecordBatchReader or Dataset, a pandas
+            frame, or the path of Parquet files.
+        key
+            The key column, or several. Duplicate keys are allowed.
+        shards
+            Units of parallel work; rows are spread over them by a hash of the key.
+        fill
+            How full pages are written: the rest is room for updates.
+        memory
+            What sorting may hold; more is spilled beside the relation while it is made.
+        null_keys
+            A null key matches nothing: refuse such rows, or drop them.
+        progress
+            Called with rows done and, where known, rows in all.
+        """
+        root = Path(path)
+        choice("null_keys", null_keys, ("refuse", "drop"))
+        if root.exists() and not overwrite:
+            raise BadInput(f"{root} exists; pass overwrite=True to replace it, or choose another path")
+        if hasattr(data, "sparkSession"):
+            from headrace.relation.spark_create import create_from_spark as fill_directory
+        else:
+            fill_directory = _create_from_arrow
+        if shards < 1:
+            raise BadInput(f"shards={shards} is not possible; a relation has 1 shard or more")
+        root.parent.mkdir(parents=True, exist_ok=True)
+        for left in root.parent.glob(f"{root.name}{UNFINISHED}*"):
+            _remove_if_dead(left)
+        draft = root.with_name(f"{root.name}{UNFINISHED}{os.getpid()}-{uuid.uuid4().hex[:8]}")
+        draft.mkdir()
+        try:
+            schema, batches, total = _source(data)
+            layout = _layout(schema, key, page_size, fill)
+            manifest = fill_directory(
+                draft, batches, layout, shards, parse_size(memory), null_keys,
+                (lambda done: progress(done, total)) if progress else (lambda done: None),
+            )  # fmt: skip
+            commit(draft, manifest)
+            if root.exists():
+                os.rename(root, draft.with_name(f"{draft.name}-replaced"))
+            os.rename(draft, root)
+            sync_directory(root.parent)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+            shutil.rmtree(draft.with_name(f"{draft.name}-replaced"), ignore_errors=True)
+        return cls.open(root, disk=disk)
+
+    @classmethod
+    def open(
+        cls, path: str | Path, *, version: int | None = None, disk: DiskKind | Disk = "buffered"
+    ) -> Relation:  # fmt: skip
+        """Open the latest version, or a given one that still exists."""
+        root = Path(path)
+        how = disk_of(disk)
+        manifest, lock = pin(root, version)
+        try:
+            return cls(root, manifest, lock, how)
+        except BaseException:
+            os.close(lock)
+            raise
+
+    def refresh(self) -> Relation:
+        """The latest version, opened anew; this one stays as it is."""
+        return Relation.open(self.path, disk=self.disk)
+
+    def close(self) -> None:
+        """Let go of the version and the files."""
+        self._close()
+
+    def __enter__(self) -> Relation:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:  # fmt: skip
+        self.close()
+
+    # -- facts ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _manifest(self) -> Manifest:
+        return self._version.manifest
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._manifest.schema
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self._manifest.key
+
+    @property
+    def version(self) -> int:
+        return self._manifest.version
+
+    @property
+    def num_rows(self) -> int:
+        return self._manifest.rows
+
+    @property
+    def num_pages(self) -> int:
+        return sum(shard.pages for shard in self._manifest.shards)
+
+    @property
+    def num_shards(self) -> int:
+        return len(self._manifest.shards)
+
+    @property
+    def page_size(self) -> int:
+        return self._manifest.page_size
+
+    @property
+    def distinct_keys(self) -> int:
+        return sum(shard.distinct for shard in self._manifest.shards)
+
+    @property
+    def index_bytes(self) -> int:
+        """Memory of the fence keys."""
+        return sum(index.nbytes for index in self._version.indexes)
+
+    @property
+    def filter_bytes(self) -> int:
+        """Memory of the filters for absent keys."""
+        return sum(shard.filter.bytes for shard in self._manifest.shards)
+
+    @property
+    def variable_bytes(self) -> dict[str, int]:
+        """Bytes in all of each column of variable width."""
+        return self._manifest.variable_bytes
+
+    @property
+    def opened(self) -> Version:
+        """What operators read: the open version's files, indexes and filters."""
+        return self._version
+
+    @property
+    def codec(self) -> KeyCodec:
+        """Between Arrow columns and the relation's keys."""
+        return self._version.codec
+
+    @property
+    def unique(self) -> bool:
+        """Whether no key occurs twice."""
+        return all(shard.max_frequency <= 1 for shard in self._manifest.shards)
+
+    def describe(self) -> dict[str, Any]:
+        """Rows, pages, bytes, fill, height of the index, sizes of index and filter, version, and more."""
+        shards = self._manifest.shards
+        pages, used = self.num_pages, sum(shard.used_bytes for shard in shards)
+        index_bytes = self.index_bytes
+        fanout = max(2, self.page_size * pages // max(1, index_bytes))
+        height, nodes = 1, max((shard.pages for shard in shards), default=0)
+        while nodes > 1:
+            nodes = -(-nodes // fanout)
+            height += 1
+        return {
+            "path": str(self.path), "version": self.version, "created": self._manifest.created,
+            "rows": self.num_rows, "distinct_keys": self.distinct_keys,
+            "max_frequency": max((shard.max_frequency for shard in shards), default=0),
+            "key": list(self.key), "columns": {f.name: str(f.type) for f in self.schema},
+            "shards": len(shards), "page_size": self.page_size, "pages": pages,
+            "bytes": sum(file.bytes for shard in shards for file in shard.files),
+            "fill": round(used / (pages * self.page_size), 4) if pages else 0.0,
+            "index_height": height, "index_bytes": index_bytes,
+            "filter_bytes": self.filter_bytes,
+        }  # fmt: skip
+
+    def key_frequencies(self) -> pa.Table:
+        """f_R of the most frequent keys (those that occur more than once): key columns and "frequency"."""
+        tables = []
+        for number, shard in enumerate(self._manifest.shards):
+            arrays = read_arrays(self.path / shard.stats.name, number, shard.stats.bytes)
+            keys: Keys = (
+                IntKeys(arrays["values"].view(np.int64)) if self._version.codec.integer
+                else ByteKeys(arrays["values"], arrays["offsets"])
+            )  # fmt: skip
+            columns = [*self._version.codec.decode(keys), pa.array(arrays["counts"])]
+            tables.append(pa.table(columns, names=[*self.key, "frequency"]))
+        return pa.concat_tables(tables).sort_by([("frequency", "descending")])
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def lookup(self, keys: Any, *, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows with the given keys, in the order of the keys; a key given twice is answered once.
+
+        Parameters
+        ----------
+        keys
+            A list or Arrow array of values (one key column), or a table with the key columns.
+        columns
+            Payload columns wanted; all by default.
+        """
+        version = self._version
+        arrays = key_arrays(self, keys)
+        payload = self.payload(columns)
+        encoded, valid = version.codec.encode(arrays)
+        if valid.size:
+            encoded = encoded.take(np.flatnonzero(valid))
+        reader = PageReader(version, min(_SCAN_BUFFER, 2 * max(1, self.num_pages) * self.page_size))
+        pieces = [
+            self._lookup(encoded.slice(a, min(a + _LOOKUP_KEYS, len(encoded))), payload, reader)
+            for a in range(0, max(1, len(encoded)), _LOOKUP_KEYS)
+        ]
+        return pa.concat_tables(pieces)
+
+    def _lookup(self, keys: Keys, payload: tuple[Any, ...], reader: PageReader) -> pa.Table:
+        version = self._version
+        order = keys.argsort()
+        ordered = keys.take(order)
+        fresh = np.sort(order[np.flatnonzero(ordered.repeats() == 0)])
+        wanted = keys.take(fresh)
+        pairs = version.pairs(wanted, wanted.hashes())
+        stats = JoinStats()
+        names = [*self.key, *(column.name for column in payload)]
+        tables, numbers = [], []
+        places, inverse = np.unique(pairs.place, return_inverse=True)
+        # One round at a time, so that a key with more rows than memory is the caller's choice and not ours.
+        by_place = np.argsort(inverse, kind="stable")
+        starts = np.searchsorted(inverse[by_place], np.arange(places.size + 1))
+        columns = (key_column(version.codec), *payload)
+        for a, b, addresses in reader.read(places, stats):
+            mine = by_place[starts[a] : starts[b]]
+            pages = np.repeat(addresses, np.diff(starts[a : b + 1]))
+            table, rows = _rows_of(version, wanted, pairs.key[mine], pages, columns, names)
+            tables.append(table)
+            numbers.append(np.repeat(mine, rows))
+        if not tables:
+            return self.schema.empty_table().select(names)
+        together = pa.concat_tables(tables)
+        pair = np.concatenate(numbers)
+        # Pages come in the order of the disk; rows go out by key and, for one key, in the order of its pages.
+        return together.take(pa.array(np.lexsort((pair, pairs.key[pair]))))
+
+    def scan(self, *, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Every row, shard by shard in key order, in batches of bounded size."""
+        payload = self.payload(columns)
+        names = [*self.key, *(column.name for column in payload)]
+        for shard in range(self.num_shards):
+            for keys, store in self._scan_shard(shard, payload):
+                arrays = [store.array(i + 1) for i in range(len(payload))]
+                yield pa.RecordBatch.from_arrays([*self._version.codec.decode(keys), *arrays], names=names)
+
+    def _scan_shard(self, shard: int, payload: tuple[Any, ...]) -> Iterator[tuple[Keys, TupleStore]]:
+        version = self._version
+        reader = PageReader(version, max(2 * self.page_size, min(_SCAN_BUFFER, 2 * self.num_pages * self.page_size)))
+        for _, store in reader.scan(version.places(shard), (key_column(version.codec), *payload), JoinStats()):
+            yield stored_keys(store, version.codec.integer), store
+
+    def payload(self, columns: Sequence[str] | None) -> tuple[Any, ...]:
+        """Stored columns by name; refuses unknown ones."""
+        known = {column.name: column for column in self._version.payload}
+        if columns is None:
+            return self._version.payload
+        for name in columns:
+            if name not in known and name not in self.key:
+                raise BadInput(
+                    f"columns names {name!r}, which the relation does not have; choose from {', '.join(known)}"
+                )
+        return tuple(known[name] for name in dict.fromkeys(columns) if name in known)
+
+    def verify(self, progress: Progress | None = None) -> None:
+        """Read every byte of this version; raises DamagedRelation with file, shard and page of the first damage."""
+        version, total, done = self._version, self.num_pages, 0
+        for number, shard in enumerate(self._manifest.shards):
+            version.filter(number)
+            read_arrays(self.path / shard.stats.name, number, shard.stats.bytes)
+            index = read_arrays(self.path / shard.index.name, number, shard.index.bytes)
+            if index["continues"].size != shard.pages:
+                raise DamagedRelation(self.path / shard.index.name, "it has another number of pages", shard=number)
+            last: Keys | None = None
+            for keys, store in self._scan_shard(number, version.payload):
+                done += 1
+                order = keys if last is None else concat_keys([last, keys], version.codec)
+                if bool((np.diff(order.argsort()) < 0).any()):
+                    raise DamagedRelation(self.path / shard.files[0].name, "its keys are out of order", shard=number)
+                last = keys.slice(len(keys) - 1, len(keys)) if len(keys) else last
+                if progress:
+                    progress(min(total, done * _SCAN_BUFFER // 2 // self.page_size), total)
+        if progress:
+            progress(total, total)
+
+    # -- changing ------------------------------------------------------------------------------------------------------
+
+    def apply(self, upserts: Any = None, deletes: Any = None) -> int:
+        """Write a new version with rows replaced, added or removed; returns its number.
+
+        Rows of `upserts` (a table with the relation's columns) replace all rows with the same key; keys of `deletes` lose all
+        theirs. The change goes on top of the latest version. Readers go on with the version they opened.
+        """
+        with writing(self.path), self.refresh() as latest:
+            version = update.apply(latest, upserts, deletes)
+        remove_old(self.path)
+        return version
+
+    def compact(self) -> int:
+        """Rewrite everything in key order at the fill factor, as a new version; returns its number."""
+        with writing(self.path), self.refresh() as latest:
+            version = update.compact(latest)
+        remove_old(self.path)
+        return version
+
+    def __repr__(self) -> str:
+        return f"Relation({str(self.path)!r}, version={self.version}, rows={self.num_rows:,}, pages={self.num_pages:,})"
+
+
+def key_arrays(relation: Relation, keys: Any) -> list[pa.Array]:
+    """Key columns from a list, an array or a table."""
+    if isinstance(keys, pa.Table | pa.RecordBatch):
+        missing = [name for name in relation.key if name not in keys.schema.names]
+        if missing:
+            raise BadInput(
+                f"the keys have no column {missing[0]!r}; expected {', '.join(relation.key)}, got {', '.join(keys.schema.names)}"
+            )
+        columns = [keys.column(name) for name in relation.key]
+    elif len(relation.key) > 1:
+        raise BadInput(
+            f"the key has {len(relation.key)} columns ({', '.join(relation.key)}): give the keys as a table with these columns"
+        )
+    elif isinstance(keys, pa.Array | pa.ChunkedArray):
+        columns = [keys]
+    else:
+        try:
+            columns = [pa.array(keys, relation.schema.field(relation.key[0]).type)]
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+            raise BadInput(
+                f"the keys do not fit column {relation.key[0]!r} of type {relation.schema.field(relation.key[0]).type}: {error}"
+            ) from error
+    relation._version.codec.check(
+        [pa.field(name, c.type) for name, c in zip(relation.key, columns, strict=True)]
+    )
+    return columns
+
+
+def _rows_of(
+    version: Version, keys: Keys, which: Any, pages: Any, columns: tuple[Any, ...], names: list[str]
+) -> tuple[pa.Table, Any]:  # fmt: skip
+    """Rows with keys[which[i]] in the page at pages[i], and how many each page has."""
+    low, high = np.empty(which.size, np.int32), np.empty(which.size, np.int32)
+    total = keys.find(pages, which, low, high)
+    at, row = np.empty(total, np.int64), np.empty(total, np.int32)
+    expand_rows(pages, low, high, at, row)
+    store = TupleStore(columns, total, {c.name: total * version.page_size for c in columns})
+    store.append_from_pages(at, row)
+    decoded = version.codec.decode(stored_keys(store, version.codec.integer))
+    arrays = [store.array(i + 1) for i in range(len(columns) - 1)]
+    return pa.table([*decoded, *arrays], names=names), high - low
+
+
+def _release(version: Version, lock: int) -> None:
+    version.close()
+    with suppress(OSError):
+        os.close(lock)
+
+
+def _layout(schema: pa.Schema, key: str | Sequence[str], page_size: int | str, fill: float) -> Layout:
+    names = (key,) if isinstance(key, str) else tuple(key)
+    size = parse_size(page_size)
+    if size % _SECTOR:
+        raise BadInput(f"page_size={page_size!r} is not a multiple of 4KiB; use 8KiB, say")
+    if not 0 < fill <= 1:
+        raise BadInput(f"fill={fill} is not a share of a page; use a number above 0 and up to 1")
+    plain = plain_schema(schema)
+    if not names:
+        raise BadInput("key names no column; give the column or columns to join on")
+    for name in names:
+        if name not in plain.names:
+            raise BadInput(f"key names {name!r}, which the data does not have; its columns are {', '.join(plain.names)}")
+    layout = Layout.of(plain, names, size, fill)
+    if layout.overhead + layout.fixed > size:
+        raise BadInput(
+            f"a row of {len(plain)} columns needs {layout.overhead + layout.fixed:,} bytes and a page has {size:,}; use a"
+            " larger page_size"
+        )
+    return layout
+
+
+def _source(data: Any) -> tuple[pa.Schema, Any, int | None]:
+    """Schema, batches (or the Spark DataFrame itself) and, where known, rows."""
+    if hasattr(data, "sparkSession"):
+        from headrace.relation.spark_create import arrow_schema
+
+        return arrow_schema(data), data, None
+    if isinstance(data, str | Path):
+        if not Path(data).exists():
+            raise BadInput(f"there are no data at {data}; expected a Parquet file or a directory of such")
+        data = pyarrow.dataset.dataset(data, format="parquet")
+    elif type(data).__module__.split(".")[0] == "pandas":
+        data = pa.Table.from_pandas(data, preserve_index=False)
+    if isinstance(data, pyarrow.dataset.Dataset):
+        # Little read-ahead: decoded row groups are the largest thing in memory while reading.
+        batches = data.to_batches(batch_size=1 << 16, batch_readahead=2, fragment_readahead=1)
+        return data.schema, batches, data.count_rows()
+    if isinstance(data, pa.Table):
+        return data.schema, data.to_batches(max_chunksize=1 << 20), data.num_rows
+    if isinstance(data, pa.RecordBatchReader):
+        return data.schema, data, None
+    raise BadInput(
+        f"data is a {type(data).__name__}; expected a Spark DataFrame, a pyarrow Table, RecordBatchReader or Dataset, a pandas"
+        " frame, or the path of Parquet files"
+    )
+
+
+def _create_from_arrow(
+    root: Path, batches: Iterable[pa.RecordBatch], layout: Layout, shards: int, memory: int, null_keys: str,
+    progress: Callable[[int], None],
+) -> Manifest:  # fmt: skip
+    scratch = root / "scratch"
+    scratch.mkdir()
+    sorter = ExternalSorter(layout, shards, memory, scratch, null_keys)
+    iterator = iter(batches)
+    first = next(iterator, None)
+    if first is not None:
+        for table in batches_of(_chain(first, iterator), first.schema):
+            sorter.add(table)
+            progress(sorter.rows // 2)
+    sorter.finish()
+    facts, nulls, variable = [], dict.fromkeys((c.name for c in layout.payload), 0), {}
+    variable = {c.name: 0 for c in layout.payload if c.width == 0}
+    written = 0
+    for shard in range(shards):
+        writer = ShardWriter(root, layout, shard, 1)
+        for table in sorter.shard(shard):
+            writer.write(table)
+            written += table.num_rows
+            progress((sorter.rows + written) // 2)
+        facts.append(writer.close())
+        for name, count in writer.builder.nulls.items():
+            nulls[name] += count
+        for name, count in writer.builder.variable_bytes.items():
+            variable[name] += count
+    shutil.rmtree(scratch)
+    return Manifest(1, layout.schema, layout.key, layout.page_size, layout.fill, facts, nulls, variable)
+
+
+def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest
+
+
+def _remove_if_dead(draft: Path) -> None:
+    """Remove what a stopped create left; one whose process is alive is at work still."""
+    pid = draft.name.split(UNFINISHED, 1)[1].split("-", 1)[0]
+    if not (pid.isdigit() and Path(f"/proc/{pid}").exists()):
+        shutil.rmtree(draft, ignore_errors=True)

@@ -1,0 +1,76 @@
+"""Small files of arrays beside the pages: a checksum, a directory, the arrays. No pickle.
+
+    checksum u64 | magic u64 | size of the directory u64 | directory (JSON) | arrays, each on a multiple of 64
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headrace.errors import DamagedRelation
+from headrace.kernels.jit import int64, kernel, uint64
+from headrace.kernels.pages import page_checksum
+from headrace.relation.columns import address
+
+_MAGIC = int.from_bytes(b"HRARRAYS", "little")
+_HEAD = 24
+
+
+@kernel(uint64(int64, int64))
+def _checksum(start, size):
+    return page_checksum(start, size)
+
+
+def write_arrays(path: Path, arrays: dict[str, np.ndarray[Any, Any]]) -> int:
+    """Write and flush to disk; returns the size in bytes."""
+    directory, at = [], 0
+    for name, array in arrays.items():
+        directory.append({"name": name, "type": array.dtype.str, "size": int(array.size), "at": at})
+        at += _up(array.nbytes)
+    text = json.dumps(directory).encode()
+    body = _up(_HEAD + len(text))
+    whole = np.zeros(body + at, np.uint8)
+    whole[8:_HEAD].view(np.uint64)[:] = (_MAGIC, len(text))
+    whole[_HEAD : _HEAD + len(text)] = np.frombuffer(text, np.uint8)
+    for entry, array in zip(directory, arrays.values(), strict=True):
+        start = body + int(entry["at"])
+        whole[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    whole[:8].view(np.uint64)[0] = _checksum(address(whole), whole.size)
+    with path.open("wb") as file:
+        file.write(whole.data)
+        file.flush()
+        os.fsync(file.fileno())
+    return whole.size
+
+
+def read_arrays(path: Path, shard: int, size: int) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of a file that should be `size` bytes, or DamagedRelation."""
+    try:
+        whole = np.fromfile(path, np.uint8)
+    except OSError as error:
+        raise DamagedRelation(path, f"it cannot be read ({error.strerror})", shard=shard) from error
+    if whole.size != size:
+        raise DamagedRelation(
+            path, f"it has {whole.size:,} bytes where {size:,} were written", shard=shard
+        )
+    magic, length = (int(x) for x in whole[8:_HEAD].view(np.uint64))
+    if magic != _MAGIC:
+        raise DamagedRelation(path, "it is not a Headrace file", shard=shard)
+    if int(whole[:8].view(np.uint64)[0]) != _checksum(address(whole), whole.size):
+        raise DamagedRelation(path, "its checksum does not match its bytes", shard=shard)
+    body = _up(_HEAD + length)
+    arrays = {}
+    for entry in json.loads(whole[_HEAD : _HEAD + length].tobytes()):
+        type_ = np.dtype(entry["type"])
+        start = body + entry["at"]
+        arrays[entry["name"]] = whole[start : start + entry["size"] * type_.itemsize].view(type_)
+    return arrays
+
+
+def _up(n: int) -> int:
+    return (n + 63) & ~63

@@ -1,0 +1,182 @@
+"""External sort: batches of any number in, sorted tables of one shard at a time out, in bounded memory.
+
+Rows are collected into runs, each sorted by (shard, key) and, when they do not all fit in memory, spilled. Then the key range
+is cut at splitters drawn from all runs so that a piece fits in memory; a piece takes one contiguous slice of every run,
+found by binary search, sorts them together and hands them on. There is no heap and no loop over rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import BadInput
+from headrace.kernels.hashing import shards_of
+from headrace.relation.columns import NO_LONGS, Longs, plain_table
+from headrace.relation.keys import Keys, bounds, concat_keys
+from headrace.relation.writer import Layout
+
+_SAMPLES = 512  # keys sampled a run and shard, at even steps
+
+
+@dataclass
+class _Run:
+    """Rows of one shard, sorted, in memory or in a file."""
+
+    rows: int
+    bytes: int
+    samples: Keys
+    table: pa.Table | None
+    file: Path | None
+
+    def read(self) -> pa.Table:
+        if self.table is not None:
+            return self.table
+        with pa.memory_map(str(self.file)) as source:
+            return pa.ipc.open_file(source).read_all()
+
+
+class ExternalSorter:
+    """Collect with `add`, then take each shard's rows in key order with `shard`.
+
+    Parameters
+    ----------
+    memory
+        Bytes it may hold: runs are a quarter of it, pieces an eighth.
+    scratch
+        A directory for spilled runs, on the disk that will hold the relation.
+    """
+
+    def __init__(self, layout: Layout, shards: int, memory: int, scratch: Path, null_keys: str) -> None:
+        self.layout = layout
+        self.shards = shards
+        self.memory = memory
+        self.scratch = scratch
+        self.null_keys = null_keys
+        self.dropped = 0
+        self.rows = 0
+        self._held: list[pa.Table] = []
+        self._held_bytes = 0
+        self._runs: list[list[_Run]] = [[] for _ in range(shards)]
+        self._spilled = False
+
+    def add(self, table: pa.Table) -> None:
+        table = self._without_null_keys(plain_table(table, self.layout.schema))
+        self.rows += table.num_rows
+        self._held.append(table)
+        self._held_bytes += table.nbytes
+        if self._held_bytes >= self.memory // 4:
+            self._spilled = True
+            self._sort_held()
+
+    def finish(self) -> None:
+        if self._held:
+            self._sort_held()
+
+    def shard(self, number: int) -> Iterator[pa.Table]:
+        """A shard's rows, in order of the key and, among equal keys, of arrival."""
+        runs = self._runs[number]
+        if len(runs) <= 1:
+            for run in runs:
+                table = run.read()
+                step = max(1, int(table.num_rows * self.memory / 16 / max(1, run.bytes)))
+                for start in range(0, table.num_rows, step):
+                    yield table.slice(start, step)
+            return
+        cuts = self._cuts(runs)
+        keys_of = [NO_LONGS] * len(runs)
+        for piece in range(len(cuts) + 1):
+            yield from self._piece(runs, cuts, piece, keys_of)
+
+    def _cuts(self, runs: list[_Run]) -> Keys:
+        """Splitters that leave about an eighth of the memory between two of them."""
+        codec = self.layout.codec
+        samples = concat_keys([run.samples for run in runs], codec)
+        samples = samples.take(samples.argsort())
+        total = sum(run.bytes for run in runs)
+        pieces = max(1, -(-total * 8 // self.memory))
+        at = np.arange(1, pieces) * len(samples) // pieces
+        cuts = samples.take(at)
+        return cuts.take(np.flatnonzero(cuts.repeats() == 0)) if len(cuts) else cuts
+
+    def _piece(
+        self, runs: list[_Run], cuts: Keys, piece: int, starts: list[Longs]
+    ) -> Iterator[pa.Table]:  # fmt: skip
+        slices = []
+        for i, run in enumerate(runs):
+            table = run.read()
+            if starts[i].size == 0:
+                starts[i] = bounds(self._keys(table), cuts)
+            a, b = int(starts[i][piece]), int(starts[i][piece + 1])
+            if b > a:
+                slices.append(table.slice(a, b - a))
+        if not slices:
+            return
+        together = pa.concat_tables(slices)
+        first = self._keys(together)
+        if together.nbytes > self.memory // 3 and bool(first.repeats()[1:].all()):
+            # One giant key: there is nothing to sort, and too much to hold at once.
+            yield from slices
+            return
+        yield together.take(pa.array(first.argsort()))
+
+    def _keys(self, table: pa.Table) -> Keys:
+        keys, _ = self.layout.codec.encode([table.column(name) for name in self.layout.key])
+        return keys
+
+    def _sort_held(self) -> None:
+        table = pa.concat_tables(self._held).combine_chunks()
+        self._held, self._held_bytes = [], 0
+        keys = self._keys(table)
+        shard = np.zeros(len(keys), np.int32)
+        if self.shards > 1:
+            shards_of(keys.hashes(), self.shards, shard)
+        for number in range(self.shards):
+            rows = np.flatnonzero(shard == number) if self.shards > 1 else np.arange(len(keys))
+            if rows.size == 0:
+                continue
+            order = rows[keys.take(rows).argsort() if self.shards > 1 else keys.argsort()]
+            self._runs[number].append(self._keep(table.take(pa.array(order)), number))
+
+    def _keep(self, table: pa.Table, number: int) -> _Run:
+        at = np.unique(np.linspace(0, table.num_rows - 1, _SAMPLES).astype(np.int64))
+        samples = self._keys(table.take(pa.array(at)))
+        if not self._spilled:
+            return _Run(table.num_rows, table.nbytes, samples, table, None)
+        file = self.scratch / f"run-{number:04d}-{len(self._runs[number]):06d}.arrow"
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        return _Run(table.num_rows, table.nbytes, samples, None, file)
+
+    def _without_null_keys(self, table: pa.Table) -> pa.Table:
+        for name in self.layout.key:
+            column = table.column(name)
+            if column.null_count == 0:
+                continue
+            if self.null_keys == "refuse":
+                raise BadInput(
+                    f"key column {name!r} holds {column.null_count:,} null(s), and a null key matches nothing; filter them"
+                    " out, or pass null_keys='drop'"
+                )
+            self.dropped += column.null_count
+            table = table.filter(pc.is_valid(column))
+        return table
+
+
+def batches_of(reader: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Record batches as tables of one schema, a few thousand rows at least, so that small ones cost little."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in reader:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= 1 << 16:
+            yield pa.Table.from_batches(held, schema)
+            held, rows = [], 0
+    if held:
+        yield pa.Table.from_batches(held, schema)

@@ -1,0 +1,204 @@
+"""Tuples of a relation held in memory as columns, appended from pages or from other stores. (DESIGN D5)"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.kernels.pages import gather_fixed, gather_valid, gather_variable
+from headrace.kernels.store import take_fixed, take_sizes, take_valid, take_variable
+from headrace.relation.columns import (
+    NO_BYTES, NO_LONGS, Buffers, Bytes, Column, Longs, address, to_arrow,
+)  # fmt: skip
+from headrace.relation.keys import Ints
+
+LARGEST_ARRAY = (1 << 31) - 1  # bytes of one Arrow string array
+
+
+class StoreFull(Exception):
+    """There is no room for the tuples; the caller makes room or takes fewer."""
+
+
+class TupleStore:
+    """A fixed room for tuples of some columns.
+
+        column 0:  values  [v v v v . . . .]            rows      [used | free]
+        column 1:  offsets [0 3 7 9 9 . . . .]          data      [used | free]
+                   valid   [1 1 0 1 . . . .]            where the column may be null
+
+    Parameters
+    ----------
+    columns
+        What is kept of a tuple.
+    rows
+        How many tuples it has room for.
+    data
+        Bytes for each variable column, by name.
+    """
+
+    def __init__(self, columns: Sequence[Column], rows: int, data: dict[str, int]) -> None:
+        self.columns = tuple(columns)
+        self.rows = rows
+        self.used = 0
+        self._values: list[Bytes] = []
+        self._offsets: list[np.ndarray[Any, np.dtype[np.uint32]]] = []
+        self._valid: list[Bytes] = []
+        self._data_used = [0] * len(self.columns)
+        for column in self.columns:
+            size = rows * column.width if column.width else data[column.name]
+            self._values.append(np.empty(size, np.uint8))
+            # calloc'ed zeros: only offset 0 is relied on, and untouched pages are never resident.
+            self._offsets.append(np.zeros(rows + 1 if column.width == 0 else 0, np.uint32))
+            self._valid.append(np.empty(rows if column.nullable else 0, np.uint8))
+
+    @staticmethod
+    def size(columns: Sequence[Column], rows: int, data: dict[str, int]) -> int:
+        """Bytes that a store of this room takes."""
+        total = 0
+        for column in columns:
+            total += rows * column.width if column.width else data[column.name] + 4 * (rows + 1)
+            total += rows if column.nullable else 0
+        return total
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (*self._values, *self._offsets, *self._valid)
+        return sum(array.nbytes for array in arrays)
+
+    @property
+    def used_bytes(self) -> int:
+        return self.size(
+            self.columns, self.used,
+            {c.name: self._data_used[i] for i, c in enumerate(self.columns) if c.width == 0},
+        )  # fmt: skip
+
+    def clear(self) -> None:
+        self.used = 0
+        self._data_used = [0] * len(self.columns)
+
+    def mark(self) -> tuple[int, list[int]]:
+        """How far it is filled, to come back to with `rewind`."""
+        return self.used, list(self._data_used)
+
+    def rewind(self, mark: tuple[int, list[int]]) -> None:
+        self.used, self._data_used = mark[0], list(mark[1])
+
+    def append_from_pages(self, at: Longs, row: Ints) -> int:
+        """Copy the tuples at (page address, row); returns the position of the first. All or nothing."""
+        n = at.size
+        start = self.used
+        if start + n > self.rows:
+            raise StoreFull
+        data_used = list(self._data_used)
+        for i, column in enumerate(self.columns):
+            if column.nullable:
+                gather_valid(at, row, column.position, self._valid[i][start : start + n])
+            if column.width:
+                values = self._values[i]
+                gather_fixed(at, row, column.position, column.width, address(values) + start * column.width)
+            else:
+                used = gather_variable(
+                    at, row, column.position, address(self._values[i]), self._values[i].size,
+                    data_used[i], self._offsets[i][start : start + n + 1],
+                )  # fmt: skip
+                if used < 0:
+                    raise StoreFull
+                data_used[i] = int(used)
+        self._data_used = data_used
+        self.used += n
+        return start
+
+    def append_from(self, sources: Sources, src: Ints, pos: Ints) -> int:
+        """Copy the tuples pos[i] of the stores src[i]; returns the position of the first. All or nothing."""
+        n = src.size
+        start = self.used
+        if start + n > self.rows:
+            raise StoreFull
+        gathered = []
+        for i, column in enumerate(self.columns):
+            offsets, size = NO_LONGS, 0
+            if column.width == 0:
+                offsets, size = sources.sizes(i, src, pos)
+                if self._data_used[i] + size > self._values[i].size:
+                    raise StoreFull
+            gathered.append((offsets, size))
+        for i, (column, (offsets, size)) in enumerate(zip(self.columns, gathered, strict=True)):
+            values = self._values[i]
+            if column.nullable:
+                take_valid(sources.valid[i], src, pos, self._valid[i][start : start + n])
+            if column.width:
+                take_fixed(sources.values[i], src, pos, column.width, address(values) + start * column.width)
+            else:
+                used = self._data_used[i]
+                take_variable(
+                    sources.offsets[i], sources.values[i], src, pos, offsets, address(values) + used
+                )
+                self._offsets[i][start : start + n + 1] = offsets + used
+                self._data_used[i] = used + size
+        self.used += n
+        return start
+
+    def sizes(self) -> Longs:
+        """Bytes of each tuple held."""
+        fixed = sum((c.width or 4) + (1 if c.nullable else 0) for c in self.columns)
+        out = np.full(self.used, fixed, np.int64)
+        for i, column in enumerate(self.columns):
+            if column.width == 0:
+                out += np.diff(self._offsets[i][: self.used + 1])
+        return out
+
+    def buffers(self, i: int) -> Buffers:
+        """The values of column i, over the store's own memory."""
+        column, n = self.columns[i], self.used
+        valid = self._valid[i][:n] if column.nullable else NO_BYTES
+        if column.width:
+            return Buffers(self._values[i][: n * column.width], NO_LONGS, valid)
+        offsets = self._offsets[i][: n + 1].astype(np.int64)
+        return Buffers(self._values[i][: self._data_used[i]], offsets, valid)
+
+    def array(self, i: int) -> pa.Array:
+        """Column i as Arrow, over the store's own memory: only for a store that is not reused."""
+        return to_arrow(self.columns[i].type, self.used, self.buffers(i))
+
+
+class Sources:
+    """Addresses of several stores' columns, so that one gather serves results from all of them."""
+
+    def __init__(self, stores: Sequence[TupleStore]) -> None:
+        self._stores = tuple(stores)  # keeps the memory behind the addresses alive
+        columns = stores[0].columns if stores else ()
+        self.columns = columns
+        self.values = [self._addresses([s._values[i] for s in stores]) for i in range(len(columns))]
+        self.offsets = [self._addresses([s._offsets[i] for s in stores]) for i in range(len(columns))]
+        self.valid = [self._addresses([s._valid[i] for s in stores]) for i in range(len(columns))]
+
+    @staticmethod
+    def _addresses(arrays: Sequence[np.ndarray[Any, Any]]) -> Longs:
+        return np.array([address(a) if a.size else 0 for a in arrays], np.int64)
+
+    def sizes(self, i: int, src: Ints, pos: Ints) -> tuple[Longs, int]:
+        """Offsets that gathered values of variable column i will have, and their total."""
+        offsets = np.empty(src.size + 1, np.int64)
+        return offsets, int(take_sizes(self.offsets[i], src, pos, offsets))
+
+    def gather(self, i: int, src: Ints, pos: Ints, *, outer: bool) -> pa.Array:
+        """Column i of the tuples pos[k] of stores src[k] as Arrow; outer: src -1 gives a null."""
+        column, n = self.columns[i], src.size
+        valid = NO_BYTES
+        if column.nullable or outer:
+            valid = np.empty(n, np.uint8)
+            if take_valid(self.valid[i], src, pos, valid) == 0:
+                valid = NO_BYTES
+        if column.width:
+            values = np.empty(n * column.width, np.uint8)
+            take_fixed(self.values[i], src, pos, column.width, address(values))
+            return to_arrow(column.type, n, Buffers(values, NO_LONGS, valid))
+        offsets, size = self.sizes(i, src, pos)
+        if size > LARGEST_ARRAY:
+            raise StoreFull
+        values = np.empty(size, np.uint8)
+        take_variable(self.offsets[i], self.values[i], src, pos, offsets, address(values))
+        return to_arrow(column.type, n, Buffers(values, offsets, valid))

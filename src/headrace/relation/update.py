@@ -1,0 +1,319 @@
+"""Change a relation: new pages beside the old ones, a new index over both, a new manifest. (DESIGN D9, [SSIJ] §IV.E)
+
+Only the pages that hold a changed key are written again, to a file of their own; all other pages stay where they are.
+`compact` writes everything anew, in order.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import BadInput
+from headrace.kernels.filter import filter_add
+from headrace.metrics import JoinStats
+from headrace.relation.columns import NO_LONGS, Bytes, Longs, plain_schema, plain_table
+from headrace.relation.keys import ByteKeys, IntKeys, Keys, bounds, concat_keys, positions
+from headrace.relation.manifest import FileFacts, Manifest, ShardFacts, commit
+from headrace.relation.reader import (
+    Index, PageFacts, PageReader, Version, key_column, stored_keys,
+)  # fmt: skip
+from headrace.relation.sidecar import read_arrays
+from headrace.relation.writer import (
+    FREQUENCY_BINS, KeyStatistics, PageBuilder, PageRun, ShardWriter, write_sidecars,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from headrace.relation.relation import Relation
+
+_PIECE = 1024  # pages rewritten at a time, unless one key spans more
+
+
+def apply(relation: Relation, upserts: Any, deletes: Any) -> int:
+    """Commit a version in which some keys have other rows; see Relation.apply."""
+    from headrace.relation.relation import key_arrays
+
+    version = relation._version
+    manifest = version.manifest
+    new_rows = _rows(relation, upserts)
+    new_keys, nulls = version.codec.encode([new_rows.column(name) for name in relation.key])
+    if nulls.size:
+        raise BadInput(f"upserts hold a null in key column(s) {', '.join(relation.key)}; a null key matches nothing: remove them")
+    if deletes is None:
+        deletes = relation.schema.empty_table()
+    gone, _ = version.codec.encode(key_arrays(relation, deletes))
+    _refuse_both(relation, new_keys, gone)
+    number = manifest.version + 1
+    new_shard = version.shards_of(new_keys.hashes())
+    gone_shard = version.shards_of(gone.hashes())
+    shards, nulls_by, bytes_by = list(manifest.shards), dict(manifest.nulls), dict(manifest.variable_bytes)
+    for shard in range(len(shards)):
+        mine = np.flatnonzero(new_shard == shard)
+        lost = gone.take(np.flatnonzero(gone_shard == shard))
+        if mine.size == 0 and len(lost) == 0:
+            continue
+        rows = new_rows.take(pa.array(mine))
+        change = _ShardChange(version, shard, number, rows, new_keys.take(mine), lost)
+        shards[shard] = change.write()
+        for name, delta in change.nulls.items():
+            nulls_by[name] += delta
+        for name, delta in change.variable_bytes.items():
+            bytes_by[name] += delta
+    commit(
+        relation.path,
+        replace(
+            manifest, version=number, shards=shards, nulls=nulls_by, variable_bytes=bytes_by,
+            created=Manifest.now(),
+        ),
+    )  # fmt: skip
+    return number
+
+
+def compact(relation: Relation) -> int:
+    """Commit a version with the same rows in fresh files."""
+    version, manifest = relation._version, relation._version.manifest
+    number = manifest.version + 1
+    facts = []
+    nulls = dict.fromkeys(manifest.nulls, 0)
+    variable = dict.fromkeys(manifest.variable_bytes, 0)
+    for shard in range(len(manifest.shards)):
+        writer = ShardWriter(relation.path, version.layout, shard, number)
+        for table, _, _ in scan_tables(version, version.places(shard)):
+            writer.write(table)
+        facts.append(writer.close())
+        for name, count in writer.builder.nulls.items():
+            nulls[name] += count
+        for name, count in writer.builder.variable_bytes.items():
+            variable[name] += count
+    commit(
+        relation.path,
+        replace(
+            manifest, version=number, shards=facts, nulls=nulls, variable_bytes=variable,
+            created=Manifest.now(),
+        ),
+    )  # fmt: skip
+    return number
+
+
+def scan_tables(version: Version, places: Longs) -> Iterator[tuple[pa.Table, Keys, PageFacts]]:
+    """Rows of pages in key order, as tables of the stored schema, with their keys and the facts of the pages."""
+    reader = PageReader(version, 2 * version.page_size * max(1, min(_PIECE, places.size)))
+    columns = (key_column(version.codec), *version.payload)
+    for facts, store in reader.scan(places, columns, JoinStats()):
+        keys = stored_keys(store, version.codec.integer)
+        arrays = [*version.codec.decode(keys), *(store.array(i + 1) for i in range(len(version.payload)))]
+        names = [*version.codec.names, *(column.name for column in version.payload)]
+        yield pa.table(arrays, names=names).select(version.manifest.schema.names), keys, facts
+
+
+def _rows(relation: Relation, upserts: Any) -> pa.Table:
+    """Upserts as a table of the stored schema."""
+    schema = relation.schema
+    if upserts is None:
+        return schema.empty_table()
+    if type(upserts).__module__.split(".")[0] == "pandas":
+        upserts = pa.Table.from_pandas(upserts, preserve_index=False)
+    if isinstance(upserts, pa.RecordBatch):
+        upserts = pa.Table.from_batches([upserts])
+    if not isinstance(upserts, pa.Table):
+        raise BadInput(f"upserts is a {type(upserts).__name__}; expected a pyarrow Table or RecordBatch, or a pandas frame")
+    given = plain_schema(upserts.schema)
+    for name in schema.names:
+        if name not in given.names:
+            raise BadInput(f"upserts have no column {name!r}; expected {', '.join(schema.names)}")
+    for name in given.names:
+        if name not in schema.names:
+            raise BadInput(f"upserts have a column {name!r} that the relation does not; expected {', '.join(schema.names)}")
+    try:
+        return plain_table(upserts, schema).combine_chunks()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise BadInput(f"upserts do not fit the relation's types ({schema}): {error}") from error
+
+
+def _refuse_both(relation: Relation, new: Keys, gone: Keys) -> None:
+    new, gone = _distinct(new), _distinct(gone)
+    _, both = positions(new, gone)
+    if both.any():
+        first = relation._version.codec.decode(new.take(np.flatnonzero(both)[:1]))
+        value = ", ".join(str(column[0].as_py()) for column in first)
+        raise BadInput(f"key {value} is in upserts and in deletes; give each key in one of them")
+
+
+def _distinct(keys: Keys) -> Keys:
+    """Sorted, each once."""
+    keys = keys.take(keys.argsort())
+    return keys.take(np.flatnonzero(keys.repeats() == 0))
+
+
+@dataclass
+class _ShardChange:
+    """The new version of one shard."""
+
+    version: Version
+    shard: int
+    number: int
+    rows: pa.Table
+    keys: Keys
+    gone: Keys
+    nulls: dict[str, int] = field(default_factory=dict)
+    variable_bytes: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        order = self.keys.argsort()
+        self.rows, self.keys = self.rows.take(pa.array(order)), self.keys.take(order)
+        self.changed = _distinct(concat_keys([self.keys, self.gone], self.version.codec))
+        self.nulls = dict.fromkeys(self.version.manifest.nulls, 0)
+        self.variable_bytes = dict.fromkeys(self.version.manifest.variable_bytes, 0)
+        self.builder = PageBuilder(self.version.layout, self.shard)
+        self.before = np.zeros(len(self.changed), np.int64)  # rows of each changed key, before and after
+        self.after = np.zeros(len(self.changed), np.int64)
+        np.add.at(self.after, positions(self.keys, self.changed)[0], 1)
+
+    def write(self) -> ShardFacts:
+        version, old = self.version, self.version.manifest.shards[self.shard]
+        index = version.indexes[self.shard]
+        stem = f"shard-{self.shard:04d}-{self.number:06d}"
+        low, high = index.locate(self.changed)
+        affected = np.zeros(old.pages + 1, np.int64)
+        if old.pages:
+            np.add.at(affected, np.maximum(low, 0), 1)
+            np.add.at(affected, np.maximum(high, 0) + 1, -1)
+        affected = np.cumsum(affected)[: old.pages] > 0
+        used = old.used_bytes
+        pages = 0
+        fences: list[Keys] = []
+        continues: list[Bytes] = []
+        anchors: list[Longs] = []
+        with (version.root / f"{stem}.pages").open("wb", buffering=0) as file:
+            for piece in _pieces(np.flatnonzero(affected), index.continues):
+                run, anchor, freed = self._rewrite(index, piece, pages)
+                file.write(run.pages.data)
+                used += run.used_bytes - freed
+                pages += run.count
+                fences.append(run.keys.take(run.starts[:-1]))
+                flags = run.keys.repeats()[run.starts[:-1]]
+                self._inherit(index, fences[-1], flags, anchor)
+                continues.append(flags)
+                anchors.append(anchor)
+            os.fsync(file.fileno())
+        kept = np.flatnonzero(~affected)
+        anchor = np.concatenate([kept, *anchors])
+        order = np.argsort(anchor, kind="stable")
+        places = (index.places[kept] if index.places.size else kept).astype(np.int64)
+        fresh = (len(old.files) << 32) + np.arange(pages, dtype=np.int64)
+        fence = concat_keys([index.fence.take(kept), *fences], version.codec)
+        words = version.filter(self.shard).copy()
+        filter_add(words, self.keys.hashes())
+        files = [*old.files, FileFacts(f"{stem}.pages", pages * version.page_size, pages)]
+        return write_sidecars(
+            version.root, stem, files,
+            fence=fence.take(order), continues=np.concatenate([index.continues[kept], *continues])[order],
+            places=np.concatenate([places, fresh])[order], words=words, statistics=self._statistics(),
+            rows=old.rows + int(self.after.sum() - self.before.sum()), used_bytes=used,
+        )  # fmt: skip
+
+    def _rewrite(self, index: Index, piece: Longs, first_number: int) -> tuple[PageRun, Longs, int]:
+        """New pages for some old ones and the changed keys among them.
+
+        Returns the pages, for each the old page where its group of neighbours starts, and the bytes freed. Pages that were
+        not neighbours stay apart: what lies between them is not rewritten, so a new page must not reach across.
+        """
+        version = self.version
+        groups = np.flatnonzero(np.diff(piece, prepend=-2) != 1)
+        tables, parts, freed, done = [], [], 0, 0
+        for table, keys, facts in scan_tables(version, index.place(piece)):
+            at, equal = positions(keys, self.changed)
+            np.add.at(self.before, at[equal], 1)
+            self._count(table, -1)
+            pages = np.repeat(np.arange(done, done + facts.rows.size), facts.rows)
+            parts.append(np.searchsorted(groups, pages[~equal], side="right") - 1)
+            tables.append(table.filter(pa.array(~equal)))
+            freed += int(facts.used.sum())
+            done += facts.rows.size
+        first, last = self._range(index, piece)
+        new = self.keys.slice(first, last)
+        page = np.maximum(index.locate(new)[0], 0)
+        parts.append(np.searchsorted(piece[groups], page, side="right") - 1)
+        tables.append(self.rows.slice(first, last - first))
+        together = pa.concat_tables(tables).combine_chunks()
+        group = np.concatenate(parts)
+        keys, _ = version.codec.encode([together.column(name) for name in version.manifest.key])
+        # By group first: an unchanged key may lie on both sides of pages that stay.
+        order = keys.argsort()
+        order = order[np.argsort(group[order], kind="stable")]
+        together, group = together.take(pa.array(order)), group[order]
+        breaks = np.flatnonzero(np.diff(group)) + 1
+        run = self.builder.build(together, first_number, breaks)
+        self._count(together, +1)
+        anchor = piece[groups[group[run.starts[:-1]]]] if piece.size else np.zeros(run.count, np.int64)
+        return run, anchor, freed
+
+    def _range(self, index: Index, piece: Longs) -> tuple[int, int]:
+        """Which upserts belong to the pages of a piece: from its first fence up to the next page's."""
+        if len(index.fence) == 0:
+            return 0, len(self.keys)
+        ends = [piece[0], piece[-1] + 1]
+        cuts = [p for p in ends if 0 < p < len(index.fence)]
+        at = bounds(self.keys, index.fence.take(np.array(cuts, np.int64)))[1:-1] if cuts else NO_LONGS
+        first = int(at[0]) if piece[0] > 0 else 0
+        last = int(at[-1]) if piece[-1] + 1 < len(index.fence) else len(self.keys)
+        return first, last
+
+    def _inherit(self, index: Index, fence: Keys, flags: Bytes, anchor: Longs) -> None:
+        """The first new page of a group goes on a key of the page before the group, if the old one did.
+
+        That key is unchanged (a changed key has all its pages rewritten), so it is still the first of the group.
+        """
+        for i in np.flatnonzero(np.diff(anchor, prepend=-1) != 0):
+            page = int(anchor[i])
+            goes_on = page < index.continues.size and bool(index.continues[page])
+            one = fence.take(np.array([i]))
+            flags[i] = goes_on and one.equal_at(index.fence, np.array([page]))[0]  # type: ignore[arg-type]
+
+    def _count(self, table: pa.Table, sign: int) -> None:
+        """Keep the books of nulls and of bytes in variable columns."""
+        for name in self.nulls:
+            self.nulls[name] += sign * table.column(name).null_count
+        for name in self.variable_bytes:
+            self.variable_bytes[name] += sign * (pc.sum(pc.binary_length(table.column(name))).as_py() or 0)
+
+    def _statistics(self) -> KeyStatistics:
+        """f_R with the changed keys taken out and put back; the largest frequency is exact again after compact."""
+        version, old = self.version, self.version.manifest.shards[self.shard]
+        arrays = read_arrays(version.root / old.stats.name, self.shard, old.stats.bytes)
+        heavy: Keys = (
+            IntKeys(arrays["values"].view(np.int64)) if version.codec.integer
+            else ByteKeys(arrays["values"], arrays["offsets"])
+        )  # fmt: skip
+        order = heavy.argsort()
+        _, changed = positions(heavy.take(order), self.changed)
+        keep = np.sort(order[~changed])
+        had = self.before[self.before > 0]
+        statistics = KeyStatistics(
+            version.codec, old.distinct - had.size, old.max_frequency, arrays["histogram"].copy(),
+            heavy.take(keep), arrays["counts"][keep].copy(),
+        )  # fmt: skip
+        bins = np.frexp(had.astype(np.float64))[1] - 1
+        statistics.histogram -= np.bincount(bins, minlength=FREQUENCY_BINS)[:FREQUENCY_BINS]
+        present = np.flatnonzero(self.after > 0)
+        statistics.add(self.changed.take(present), self.after[present])
+        return statistics
+
+
+def _pieces(pages: Longs, continues: Bytes) -> Iterator[Longs]:
+    """Affected pages, some at a time; a key that spans pages is never cut. At least one piece, perhaps empty."""
+    start = 0
+    while start < pages.size:
+        stop = min(start + _PIECE, pages.size)
+        while stop < pages.size and pages[stop] == pages[stop - 1] + 1 and continues[pages[stop]]:
+            stop += 1
+        yield pages[start:stop]
+        start = stop
+    if pages.size == 0:
+        yield pages

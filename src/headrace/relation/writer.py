@@ -1,0 +1,278 @@
+"""Write one shard: sorted tables in, a file of sealed pages out, with its index, filter and key statistics."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import BadInput
+from headrace.kernels.filter import BLOCK_BYTES, filter_add
+from headrace.kernels.pages import COLUMN_SLACK, HEADER, paginate, seal, write_column
+from headrace.relation.columns import (
+    NO_LONGS, Buffers, Bytes, Column, Longs, address, from_arrow, width_of,
+)  # fmt: skip
+from headrace.relation.keys import Hashes, KeyCodec, Keys, concat_keys
+from headrace.relation.manifest import FileFacts, ShardFacts
+from headrace.relation.sidecar import write_arrays
+
+FILTER_BITS = 12  # a key: about 4 in 1,000 absent keys pass
+HEAVY = 4096  # keys with their exact frequency f_R, the most frequent ones
+FREQUENCY_BINS = 40  # how many keys have a frequency of 2**b up to 2**(b + 1)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a relation's rows become pages."""
+
+    schema: pa.Schema
+    key: tuple[str, ...]
+    page_size: int
+    fill: float
+    codec: KeyCodec
+    payload: tuple[Column, ...]
+
+    @classmethod
+    def of(cls, schema: pa.Schema, key: tuple[str, ...], page_size: int, fill: float) -> Layout:
+        codec = KeyCodec(key, [schema.field(name).type for name in key])
+        rest = [f for f in schema if f.name not in key]
+        payload = tuple(
+            Column(f.name, f.type, width_of(f.type), i + 1) for i, f in enumerate(rest)
+        )
+        return cls(schema, key, page_size, fill, codec, payload)
+
+    @property
+    def overhead(self) -> int:
+        columns = len(self.payload) + 1
+        return HEADER + columns * (8 + COLUMN_SLACK)
+
+    @property
+    def fixed(self) -> int:
+        """Bytes a row apart from variable ones: packed values, and one u32 offset a variable column."""
+        return (self.codec.width or 4) + sum(column.width or 4 for column in self.payload)
+
+    @property
+    def most_rows(self) -> int:
+        """No page has more rows than this."""
+        return (self.page_size - HEADER) // self.fixed
+
+
+@dataclass
+class PageRun:
+    """Pages built from some sorted rows."""
+
+    pages: Bytes
+    starts: Longs
+    keys: Keys
+    used_bytes: int
+
+    @property
+    def count(self) -> int:
+        return self.starts.size - 1
+
+
+class PageBuilder:
+    """Rows to sealed pages of one shard. Counts nulls and variable bytes as it goes."""
+
+    def __init__(self, layout: Layout, shard: int) -> None:
+        self.layout = layout
+        self.shard = shard
+        self.nulls = {column.name: 0 for column in layout.payload}
+        self.variable_bytes = {c.name: 0 for c in layout.payload if c.width == 0}
+
+    def build(
+        self, table: pa.Table, first_number: int, breaks: Longs = NO_LONGS, *, final: bool = True
+    ) -> PageRun:
+        """Pages for a sorted table. Unless final, the rows of the last, perhaps unfilled, page are left out."""
+        layout = self.layout
+        keys, _ = layout.codec.encode([table.column(name) for name in layout.key])
+        columns = [from_arrow(table.column(c.name).combine_chunks()) for c in layout.payload]
+        variable = [b.offsets for b in (keys.buffers(), *columns) if b.offsets.size]
+        sizes = np.sum([np.diff(offsets) for offsets in variable], axis=0) if variable else NO_LONGS
+        nullable = sum(1 for b in columns if b.valid.size)
+        room = max(int(layout.page_size * layout.fill), layout.overhead + layout.fixed)
+        self._check_sizes(table, sizes, nullable)
+        n = table.num_rows
+        starts = np.empty(n + 1, np.int64)
+        count = paginate(n, layout.fixed, nullable, sizes, breaks, layout.overhead, room, starts)
+        if not final:
+            count -= 1
+        starts = starts[: count + 1].copy()
+        pages = np.zeros(count * layout.page_size, np.uint8)
+        cursor = np.full(count, HEADER + 8 * (len(columns) + 1), np.int64)
+        self._write(pages, starts, 0, layout.codec.width, keys.buffers(), cursor)
+        for column, buffers in zip(layout.payload, columns, strict=True):
+            self._write(pages, starts, column.position, column.width, buffers, cursor)
+            used = int(starts[-1])
+            if buffers.valid.size:
+                self.nulls[column.name] += used - int(np.count_nonzero(buffers.valid[:used]))
+            if column.width == 0:
+                self.variable_bytes[column.name] += int(buffers.offsets[used] - buffers.offsets[0])
+        seal(address(pages), layout.page_size, starts, self.shard, first_number, cursor)
+        return PageRun(pages, starts, keys.slice(0, int(starts[-1])), int(cursor.sum()))
+
+    def _write(
+        self, pages: Bytes, starts: Longs, position: int, width: int, buffers: Buffers, cursor: Longs
+    ) -> None:  # fmt: skip
+        write_column(
+            address(pages), self.layout.page_size, starts, position, width, address(buffers.values),
+            buffers.offsets, buffers.valid, cursor,
+        )  # fmt: skip
+
+    def _check_sizes(self, table: pa.Table, sizes: Longs, nullable: int) -> None:
+        if sizes.size == 0:
+            largest, row = 0, 0
+        else:
+            row = int(np.argmax(sizes))
+            largest = int(sizes[row])
+        needed = self.layout.overhead + self.layout.fixed + nullable + largest
+        if table.num_rows and needed > self.layout.page_size:
+            key = {name: table.column(name)[row].as_py() for name in self.layout.key}
+            size = -(-needed // 4096) * 4096
+            raise BadInput(
+                f"the row with key {key} needs {needed:,} bytes and a page has {self.layout.page_size:,}; create the"
+                f" relation with page_size={size} or more"
+            )
+
+
+@dataclass
+class KeyStatistics:
+    """f_R: how often each key occurs in R ([MESH] §4.2), exactly for the most frequent keys and as a histogram for all."""
+
+    codec: KeyCodec
+    distinct: int = 0
+    max_frequency: int = 0
+    histogram: Longs = field(default_factory=lambda: np.zeros(FREQUENCY_BINS, np.int64))
+    heavy: Keys | None = None
+    heavy_counts: Longs = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def add(self, keys: Keys, counts: Longs) -> None:
+        """Distinct keys, none of them added before, with their frequencies."""
+        if counts.size == 0:
+            return
+        self.distinct += counts.size
+        self.max_frequency = max(self.max_frequency, int(counts.max()))
+        bins = np.frexp(counts.astype(np.float64))[1] - 1
+        self.histogram += np.bincount(bins, minlength=FREQUENCY_BINS)[:FREQUENCY_BINS]
+        many = np.flatnonzero(counts > 1)
+        if many.size == 0:
+            return
+        parts = [] if self.heavy is None else [self.heavy]
+        together = concat_keys([*parts, keys.take(many)], self.codec)
+        together_counts = np.concatenate([self.heavy_counts, counts[many]])
+        best = np.argsort(-together_counts, kind="stable")[:HEAVY]
+        self.heavy, self.heavy_counts = together.take(best), together_counts[best]
+
+    def arrays(self) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+        buffers = (self.heavy or concat_keys([], self.codec)).buffers()
+        return {
+            "histogram": self.histogram, "counts": self.heavy_counts, "values": buffers.values,
+            "offsets": buffers.offsets,
+        }  # fmt: skip
+
+
+class ShardWriter:
+    """A new file of pages for one shard, and the sidecars of a version made of that file alone."""
+
+    def __init__(self, root: Path, layout: Layout, shard: int, version: int) -> None:
+        self.root = root
+        self.layout = layout
+        self.stem = f"shard-{shard:04d}-{version:06d}"
+        self.builder = PageBuilder(layout, shard)
+        self._file = (root / f"{self.stem}.pages").open("wb", buffering=0)
+        self._pending: pa.Table | None = None
+        self._rows = self._pages = self._used = 0
+        self._fences: list[Keys] = []
+        self._continues: list[Bytes] = []
+        self._hashes: list[Hashes] = []
+        self._statistics = KeyStatistics(layout.codec)
+        self._open: tuple[Keys, int] | None = None  # the last key written so far, and its rows
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows that sort after all earlier ones."""
+        if self._pending is not None:
+            table = pa.concat_tables([self._pending, table])
+        self._append(table, final=False)
+
+    def close(self) -> ShardFacts:
+        if self._pending is not None:
+            self._append(self._pending, final=True)
+        if self._open is not None:
+            key, rows = self._open
+            self._statistics.add(key, np.array([rows], np.int64))
+            self._hashes.append(key.hashes())
+        os.fsync(self._file.fileno())
+        self._file.close()
+        pages = FileFacts(f"{self.stem}.pages", self._pages * self.layout.page_size, self._pages)
+        return write_sidecars(
+            self.root, self.stem, [pages],
+            fence=concat_keys(self._fences, self.layout.codec),
+            continues=np.concatenate([np.empty(0, np.uint8), *self._continues]),
+            places=NO_LONGS, words=new_filter(self._hashes, self._statistics.distinct),
+            statistics=self._statistics, rows=self._rows, used_bytes=self._used,
+        )  # fmt: skip
+
+    def _append(self, table: pa.Table, *, final: bool) -> None:
+        run = self.builder.build(table, self._pages, final=final)
+        taken = int(run.starts[-1])
+        self._pending = None if final else table.slice(taken)
+        if run.count == 0:
+            return
+        self._file.write(run.pages.data)
+        repeats = self._count_keys(run.keys)
+        self._fences.append(run.keys.take(run.starts[:-1]))
+        self._continues.append(repeats[run.starts[:-1]])
+        self._rows += taken
+        self._pages += run.count
+        self._used += run.used_bytes
+
+    def _count_keys(self, keys: Keys) -> Bytes:
+        """Feed statistics and filter with the keys that are complete; returns which rows repeat the key before."""
+        repeats = keys.repeats()
+        starts = np.flatnonzero(repeats == 0)
+        counts = np.diff(starts, append=len(keys))
+        distinct = keys.take(starts)
+        if self._open is not None:
+            last, rows = self._open
+            if concat_keys([last, keys.slice(0, 1)], self.layout.codec).repeats()[1]:
+                repeats[0] = 1
+                counts[0] += rows
+            else:
+                self._statistics.add(last, np.array([rows], np.int64))
+                self._hashes.append(last.hashes())
+        n = len(distinct)
+        self._open = (distinct.take(np.array([n - 1])), int(counts[-1]))
+        done = distinct.slice(0, n - 1)
+        self._statistics.add(done, counts[:-1])
+        self._hashes.append(done.hashes())
+        return repeats
+
+
+def new_filter(hashes: list[Hashes], distinct: int) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+    blocks = max(1, -(-distinct * FILTER_BITS // (8 * BLOCK_BYTES)))
+    words = np.zeros(blocks * BLOCK_BYTES // 4, np.uint32)
+    for some in hashes:
+        filter_add(words, some)
+    return words
+
+
+def write_sidecars(
+    root: Path, stem: str, files: list[FileFacts], *, fence: Keys, continues: Bytes, places: Longs,
+    words: np.ndarray[tuple[int], np.dtype[np.uint32]], statistics: KeyStatistics, rows: int, used_bytes: int,
+) -> ShardFacts:  # fmt: skip
+    """Index, filter and statistics of one version of a shard."""
+    buffers = fence.buffers()
+    index = {"values": buffers.values, "offsets": buffers.offsets, "continues": continues, "places": places}
+    facts = {
+        part: FileFacts(f"{stem}.{part}", write_arrays(root / f"{stem}.{part}", arrays))
+        for part, arrays in (
+            ("index", index), ("filter", {"words": words}), ("stats", statistics.arrays()),
+        )
+    }  # fmt: skip
+    return ShardFacts(
+        rows=rows, pages=len(fence), used_bytes=used_bytes, distinct=statistics.distinct,
+        max_frequency=statistics.max_frequency, files=files, **facts,
+    )  # fmt: skip

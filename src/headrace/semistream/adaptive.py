@@ -1,0 +1,302 @@
+"""AdaptiveJoin: the join behind algorithm="auto". Hot tuples from memory, absent keys by a filter, the rest by planned reads.
+
+Built on [SSIJ] §III-IV (index, batched look-ups, optimal read plan, memory that moves between cache and stream) with three
+changes: the cache holds tuples and not pages (DESIGN D5), a filter answers for absent keys (D10), and a batch is joined to its
+end, so nothing waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.clock import Clock
+from headrace.kernels.filter import filter_test
+from headrace.relation import Relation
+from headrace.relation.columns import Bytes, Longs
+from headrace.relation.keys import Hashes, Keys
+from headrace.relation.reader import PageReader, Pairs
+from headrace.relation.store import StoreFull
+from headrace.semistream.base import How, Matches, On, SemiStreamJoin
+from headrace.semistream.hotset import HotSet, KeyedStore, Sketch
+from headrace.semistream.split import ROW_BYTES, Split, Workload, choose_split, fixed_parts
+
+_EMA = 0.2  # weight of the newest slice in running means
+_REPLAN = 8  # slices between two looks at the split
+_TAKEN_BACK = ("nulls", "unique_keys", "hits", "absent", "misses")
+
+
+@dataclass
+class Slice:
+    """A part of a batch, being joined: its distinct keys and what is known of them."""
+
+    keys: Keys
+    hashes: Hashes
+    counts: np.ndarray[tuple[int], np.dtype[np.int32]]
+    matches: Matches
+
+
+class AdaptiveJoin(SemiStreamJoin):
+    """Join each batch with the relation, to its end, within a byte budget.
+
+        stream batch -> distinct keys -> hot set -> filter -> index -> read plan -> pages -> results in stream order
+                                          hit        absent              several reads in flight
+                          +-------+--------+--------+--------+---------------+-------------+--------+
+        the budget        | index | filter | sketch | hot set| stream buffer | read buffer | output |
+                          +-------+--------+--------+--------+---------------+-------------+--------+
+
+    Choose it unless you study a published algorithm: it needs no tuning, and no order of the relation beyond its key. Parts that
+    the budget is too small for are left out, and `stats.left_out` says which and why. The split between hot set and stream buffer
+    follows what the stream shows: repeated keys earn a larger hot set, scattered ones a larger buffer that shares reads.
+
+    Parameters
+    ----------
+    relation, on, memory, how, columns, suffix
+        See SemiStreamJoin.
+
+    Example
+    -------
+    >>> import pyarrow as pa, tempfile, headrace as hr
+    >>> from headrace.semistream import AdaptiveJoin
+    >>> products = pa.table({"product_id": [1, 2], "name": ["bolt", "gear"]})
+    >>> rel = hr.Relation.create(tempfile.mkdtemp() + "/products", products, key="product_id")
+    >>> op = AdaptiveJoin(rel, on="product_id", memory="4MiB")
+    >>> sales = pa.record_batch({"product_id": [2, 1, 2, 7], "amount": [10, 20, 30, 40]})
+    >>> pa.Table.from_batches(op.run([sales])).to_pydict()
+    {'product_id': [2, 1, 2], 'amount': [10, 20, 30], 'name': ['gear', 'bolt', 'gear']}
+    """
+
+    def __init__(
+        self, relation: Relation, on: On, memory: int | str = "64MiB", *, how: How = "inner",
+        columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock)
+        self._version = relation.opened
+        parts = fixed_parts(relation, self._payload, self.budget.limit)
+        self.stats.left_out = parts.left_out
+        self._parts = parts
+        reserve = self.budget.reserve
+        self._reserved = [
+            reserve("index", parts.index), reserve("filter", parts.filter), reserve("sketch", parts.sketch),
+            reserve("read buffer", parts.read), reserve("output", parts.output),
+        ]  # fmt: skip
+        self._hot_reserved = reserve("hot set", 0)
+        self._stream_reserved = reserve("stream buffer", 0)
+        self._filters = (
+            [self._version.filter(s) for s in range(relation.num_shards)] if parts.filter else []
+        )
+        self._reader = PageReader(self._version, parts.read)
+        self._workload = Workload(rows=1 << 14, missed=1.0)
+        self._since_plan = 0
+        self._rows_since = 0
+        self._miss_seconds = relation.disk.seek + relation.disk.transfer
+        self._byte_seconds = 2e-9
+        self._split = choose_split(relation, self._parts, self._workload, None, self._payload)
+        young = self._new_young(self._split)
+        sketch = Sketch(parts.sketch, max(1 << 16, 10 * self._split.hot_entries))
+        self._hot = HotSet(self._payload, self._version.codec.integer, 0, young, sketch)
+        self._adopt(self._split, young)
+
+    # -- one batch -------------------------------------------------------------------------------------------------------
+
+    def _join(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        self._workload.rows += _EMA * (batch.num_rows - self._workload.rows)
+        at = 0
+        while at < batch.num_rows:
+            if self._since_plan >= _REPLAN:
+                self._replan()
+            rows = min(batch.num_rows - at, self._split.slice_rows)
+            yield from self._join_slice(batch.slice(at, rows), schema)
+            at += rows
+            self._since_plan += 1
+
+    def _join_slice(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Join some rows; if their matches overflow the stream buffer, make room, then take fewer rows."""
+        before = [getattr(self.stats, name) for name in _TAKEN_BACK]
+        try:
+            matches = self._match(batch)
+        except StoreFull:
+            # It is counted when it is taken again; what it read was read all the same.
+            for name, value in zip(_TAKEN_BACK, before, strict=True):
+                setattr(self.stats, name, value)
+            if self._hot.young.used:
+                self._publish()
+                yield from self._join_slice(batch, schema)
+            elif batch.num_rows > 1:
+                half = batch.num_rows // 2
+                yield from self._join_slice(batch.slice(0, half), schema)
+                yield from self._join_slice(batch.slice(half), schema)
+            else:
+                yield from self._join_giant(batch, schema)
+            return
+        found = int((matches.count[matches.uid[matches.uid >= 0]] > 0).sum())
+        self.stats.matched += found
+        self.stats.unmatched += batch.num_rows - found
+        yield from self._emit(batch, schema, matches, self._parts.output_rows)
+
+    def _match(self, batch: pa.RecordBatch) -> Matches:
+        """Find where the matches of a batch's rows are, fetching what is not in memory."""
+        part = self._distinct(batch)
+        matches, stats, hot = part.matches, self.stats, self._hot
+        n = part.hashes.size
+        stats.unique_keys += n
+        nulls = batch.num_rows - int(part.counts.sum())
+        stats.nulls += nulls
+        hot.probe(part.keys, part.hashes, matches.src, matches.pos, matches.count)
+        rest = np.flatnonzero(matches.src < 0)
+        missed_rows = int(part.counts[rest].sum())
+        stats.hits += batch.num_rows - nulls - missed_rows
+        rest = self._not_absent(part.hashes, rest)
+        wanted_rows = int(part.counts[rest].sum())
+        stats.absent += missed_rows - wanted_rows
+        stats.misses += wanted_rows
+        if rest.size:
+            self._fetch(part, rest)
+        # Counted last: a slice that has to be taken again is not counted twice.
+        hot.sketch.add(part.hashes, part.counts)
+        self._rows_since += batch.num_rows
+        missed = rest.size / max(1, batch.num_rows)
+        self._workload.missed += _EMA * (missed - self._workload.missed)
+        return Matches(matches.uid, matches.src, matches.pos, matches.count, hot.sources())
+
+    def _distinct(self, batch: pa.RecordBatch) -> Slice:
+        n = batch.num_rows
+        keys, valid = self._version.codec.encode([batch.column(name) for name in self.stream_key])
+        hashes = keys.hashes()
+        table = np.full(1 << max(4, int(1.5 * n).bit_length()), -1, np.int32)
+        uid, first_row, counts = (np.empty(n, np.int32) for _ in range(3))
+        found = keys.unique(valid, hashes, (table, uid, first_row, counts))
+        first_row = first_row[:found]
+        matches = Matches(
+            uid, np.full(found, -1, np.int32), np.zeros(found, np.int32), np.zeros(found, np.int32), None
+        )
+        return Slice(keys.take(first_row), hashes[first_row], counts[:found].copy(), matches)
+
+    def _not_absent(self, hashes: Hashes, rest: Longs) -> Longs:
+        if not self._filters or rest.size == 0:
+            return rest
+        maybe = np.ones(rest.size, np.uint8)
+        if len(self._filters) == 1:
+            filter_test(self._filters[0], hashes, rest, maybe)
+        else:
+            shards = self._version.shards_of(hashes[rest])
+            for number, words in enumerate(self._filters):
+                mine = np.flatnonzero(shards == number)
+                answer: Bytes = np.empty(mine.size, np.uint8)
+                filter_test(words, hashes, rest[mine], answer)
+                maybe[mine] = answer
+        return rest[maybe == 1]
+
+    def _fetch(self, part: Slice, rest: Longs) -> None:
+        """Bring the tuples of the missing keys to young, and say where they are."""
+        young, matches = self._hot.young, part.matches
+        if young.used + rest.size > young.entries:
+            raise StoreFull
+        used, begun = young.tuples.mark(), self.clock.now()
+        keys, hashes = part.keys.take(rest), part.hashes[rest]
+        pairs = self._version.pairs(keys, hashes)
+        try:
+            where, count = self._reader.fetch(keys, pairs, young.tuples, self.stats)
+            first, total = self._by_key(pairs, where, count, rest.size)
+            matches.src[rest] = len(self._hot.segments)
+            matches.pos[rest] = first
+            matches.count[rest] = total
+            young.insert(keys, hashes, matches.pos[rest], matches.count[rest])
+        except StoreFull:
+            young.tuples.rewind(used)
+            raise
+        elapsed = self.clock.now() - begun
+        self.stats.io_seconds += elapsed
+        self._miss_seconds += _EMA * (elapsed / rest.size - self._miss_seconds)
+
+    def _by_key(self, pairs: Pairs, where: Longs, count: Longs, keys: int) -> tuple[Longs, Longs]:
+        """First tuple and number of tuples of each key.
+
+        A key whose rows span pages has its tuples in pieces when updates moved a page or a round ended between two of
+        them; then the tuples of this fetch are copied once more, in order.
+        """
+        total = np.bincount(pairs.key, weights=count, minlength=keys).astype(np.int64)
+        some = count > 0
+        key, start, size = pairs.key[some], where[some], count[some]
+        again = np.flatnonzero(np.diff(key) == 0)
+        if bool((start[again] + size[again] != start[again + 1]).any()):
+            start = self._copy_in_order(start, size)
+        first = np.zeros(keys, np.int64)
+        first[key[::-1]] = start[::-1]  # the first of several pieces is written last
+        return first, total
+
+    def _copy_in_order(self, start: Longs, size: Longs) -> Longs:
+        young = self._hot.young.tuples
+        within = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
+        pos = (np.repeat(start, size) + within).astype(np.int32)
+        new = young.append_from(self._hot.sources(), np.full(pos.size, len(self._hot.segments), np.int32), pos)
+        return new + np.cumsum(size) - size
+
+    def _join_giant(self, row: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """One stream tuple with more matches than the stream buffer holds: results go out as pages come in."""
+        part = self._distinct(row)
+        pairs = self._version.pairs(part.keys, part.hashes)
+        young, stats = self._hot.young, self.stats
+        stats.unique_keys += 1
+        stats.misses += 1
+        stats.matched += 1
+        step, at = self._reader.half, 0
+        while at < pairs.size:
+            young.clear()
+            # Pages that updates moved are read in runs that go forward, so that tuples come in the key's own order.
+            back = np.flatnonzero(np.diff(pairs.place[at : at + step]) < 0)
+            taken = int(back[0]) + 1 if back.size else step
+            some = Pairs(pairs.key[at : at + taken], pairs.place[at : at + taken])
+            try:
+                _, count = self._reader.fetch(part.keys, some, young.tuples, stats)
+            except StoreFull:
+                step = max(1, step // 2)  # one page always fits: the split sees to it
+                continue
+            at += taken
+            n = int(count.sum())
+            if n:
+                matches = Matches(
+                    part.matches.uid, np.full(1, len(self._hot.segments), np.int32), np.zeros(1, np.int32),
+                    np.full(1, n, np.int32), self._hot.sources(),
+                )  # fmt: skip
+                yield from self._emit(row, schema, matches, self._parts.output_rows)
+                if self.how in ("semi", "anti"):
+                    break
+        young.clear()
+
+    # -- memory ----------------------------------------------------------------------------------------------------------
+
+    def _publish(self) -> None:
+        begun, size = self.clock.now(), self._hot.segment_bytes
+        window = max(1, self._hot.sketch.window)
+        worth = self._miss_seconds * max(self._rows_since, 1) / window
+        if self._hot.publish(worth, self._byte_seconds):
+            elapsed = self.clock.now() - begun
+            self._byte_seconds += _EMA * (elapsed / max(1, size) - self._byte_seconds)
+            self.stats.generations = self._hot.generations
+        self._rows_since = 0
+
+    def _replan(self) -> None:
+        """Look at the split between hot set and stream buffer again."""
+        self._since_plan = 0
+        split = choose_split(self.relation, self._parts, self._workload, self._hot, self._payload)
+        if split.better_than(self._split):
+            self._publish()
+            self._adopt(split, self._new_young(split))
+
+    def _new_young(self, split: Split) -> KeyedStore:
+        return KeyedStore(
+            self._payload, split.young_entries, split.young_rows, split.young_data, self._version.codec.integer
+        )
+
+    def _adopt(self, split: Split, young: KeyedStore) -> None:
+        self._split = split
+        self._stream_reserved.resize(0)
+        self._hot_reserved.resize(0)
+        self._hot.resize(split.hot_bytes)
+        self._hot.replace_young(young)
+        self._hot_reserved.resize(split.hot_bytes)
+        self._stream_reserved.resize(young.nbytes + split.slice_rows * ROW_BYTES)

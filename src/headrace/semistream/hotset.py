@@ -1,0 +1,312 @@
+"""The hot set: tuples by key in memory, chosen by frequency, as a few immutable segments. (DESIGN D5)
+
+    sketch    how often was a key seen lately (one byte a counter, halved now and then)
+    young     tuples fetched lately, appended; serves at once; where a batch's own misses are put
+    segments  immutable; each generation replaces at most one of them
+
+When `young` is full its entries compete with those of the weakest segment, and the winners become a new segment: a generation. It is
+published only when the hits it should bring cost more to miss than writing it costs. One segment more than there is room for is
+the most that is ever held, so a change of generation does not need twice the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headrace.kernels.sketch import sketch_add, sketch_age, sketch_estimate
+from headrace.kernels.store import table_insert
+from headrace.relation.columns import Buffers, Column, Longs
+from headrace.relation.keys import ByteKeys, Hashes, IntKeys, Ints, Keys
+from headrace.relation.store import Sources, StoreFull, TupleStore
+
+SEGMENTS = 8
+LOAD = 0.75  # of a segment's hash table
+_SLOT = 8
+_LINE = 64  # sketch bytes that hold one key's counters
+
+
+class Sketch:
+    """Ageing counts of keys. `window` is how many stream tuples the counts stand for."""
+
+    def __init__(self, memory: int, horizon: int) -> None:
+        lines = 1 << max(0, (max(memory, _LINE) // _LINE).bit_length() - 1)
+        self._cells = np.zeros(lines * _LINE, np.uint8)
+        self.horizon = horizon
+        self.window = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self._cells.nbytes
+
+    def add(self, hashes: Hashes, counts: Ints) -> None:
+        sketch_add(self._cells, hashes, counts)
+        self.window += int(counts.sum())
+        if self.window >= self.horizon:
+            sketch_age(self._cells)
+            self.window //= 2
+
+    def estimate(self, hashes: Hashes) -> Ints:
+        out = np.empty(hashes.size, np.int32)
+        sketch_estimate(self._cells, hashes, out)
+        return out
+
+
+class KeyedStore:
+    """Entries (a key and its tuples, or none: known absent) found by a hash table.
+
+    Parameters
+    ----------
+    columns
+        What is kept of a tuple.
+    entries, rows
+        Room for keys and for tuples.
+    data
+        Bytes for each variable column by name, and for the keys under "".
+    integer
+        Whether keys are 64-bit integers.
+    """
+
+    def __init__(
+        self, columns: Sequence[Column], entries: int, rows: int, data: dict[str, int], integer: bool
+    ) -> None:  # fmt: skip
+        self.tuples = TupleStore(columns, rows, data)
+        self.entries = entries
+        self.integer = integer
+        self.used = 0
+        self._key_bytes = 0
+        self._keys = np.empty(8 * entries if integer else data[""], np.uint8)
+        self._key_offsets = np.zeros(0 if integer else entries + 1, np.uint32)
+        self._first = np.empty(entries, np.int32)
+        self._many = np.empty(entries, np.int32)
+        self._table = np.full(_slots(entries), -1, np.int64)
+
+    @staticmethod
+    def size(columns: Sequence[Column], entries: int, rows: int, data: dict[str, int], integer: bool) -> int:
+        keys = 8 * entries if integer else data[""] + 4 * entries
+        return TupleStore.size(columns, rows, data) + keys + 8 * entries + _SLOT * _slots(entries)
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (self._keys, self._key_offsets, self._first, self._many, self._table)
+        return self.tuples.nbytes + sum(array.nbytes for array in arrays)
+
+    def clear(self) -> None:
+        self.used = 0
+        self._key_bytes = 0
+        self.tuples.clear()
+        self._table.fill(-1)
+
+    def insert(self, keys: Keys, hashes: Hashes, first: Ints, many: Ints) -> None:
+        """Add entries: keys, and where their tuples are."""
+        n = hashes.size
+        if self.used + n > self.entries:
+            raise StoreFull
+        buffers = keys.buffers()
+        if self.integer:
+            self._keys.view(np.int64)[self.used : self.used + n] = buffers.values.view(np.int64)
+        else:
+            start, stop = int(buffers.offsets[0]), int(buffers.offsets[-1])
+            if self._key_bytes + stop - start > self._keys.size:
+                raise StoreFull
+            self._keys[self._key_bytes : self._key_bytes + stop - start] = buffers.values[start:stop]
+            self._key_offsets[self.used : self.used + n + 1] = buffers.offsets - start + self._key_bytes
+            self._key_bytes += stop - start
+        self._first[self.used : self.used + n] = first
+        self._many[self.used : self.used + n] = many
+        table_insert(self._table, hashes, self.used)
+        self.used += n
+
+    def probe(self, keys: Keys, hashes: Hashes, source: int, src: Ints, pos: Ints, count: Ints) -> int:
+        """Look up the keys that have no source yet."""
+        if self.used == 0:
+            return 0
+        entries = Buffers(self._keys, self._key_offsets, self._keys[:0])  # type: ignore[arg-type]
+        return keys.probe(
+            self._table, entries, self._first, self._many, hashes, source, src, pos, count
+        )
+
+    def keys(self) -> Keys:
+        if self.integer:
+            return IntKeys(self._keys.view(np.int64)[: self.used])
+        return ByteKeys(self._keys, self._key_offsets[: self.used + 1].astype(np.int64))
+
+    def places(self) -> tuple[Ints, Ints]:
+        """First tuple and number of tuples of every entry."""
+        return self._first[: self.used], self._many[: self.used]
+
+    def entry_bytes(self) -> Longs:
+        """Memory that each entry takes, with its share of the table."""
+        tuples = np.concatenate([[0], np.cumsum(self.tuples.sizes())])
+        first, many = self.places()
+        own = 16 + int(_SLOT / LOAD) + (0 if self.integer else 4)
+        out = tuples[first + many] - tuples[first] + own
+        if not self.integer:
+            out += np.diff(self._key_offsets[: self.used + 1])
+        return out
+
+
+@dataclass
+class Choice:
+    """Entries that would make a segment, and what they are worth."""
+
+    store: Longs  # 0: young, 1: the segment replaced
+    entry: Longs
+    gain: float
+    bytes: int
+
+
+class HotSet:
+    """Sketch, young and segments within a number of bytes.
+
+    Parameters
+    ----------
+    columns, integer
+        What is kept of a tuple; whether keys are integers.
+    memory
+        Bytes for segments, the spare one included.
+    young, sketch
+        The store that takes in what is fetched, and the counts.
+    """
+
+    def __init__(self, columns: Sequence[Column], integer: bool, memory: int, young: KeyedStore, sketch: Sketch) -> None:
+        self.columns = tuple(columns)
+        self.integer = integer
+        self.memory = memory
+        self.young = young
+        self.sketch = sketch
+        self.segments: list[KeyedStore] = []
+        self.generations = 0
+        self._sources: Sources | None = None
+
+    @property
+    def segment_bytes(self) -> int:
+        return self.memory // (SEGMENTS + 1)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(segment.nbytes for segment in self.segments)
+
+    @property
+    def entries(self) -> int:
+        return sum(segment.used for segment in self.segments)
+
+    def sources(self) -> Sources:
+        """Stores by their source numbers: the segments, then young."""
+        if self._sources is None:
+            self._sources = Sources([*(s.tuples for s in self.segments), self.young.tuples])
+        return self._sources
+
+    def probe(self, keys: Keys, hashes: Hashes, src: Ints, pos: Ints, count: Ints) -> int:
+        found = 0
+        for number, segment in enumerate(self.segments):
+            found += segment.probe(keys, hashes, number, src, pos, count)
+        return found + self.young.probe(keys, hashes, len(self.segments), src, pos, count)
+
+    def publish(self, worth: float, effort: float) -> bool:
+        """Make room in young: let its entries compete for a segment, if that should pay.
+
+        Parameters
+        ----------
+        worth
+            Seconds that one more hit in the sketch's window saves until the next generation.
+        effort
+            Seconds that writing one byte of a segment takes.
+        """
+        published = False
+        if self.young.used and self.segment_bytes > 0:
+            number = self._replaced()
+            choice = self._compete(number)
+            if choice.entry.size and choice.gain * worth > choice.bytes * effort:
+                self._replace(number, choice)
+                self.generations += 1
+                published = True
+        self.young.clear()
+        return published
+
+    def _replaced(self) -> int:
+        """The segment to rewrite: the emptiest with room left, else a new one, else the least used."""
+        if self.segments:
+            sizes = [segment.nbytes for segment in self.segments]
+            smallest = int(np.argmin(sizes))
+            if sizes[smallest] < self.segment_bytes * 0.6:
+                return smallest
+        if len(self.segments) < SEGMENTS:
+            return len(self.segments)
+        return int(np.argmin([self._mean_use(segment) for segment in self.segments]))
+
+    def _mean_use(self, segment: KeyedStore) -> float:
+        step = max(1, segment.used // 1024)
+        sample = segment.keys().take(np.arange(0, segment.used, step))
+        return float(self.sketch.estimate(sample.hashes()).mean())
+
+    def _compete(self, number: int) -> Choice:
+        stores = [self.young, *self.segments[number : number + 1]]
+        use = [self.sketch.estimate(store.keys().hashes()).astype(np.float64) for store in stores]
+        size = [store.entry_bytes() for store in stores]
+        store = np.repeat(np.arange(len(stores)), [store.used for store in stores])
+        entry = np.concatenate([np.arange(s.used) for s in stores])
+        all_use, all_size = np.concatenate(use), np.concatenate(size)
+        # By use a byte; on a tie the fetched ones, which come first, are the fresher.
+        order = np.argsort(-all_use / all_size, kind="stable")
+        fits = np.cumsum(all_size[order]) <= self.segment_bytes
+        chosen = order[fits]
+        gain = float(all_use[chosen].sum()) - (float(use[1].sum()) if len(stores) > 1 else 0.0)
+        # Entries in the order they lie in memory: the copy reads forward.
+        chosen = np.sort(chosen)
+        return Choice(store[chosen], entry[chosen], gain, int(all_size[chosen].sum()))
+
+    def _replace(self, number: int, choice: Choice) -> None:
+        stores = [self.young, *self.segments[number : number + 1]]
+        keys, first_of, counts = [], [], []
+        for i, store in enumerate(stores):
+            mine = choice.entry[choice.store == i]
+            first, many = store.places()
+            keys.append(store.keys().take(mine))
+            first_of.append(first[mine])
+            counts.append(many[mine])
+        first, count = np.concatenate(first_of), np.concatenate(counts)
+        rows = int(count.sum())
+        src = np.repeat(choice.store.astype(np.int32), count)
+        within = np.arange(rows) - np.repeat(np.cumsum(count) - count, count)
+        pos = (np.repeat(first, count) + within).astype(np.int32)
+        sources = Sources([store.tuples for store in stores])
+        data = {
+            column.name: sources.sizes(i, src, pos)[1]
+            for i, column in enumerate(self.columns) if column.width == 0
+        }  # fmt: skip
+        if not self.integer:
+            data[""] = sum(int(k.offsets[-1]) for k in keys)  # type: ignore[union-attr]
+        segment = KeyedStore(self.columns, count.size, rows, data, self.integer)
+        segment.tuples.append_from(sources, src, pos)
+        at = 0
+        for some, many in zip(keys, counts, strict=True):
+            segment.insert(some, some.hashes(), at + np.cumsum(many) - many, many)
+            at += int(many.sum())
+        self.segments[number : number + 1] = [segment]
+        self._sources = None
+
+    def resize(self, memory: int) -> None:
+        """Another number of bytes: the least used segments go until the rest fits."""
+        self.memory = memory
+        while self.segments and self.nbytes > memory - self.segment_bytes:
+            self.segments.pop(int(np.argmin([self._mean_use(s) for s in self.segments])))
+        self._sources = None
+
+    def replace_young(self, young: KeyedStore) -> None:
+        self.young = young
+        self._sources = None
+
+    def use_curve(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Counts of the entries held, largest first."""
+        parts = [self.sketch.estimate(s.keys().hashes()) for s in self.segments if s.used]
+        return -np.sort(-np.concatenate(parts).astype(np.float64)) if parts else np.empty(0)
+
+
+def _slots(entries: int) -> int:
+    return int(entries / LOAD) + 2
+
+

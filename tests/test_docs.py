@@ -1,0 +1,46 @@
+"""What the documents show runs, and what they point to exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import headrace
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=name)
+def test_python_in_documents_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = page.read_text()
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for block in BLOCK.finditer(text):
+        # blank lines before it, so that a traceback shows the document's own line numbers
+        code = "\n" * text.count("\n", 0, block.start(1)) + block[1]
+        exec(compile(code, name(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_relative_links_exist(page):
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    links = [link.split("#")[0] for link in LINK.findall(prose)]
+    local = [link for link in links if link and "://" not in link]
+    missing = [link for link in local if not (page.parent / link).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("public", headrace.__all__)
+def test_every_public_name_is_there(public):
+    assert getattr(headrace, public) is not None
+
+
+def test_the_readme_is_found():
+    assert ROOT / "README.md" in PAGES
