@@ -57,9 +57,7 @@ def main(task: Task, spec: Path, result: Path) -> None:
     else:
         from benchmarks import measure
 
-        out = {"build": measure.build, "verify": measure.check, "measure": measure.measure}[task](
-            cell
-        )
+        out = {"build": measure.build, "verify": measure.check, "measure": measure.measure}[task](cell)
     result.write_text(json.dumps(out))
 
 

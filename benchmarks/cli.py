@@ -63,9 +63,7 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument(
-        "sections", nargs="*", help=f"{', '.join(SECTIONS)} (default: all), or: report [FILE]"
-    )
+    parser.add_argument("sections", nargs="*", help=f"{', '.join(SECTIONS)} (default: all), or: report [FILE]")
     add = parser.add_argument
     add("--rows", type=_list(int), default=(1_000_000, 10_000_000), help="sizes of R")
     add("--batch", type=_list(int), default=(10_000, 500_000), help="rows in a stream batch")

@@ -83,8 +83,8 @@ class Dataset:
 
     def contains(self, keys: Ints) -> npt.NDArray[np.bool_]:
         ranks = keys // SPACING
-        known: npt.NDArray[np.bool_] = (ranks >= 0) & (ranks < self.rows)
-        return known & (self.keys(ranks) == keys)
+        known: npt.NDArray[np.bool_] = (ranks >= 0) & (ranks < self.rows) & (self.keys(ranks) == keys)
+        return known
 
     def values(self, keys: Ints) -> Records:
         """The packed payload of the given keys."""
@@ -130,9 +130,7 @@ def columns_of(records: Records, index: Ints | None = None) -> list[pa.Array]:
         if pa.types.is_string(field.type):
             width = part.shape[1]
             offsets = np.arange(0, (len(part) + 1) * width, width, dtype=np.int32)
-            columns.append(
-                pa.StringArray.from_buffers(len(part), pa.py_buffer(offsets), pa.py_buffer(part))
-            )
+            columns.append(pa.StringArray.from_buffers(len(part), pa.py_buffer(offsets), pa.py_buffer(part)))
         elif pa.types.is_date32(field.type):
             columns.append(pa.array(part).view(pa.date32()))
         else:

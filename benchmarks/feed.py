@@ -36,8 +36,9 @@ class Phase:
     def elapsed(self) -> float:
         return sum(self.seconds)
 
-    def rate(self, part: slice = slice(None)) -> float:
-        return sum(self.rows[part]) / max(sum(self.seconds[part]), 1e-9)
+    def rate(self, part: slice) -> float:
+        seconds: float = sum(self.seconds[part])
+        return sum(self.rows[part]) / max(seconds, 1e-9)
 
     def steady(self) -> bool:
         """The last third went as fast as the third before it."""
@@ -52,30 +53,34 @@ class Phase:
         if len(self.seconds) < _FEW:
             return False
         error = statistics.stdev(self.seconds) / len(self.seconds) ** 0.5
-        return error <= _PRECISE * statistics.fmean(self.seconds)
+        return bool(error <= _PRECISE * statistics.fmean(self.seconds))
 
 
 @dataclass
 class Feed:
     """An iterable of stream batches with a warm-up and a measured phase.
 
-    A batch that would take longer than the whole measurement is cut to what fits; `piece` says how
-    many rows were fed at a time.
+    A batch that would take longer than the whole measurement is fed in slices that fit, each a
+    range of keys, so that a slice is as dense as the batch it is cut from; `piece` says how many
+    rows were fed at a time. Only a system that itself goes through a batch by key is `divisible`:
+    to it a slice is a part of the same work. The others get whole batches, however long they take.
     """
 
     reader: StreamReader
     batch: int
     seconds: float
     warmup_seconds: float
+    divisible: bool
     may_stop_early: bool
     before_batch: Callable[[], None]
     on_measure: Callable[[], None]
     warmup: Phase = field(default_factory=Phase)
     measured: Phase = field(default_factory=Phase)
     piece: int = 0
+    _rest: pa.RecordBatch | None = None
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        self.piece = min(self.batch, PROBE_ROWS)
+        self.piece = min(self.batch, PROBE_ROWS) if self.divisible else self.batch
         while not self._is_warm():
             yield from self._hand_over(self.warmup)
             self.piece = self._fitting()
@@ -84,13 +89,23 @@ class Feed:
             yield from self._hand_over(self.measured)
 
     def _hand_over(self, phase: Phase) -> Iterator[pa.RecordBatch]:
-        batch = self.reader.read(self.piece)
+        batch = self._next()
         self.before_batch()
         start = perf_counter()
         yield batch
-        phase.add(self.piece, perf_counter() - start)
+        phase.add(batch.num_rows, perf_counter() - start)
+
+    def _next(self) -> pa.RecordBatch:
+        if self.piece == self.batch:
+            return self.reader.read(self.batch)
+        if self._rest is None or self._rest.num_rows == 0:
+            self._rest = self.reader.read_sorted(self.batch)
+        head, self._rest = self._rest.slice(0, self.piece), self._rest.slice(self.piece)
+        return head
 
     def _fitting(self) -> int:
+        if not self.divisible:
+            return self.batch
         last = self.warmup.rate(slice(-1, None))
         fits = int(last * self.seconds)
         if fits >= self.batch:

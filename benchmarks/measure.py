@@ -88,6 +88,7 @@ def _join(cell: Cell, system: System, reader: StreamReader, out: dict[str, Any])
         batch=cell.batch,
         seconds=cell.seconds,
         warmup_seconds=cell.warmup,
+        divisible=system.divisible,
         may_stop_early=cell.workload != "temporal",
         before_batch=isolation.drop_caches if cell.method == "drop_caches" else _nothing,
         on_measure=on_measure,

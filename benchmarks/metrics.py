@@ -142,9 +142,7 @@ def targets(found: list[Measurement], created: list[Creation]) -> list[Target]:
         out.append(_growth(label, m))
     for m in found:
         if m.system == OURS_IN_MEMORY and m.rows == TARGET_ROWS:
-            engine = next(
-                (d for d in found if d.system == "duckdb-memory" and d.place == m.place), None
-            )
+            engine = next((d for d in found if d.system == "duckdb-memory" and d.place == m.place), None)
             name = f"all hot, {m.workload}, batch {m.batch:,}, beside DuckDB in memory"
             out.append(_at_least(name, m.rate, engine.rate if engine else None, MEMORY_SHARE))
     return out + _create_targets(created)

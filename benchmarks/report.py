@@ -135,7 +135,7 @@ def _notes(raw: dict[str, Any], found: list[Measurement], console: Console) -> N
     for (system, error), count in errors.items():
         console.print(f"† {system}, {count} cells: {error}", highlight=False)
     if any(m.piece for m in found):
-        console.print("* a whole batch would outlast the cell: measured on slices of it")
+        console.print("* a whole batch would outlast the cell: fed in slices by key range")
 
 
 def _table(title: str, *columns: str) -> Table:

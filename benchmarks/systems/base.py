@@ -22,7 +22,7 @@ SEGMENT = 8_192
 
 
 #: Below one wanted row in this many, a read-ahead brings mostly pages that nobody asked for.
-_SPARSE = 30
+_SPARSE = 300
 
 
 class System(ABC):
@@ -30,6 +30,7 @@ class System(ABC):
 
     name: ClassVar[str]
     kind: ClassVar[Kind]
+    divisible: ClassVar[bool] = False  # whether half a batch, by key, is half the work
 
     def __init__(self, data: Dataset) -> None:
         self.data = data
@@ -75,6 +76,7 @@ class KeyValueSystem(System):
     """
 
     kind: ClassVar[Kind] = "store"
+    divisible: ClassVar[bool] = True
 
     @abstractmethod
     def lookup(self, keys: Ints) -> tuple[np.ndarray, Records]:

@@ -14,7 +14,7 @@ _JOIN = "SELECT s.*, r.* EXCLUDE (k) FROM s JOIN r USING (k)"
 # DuckDB counts the scan and the hash table of the batch in its limit; the others have these in the
 # allowance that every process gets beside its budget.
 _SCAN = 12 << 20
-_BATCH_ROW = 56
+_BATCH_ROW = 40
 
 
 class DuckDB(System):
@@ -30,12 +30,10 @@ class DuckDB(System):
     def build(self) -> None:
         self.path.mkdir(parents=True)
         with duckdb.connect(str(self.path / "r.duckdb")) as db:
-            db.execute(
-                f"CREATE TABLE r AS SELECT * FROM read_parquet('{self.data.parquet}') ORDER BY k"
-            )
+            db.execute(f"CREATE TABLE r AS SELECT * FROM read_parquet('{self.data.parquet}') ORDER BY k")
 
     def open(self, memory: int, batch: int) -> None:
-        limit = memory + _SCAN + _BATCH_ROW * batch
+        limit = max(memory, _SCAN) + _BATCH_ROW * batch
         self._db = duckdb.connect(
             str(self.path / "r.duckdb"),
             read_only=True,
@@ -59,7 +57,7 @@ class DuckDB(System):
             "version": duckdb.__version__,
             "access": "hash join of the registered Arrow batch with the table",
             "options": "threads=1, sorted by key, no index, preserve_insertion_order=false",
-            "cache": f"memory_limit = budget + {_SCAN >> 20} MiB + {_BATCH_ROW} B a batch row",
+            "cache": f"memory_limit = budget (>= {_SCAN >> 20} MiB) + {_BATCH_ROW} B/batch row",
         }
 
 
@@ -73,12 +71,8 @@ class DuckDBMemory(DuckDB):
         self.path.mkdir(parents=True)
 
     def open(self, memory: int, batch: int) -> None:
-        self._db = duckdb.connect(
-            ":memory:", config={"threads": 1, "preserve_insertion_order": False}
-        )
-        self._db.execute(
-            f"CREATE TABLE r AS SELECT * FROM read_parquet('{self.data.parquet}') ORDER BY k"
-        )
+        self._db = duckdb.connect(":memory:", config={"threads": 1, "preserve_insertion_order": False})
+        self._db.execute(f"CREATE TABLE r AS SELECT * FROM read_parquet('{self.data.parquet}') ORDER BY k")
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "cache": "the whole table in memory, uncompressed"}

@@ -76,10 +76,7 @@ class HeadraceMemory(Headrace):
     def open(self, memory: int, batch: int) -> None:
         super().open(3 * self.data.bytes, batch)
         order = np.random.default_rng(self.data.seed).permutation(self.data.rows)
-        every_key = (
-            batch_of(self.data.keys(order[i : i + _WARM_ROWS]))
-            for i in range(0, self.data.rows, _WARM_ROWS)
-        )
+        every_key = (batch_of(self.data.keys(order[i : i + _WARM_ROWS])) for i in range(0, self.data.rows, _WARM_ROWS))
         for _ in self.run(every_key):
             pass
 

@@ -34,9 +34,7 @@ class LMDB(KeyValueSystem):
             env.sync(True)
 
     def open(self, memory: int, batch: int) -> None:
-        self._env = lmdb.open(
-            str(self.path), max_dbs=1, readonly=True, lock=False, readahead=self.is_dense(batch)
-        )
+        self._env = lmdb.open(str(self.path), max_dbs=1, readonly=True, lock=False, readahead=self.is_dense(batch))
         self._db = self._env.open_db(b"r", dupsort=True, dupfixed=True, create=False)
         self._txn = self._env.begin(db=self._db, buffers=True)
         self._cursor = self._txn.cursor()
@@ -44,9 +42,7 @@ class LMDB(KeyValueSystem):
     def lookup(self, keys: Ints) -> tuple[np.ndarray, Records]:
         wanted = keys.astype(">i8").view(f"V{KEY_BYTES}").tolist()
         # With fixed-size values LMDB hands back one packed buffer: no Python object a row.
-        packed = self._cursor.getmulti(
-            wanted, dupdata=True, dupfixed_bytes=VALUE.itemsize, keyfixed=True
-        )
+        packed = self._cursor.getmulti(wanted, dupdata=True, dupfixed_bytes=VALUE.itemsize, keyfixed=True)
         pairs = np.frombuffer(packed, _PAIR)
         if len(pairs) == len(keys):
             return np.arange(len(keys)), pairs["value"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ class SQLite(KeyValueSystem):
         """Turn the kernel's read-ahead off: SQLite has no setting for it, so by its descriptor."""
         self._db.execute("SELECT 1 FROM r LIMIT 1").fetchall()
         file = (self.path / "r.db").stat()
-        for descriptor in map(int, os.listdir("/proc/self/fd")):
+        for descriptor in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
             with contextlib.suppress(OSError):
                 if os.path.samestat(os.fstat(descriptor), file):
                     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
@@ -72,7 +73,7 @@ class SQLite(KeyValueSystem):
         return {
             "version": sqlite3.sqlite_version,
             "access": "json_each of sorted keys joined with the table",
-            "options": "INTEGER PRIMARY KEY, 4096-byte pages, immutable, mmap off, one transaction, "
-            "read-ahead only for dense batches",
+            "options": "INTEGER PRIMARY KEY, 4096-byte pages, immutable, mmap off, "
+            "one transaction, read-ahead only for dense batches",
             "cache": "cache_size = the budget, plus the page cache inside the memory limit",
         }

@@ -56,9 +56,7 @@ _HOME = {
     "MemoryBudget": "headrace.memory",
     "equal": "headrace.conditions",
 }
-_HOME |= {
-    name: "headrace.errors" for name in __all__ if name not in _HOME and name != "__version__"
-}
+_HOME |= {name: "headrace.errors" for name in __all__ if name not in _HOME and name != "__version__"}
 
 
 def __getattr__(name: str) -> Any:

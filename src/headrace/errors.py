@@ -64,9 +64,7 @@ class DamagedRelation(RelationError):
         headrace.errors.DamagedRelation: shard 0, page 7 of s0.pages: checksum does not match
     """
 
-    def __init__(
-        self, file: object, reason: str, *, shard: int | None = None, page: int | None = None
-    ) -> None:
+    def __init__(self, file: object, reason: str, *, shard: int | None = None, page: int | None = None) -> None:
         self.file = str(file)
         self.reason = reason
         self.shard = shard

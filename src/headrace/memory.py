@@ -95,11 +95,7 @@ class MemoryBudget:
     def _refusal(self, part: str, old: int, new: int) -> str:
         largest_first = sorted(self._held.items(), key=lambda item: -item[1])
         holders = ", ".join(f"{name} holds {format_size(n)}" for name, n in largest_first)
-        asked = (
-            f"to grow from {format_size(old)} to {format_size(new)}"
-            if old
-            else f"for {format_size(new)}"
-        )
+        asked = f"to grow from {format_size(old)} to {format_size(new)}" if old else f"for {format_size(new)}"
         return (
             f"{part} asked {asked}; {format_size(self.limit - self._used)} of "
             f"{format_size(self.limit)} is left ({holders or 'nothing is held'})"

@@ -53,9 +53,7 @@ def parse_size(value: int | str, *, name: str = "size", zero: bool = False) -> i
             raise BadInput(f"{name}={value!r} is not a size; give {SIZE_EXAMPLES}")
         nbytes = int(Decimal(found[1]) * _BYTES[found[2]])  # exact, where a float would round
     if nbytes < 0 or (nbytes == 0 and not zero):
-        raise BadInput(
-            f"{name}={value!r} must be at least {0 if zero else 1} byte; give {SIZE_EXAMPLES}"
-        )
+        raise BadInput(f"{name}={value!r} must be at least {0 if zero else 1} byte; give {SIZE_EXAMPLES}")
     return nbytes
 
 
@@ -76,9 +74,7 @@ def format_size(nbytes: int) -> str:
     return f"{sign}{size:.1f}".removesuffix(".0") + unit
 
 
-def parse_duration(
-    value: str | float | timedelta, *, name: str = "duration", zero: bool = False
-) -> float:
+def parse_duration(value: str | float | timedelta, *, name: str = "duration", zero: bool = False) -> float:
     """Seconds from a number, a `timedelta` or a text such as ``"1m30s"``.
 
     Args:
@@ -100,9 +96,7 @@ def parse_duration(
         raise BadInput(f"{name}={value!r} is not a duration; give {DURATION_EXAMPLES}")
     if not math.isfinite(seconds) or seconds < 0 or (seconds == 0 and not zero):
         bound = "at least" if zero else "more than"
-        raise BadInput(
-            f"{name}={value!r} must be {bound} 0 seconds and finite; give {DURATION_EXAMPLES}"
-        )
+        raise BadInput(f"{name}={value!r} must be {bound} 0 seconds and finite; give {DURATION_EXAMPLES}")
     return seconds
 
 

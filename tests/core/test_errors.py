@@ -38,14 +38,10 @@ def test_choice_returns_a_known_word():
 def test_choice_lists_the_known_words():
     with pytest.raises(BadInput) as caught:
         choice("how", "outer", HOWS)
-    assert str(caught.value) == (
-        "how='outer' is not supported; choose one of inner, left, semi, anti"
-    )
+    assert str(caught.value) == ("how='outer' is not supported; choose one of inner, left, semi, anti")
 
 
-@pytest.mark.parametrize(
-    ("word", "meant"), [("iner", "inner"), ("LEFT", "left"), ("lefft", "left")]
-)
+@pytest.mark.parametrize(("word", "meant"), [("iner", "inner"), ("LEFT", "left"), ("lefft", "left")])
 def test_choice_suggests_the_nearest(word, meant):
     with pytest.raises(BadInput, match=f"did you mean '{meant}'"):
         choice("how", word, HOWS)

@@ -8,9 +8,7 @@ import headrace
 HEAVY = ("numba", "numpy", "pandas", "pyarrow", "pyspark", "typer")
 
 
-@pytest.mark.parametrize(
-    "statement", ["import headrace", "from headrace import MemoryBudget, equal"]
-)
+@pytest.mark.parametrize("statement", ["import headrace", "from headrace import MemoryBudget, equal"])
 def test_import_loads_nothing_heavy(statement):
     code = f"{statement}; import sys; print([m for m in {HEAVY!r} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

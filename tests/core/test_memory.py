@@ -30,8 +30,7 @@ def test_a_refusal_says_who_asked_who_holds_and_what_is_left():
     with pytest.raises(MemoryRefused) as caught:
         budget.reserve("read buffers", 512 * 1024)
     assert str(caught.value) == (
-        "read buffers asked for 512KiB; 324KiB of 1MiB is left "
-        "(hot set holds 600KiB, index holds 100KiB)"
+        "read buffers asked for 512KiB; 324KiB of 1MiB is left (hot set holds 600KiB, index holds 100KiB)"
     )
     assert budget.used == 700 * 1024
 

@@ -37,10 +37,7 @@ def parse_keys(texts: Sequence[str], schema: pa.Schema, key: Sequence[str]) -> p
     """
     fields = [schema.field(name) for name in key]
     rows = [_split(text, key) for text in texts]
-    columns = [
-        pa.array([_parse(row[i], field) for row in rows], type=field.type)
-        for i, field in enumerate(fields)
-    ]
+    columns = [pa.array([_parse(row[i], field) for row in rows], type=field.type) for i, field in enumerate(fields)]
     return pa.table(columns, schema=pa.schema(fields))
 
 
@@ -68,9 +65,7 @@ def _parse(text: str, field: pa.Field) -> pa.Scalar:
         return pa.scalar(text).cast(wanted)
     except (pa.ArrowException, InvalidOperation, ValueError) as error:
         looks = next((f", {example}" for is_it, example in _LOOKS if is_it(wanted)), "")
-        raise BadInput(
-            f"key {text!r} is not a value of column {field.name} ({wanted}{looks})"
-        ) from error
+        raise BadInput(f"key {text!r} is not a value of column {field.name} ({wanted}{looks})") from error
 
 
 def _parse_timestamp(text: str, wanted: pa.DataType) -> pa.Scalar:
@@ -85,7 +80,4 @@ def _parse_timestamp(text: str, wanted: pa.DataType) -> pa.Scalar:
 
 
 def _is_bytes(wanted: pa.DataType) -> bool:
-    return any(
-        is_it(wanted)
-        for is_it in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
-    )
+    return any(is_it(wanted) for is_it in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary))

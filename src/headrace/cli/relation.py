@@ -30,9 +30,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 
 @relation_app.command()
 def create(
-    source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A Parquet file, or a directory of them.")
-    ],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A Parquet file, or a directory of them.")],
     path: Annotated[Path, typer.Argument(metavar="PATH", help="Where the relation is made.")],
     key: Annotated[
         list[str],

@@ -6,10 +6,10 @@ rows lie in pages low..high; a key smaller than every fence has low = high = -1 
 
 from __future__ import annotations
 
-from headrace.kernels.jit import I64, U8, compare_bytes, helper, i64, int64, kernel, u8, void
+from headrace.kernels.jit import I32, I64, U8, compare_bytes, helper, i32, int64, kernel, u8, void
 
 
-@kernel(void(I64, U8, I64, i64, i64))
+@kernel(void(I64, U8, I64, i32, i32))
 def locate_ints(fence, continues, keys, low, high):
     """Keys are sorted, so each search starts where the last one ended."""
     pages = fence.size
@@ -48,7 +48,7 @@ def _order(a_data, a_offsets, i, b_data, b_offsets, j):
     )  # fmt: skip
 
 
-@kernel(void(int64, I64, U8, int64, I64, i64, i64))
+@kernel(void(int64, I64, U8, int64, I64, i32, i32))
 def locate_strings(fence, fence_offsets, continues, keys, key_offsets, low, high):
     pages = fence_offsets.size - 1
     at = 0
@@ -83,7 +83,7 @@ def same_as_before(data, offsets, out):
         out[i] = 1 if i > 0 and _order(data, offsets, i, data, offsets, i - 1) == 0 else 0
 
 
-@kernel(void(int64, I64, int64, I64, I64, u8))
+@kernel(void(int64, I64, int64, I64, I32, u8))
 def equal_strings(data, offsets, others, other_offsets, at, out):
     """out[i] = 1 where string i equals the other's string at[i]; 0 where at[i] is negative."""
     for i in range(out.size):

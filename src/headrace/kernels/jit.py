@@ -39,14 +39,14 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 def kernel(signature: Any) -> Decorator:
     """Compile now for one signature; keep the machine code beside the source."""
-    return njit(signature, cache=True, nogil=True, error_model="numpy")  # type: ignore[no-any-return]
+    return njit(signature, cache=True, nogil=True, error_model="numpy")
 
 
 helper: Decorator = njit(cache=True, nogil=True, error_model="numpy", inline="never")
 
 
 def _loader(llvm_type: ir.Type, numba_type: types.Type) -> Any:
-    @intrinsic  # type: ignore[misc]
+    @intrinsic
     def load(typingctx: Any, address: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             pointer = builder.inttoptr(args[0], llvm_type.as_pointer())
@@ -58,7 +58,7 @@ def _loader(llvm_type: ir.Type, numba_type: types.Type) -> Any:
 
 
 def _storer(llvm_type: ir.Type, numba_type: types.Type) -> Any:
-    @intrinsic  # type: ignore[misc]
+    @intrinsic
     def store(typingctx: Any, address: Any, value: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             pointer = builder.inttoptr(args[0], llvm_type.as_pointer())
@@ -82,15 +82,13 @@ store_u64 = _storer(ir.IntType(64), types.uint64)
 store_i64 = _storer(ir.IntType(64), types.int64)
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def copy_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
     """memcpy(target, source, count) over addresses."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         byte = ir.IntType(8).as_pointer()
-        cgutils.raw_memcpy(
-            builder, builder.inttoptr(args[0], byte), builder.inttoptr(args[1], byte), args[2], 1
-        )
+        cgutils.raw_memcpy(builder, builder.inttoptr(args[0], byte), builder.inttoptr(args[1], byte), args[2], 1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), codegen

@@ -9,7 +9,18 @@ from __future__ import annotations
 import numpy as np
 
 from headrace.kernels.jit import (
-    I64, U64, helper, i64, int64, kernel, load_u8, load_u64, store_u8, store_u64, u64, void,
+    I64,
+    U64,
+    helper,
+    i64,
+    int64,
+    kernel,
+    load_u8,
+    load_u64,
+    store_u8,
+    store_u64,
+    u64,
+    void,
 )  # fmt: skip
 
 _SIGN = np.uint64(1 << 63)
@@ -17,12 +28,8 @@ _SIGN = np.uint64(1 << 63)
 
 @helper
 def swap(x: np.uint64) -> np.uint64:
-    x = ((x & np.uint64(0x00FF00FF00FF00FF)) << np.uint64(8)) | (
-        (x >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
-    )
-    x = ((x & np.uint64(0x0000FFFF0000FFFF)) << np.uint64(16)) | (
-        (x >> np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
-    )
+    x = ((x & np.uint64(0x00FF00FF00FF00FF)) << np.uint64(8)) | ((x >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF))
+    x = ((x & np.uint64(0x0000FFFF0000FFFF)) << np.uint64(16)) | ((x >> np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF))
     return (x << np.uint64(32)) | (x >> np.uint64(32))
 
 

@@ -222,7 +222,7 @@ def find_ints(pages, keys, low, high):
     return total
 
 
-@kernel(int64(I64, int64, I64, I64, i32, i32))
+@kernel(int64(I64, int64, I64, I32, i32, i32))
 def find_strings(pages, key_data, key_offsets, which, low, high):
     """As find_ints for the byte strings which[i] of (key_data, key_offsets)."""
     total = 0

@@ -60,11 +60,7 @@ def plan_greedy(pages, gap, longest, choice, first, length):
     j = 0
     while j < n:
         end = j
-        while (
-            end + 1 < n
-            and pages[end + 1] - pages[end] - 1 <= gap
-            and pages[end + 1] - pages[j] + 1 <= longest
-        ):
+        while end + 1 < n and pages[end + 1] - pages[end] - 1 <= gap and pages[end + 1] - pages[j] + 1 <= longest:
             end += 1
         choice[j] = end
         j = end + 1

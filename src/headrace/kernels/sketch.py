@@ -12,7 +12,7 @@ CEILING = 255
 
 
 @helper
-def _cell(h: np.uint64, row: int, mask: int) -> int:
+def _cell(h, row, mask):
     # Four counters of one key lie in one 64-byte line, so that a key costs one cache miss and not four.
     line = np.int64(h >> np.uint64(20)) & mask
     inside = np.int64(h >> np.uint64(4 * row)) & 15

@@ -9,8 +9,27 @@ from __future__ import annotations
 import numpy as np
 
 from headrace.kernels.jit import (
-    I32, I64, U64, compare_bytes, copy_bytes, helper, i32, i64, int64, kernel, load_i64, load_u8,
-    load_u16, load_u32, load_u64, store_u8, store_u16, store_u32, store_u64, u8, void,
+    I32,
+    I64,
+    U64,
+    compare_bytes,
+    copy_bytes,
+    helper,
+    i32,
+    i64,
+    int64,
+    kernel,
+    load_i64,
+    load_u8,
+    load_u16,
+    load_u32,
+    load_u64,
+    store_u8,
+    store_u16,
+    store_u32,
+    store_u64,
+    u8,
+    void,
 )  # fmt: skip
 
 INNER, LEFT, SEMI, ANTI = 0, 1, 2, 3
@@ -59,9 +78,7 @@ def probe_ints(table, entry_keys, first, many, hashes, keys, source, src, pos, c
 
 
 @kernel(int64(i64, int64, int64, I32, I32, U64, int64, I64, int64, i32, i32, i32))
-def probe_strings(
-    table, entry_data, entry_offsets, first, many, hashes, data, offsets, source, src, pos, count
-):
+def probe_strings(table, entry_data, entry_offsets, first, many, hashes, data, offsets, source, src, pos, count):
     slots = table.size
     found = 0
     for u in range(hashes.size):
@@ -74,12 +91,7 @@ def probe_strings(
                 e = table[slot] & 0xFFFFFFFF
                 start = np.int64(load_u32(entry_offsets + 4 * e))
                 end = np.int64(load_u32(entry_offsets + 4 * e + 4))
-                if (
-                    compare_bytes(
-                        entry_data + start, end - start, data + offsets[u], offsets[u + 1] - offsets[u]
-                    )
-                    == 0
-                ):
+                if compare_bytes(entry_data + start, end - start, data + offsets[u], offsets[u + 1] - offsets[u]) == 0:
                     src[u] = source
                     pos[u] = first[e]
                     count[u] = many[e]

@@ -65,10 +65,7 @@ def unique_strings(data, offsets, valid, hashes, table, uid, first_row, counts):
             other = first_row[u]
             if (
                 hashes[other] == hashes[row]
-                and compare_bytes(
-                    data + start, length, data + offsets[other], offsets[other + 1] - offsets[other]
-                )
-                == 0
+                and compare_bytes(data + start, length, data + offsets[other], offsets[other + 1] - offsets[other]) == 0
             ):
                 counts[u] += 1
                 uid[row] = u

@@ -85,10 +85,11 @@ def width_of(type_: pa.DataType) -> int:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Structs flattened to "outer.inner" columns and every type in its stored form."""
-    fields = [
-        pa.field(field.name, plain_type(field.name, field.type)) for field in _flat(list(schema))
-    ]
+    """Structs flattened to outer_inner columns and every type in its stored form.
+
+    Not outer.inner: PySpark's own mapInArrow cannot resolve a column with a dot in its name.
+    """
+    fields = [pa.field(field.name, plain_type(field.name, field.type)) for field in _flat(list(schema))]
     names = [field.name for field in fields]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
@@ -102,22 +103,30 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
 def _flat(fields: Sequence[pa.Field]) -> Iterator[pa.Field]:
     for field in fields:
         if pa.types.is_struct(field.type):
-            yield from _flat([pa.field(f"{field.name}.{f.name}", f.type) for f in field.type])
+            yield from _flat([pa.field(f"{field.name}_{f.name}", f.type) for f in field.type])
         else:
             yield field
 
 
 def plain_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """A table's columns in their stored form, in the order of a plain schema."""
-    while any(pa.types.is_struct(type_) for type_ in table.schema.types):
-        table = table.flatten()
+    flat = dict(_flat_columns(table.schema.names, table.columns))
     arrays = []
     for field in schema:
-        column = table.column(field.name)
+        column = flat[field.name]
         if column.type != field.type:
             column = column.cast(field.type)
         arrays.append(column)
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _flat_columns(names: Sequence[str], columns: Sequence[pa.ChunkedArray]) -> Iterator[tuple[str, pa.ChunkedArray]]:
+    for name, column in zip(names, columns, strict=True):
+        if pa.types.is_struct(column.type):
+            # flatten() gives the fields of a null struct as nulls.
+            yield from _flat_columns([f"{name}_{f.name}" for f in column.type], column.flatten())
+        else:
+            yield name, column
 
 
 def from_arrow(array: pa.Array) -> Buffers:
@@ -157,9 +166,7 @@ def to_arrow(type_: pa.DataType, n: int, buffers: Buffers) -> pa.Array:
         return pa.nulls(n)
     if width_of(type_) == 0:
         offsets = pa.py_buffer(np.ascontiguousarray(buffers.offsets, dtype=np.int32))
-        return pa.Array.from_buffers(
-            type_, n, [bitmap, offsets, pa.py_buffer(buffers.values)], null_count=nulls
-        )
+        return pa.Array.from_buffers(type_, n, [bitmap, offsets, pa.py_buffer(buffers.values)], null_count=nulls)
     values = buffers.values
     if pa.types.is_boolean(type_):
         values = np.packbits(values, bitorder="little")

@@ -8,10 +8,10 @@ the other, and so is deterministic.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,13 +28,11 @@ DiskKind = Literal["buffered", "direct", "simulated"]
 PlanKind = Literal["optimal", "greedy", "none"]
 
 # pread by its symbol and not by its address, so that the compiled loop can be cached on disk.
-_pread = types.ExternalFunction(
-    "pread", types.intp(types.int32, types.int64, types.uintp, types.int64)
-)
+_pread = types.ExternalFunction("pread", types.intp(types.int32, types.int64, types.uintp, types.int64))
 
 
 @kernel(int64(I32, I64, I64, I64))
-def _read_all(fds, offsets, sizes, targets):
+def _read_all(fds, offsets, sizes, targets):  # type: ignore[no-untyped-def]
     """Read every run; returns -1, or the first run that came short."""
     for i in range(fds.size):
         done = 0
@@ -55,8 +53,8 @@ class Disk:
     kind
         buffered, direct or simulated.
     seek, transfer
-        Seconds for one request and for one 8 KiB page of it, at the depth of `workers` requests in flight. The read
-        plan weighs one against the other. The defaults are of a current SSD with sixteen requests in flight.
+        Seconds for one request and for one 8 KiB page of it, with many requests in flight. The read plan weighs one
+        against the other. The defaults were measured on an SSD at a depth of 16 to 32; alone, a request takes 53 µs.
     workers
         Requests in flight. A simulated disk serves one at a time.
     plan
@@ -66,7 +64,7 @@ class Disk:
     kind: DiskKind = "buffered"
     seek: float = 9e-6
     transfer: float = 2.4e-6
-    workers: int = 16
+    workers: int = 32
     plan: PlanKind = "optimal"
     longest: int = 200
     clock: ManualClock = field(default_factory=ManualClock)
@@ -92,9 +90,7 @@ class Disk:
                 ) from error
         return os.open(path, flags)
 
-    def runs(
-        self, places: Longs, page_size: int, longest: int, *, bridge: bool = True
-    ) -> tuple[Longs, Longs]:
+    def runs(self, places: Longs, page_size: int, longest: int, *, bridge: bool = True) -> tuple[Longs, Longs]:
         """The read plan for sorted distinct page places: first page and length of every run.
 
         Without `bridge` only pages side by side share a run, and nothing unwanted is read.
@@ -109,9 +105,7 @@ class Disk:
         elif not bridge:
             count = plan_greedy(places, 0, longest, chosen, first, length)
         elif self.plan == "optimal":
-            count = plan_optimal(
-                places, self.seek, transfer, longest, np.empty(n + 1), chosen, first, length
-            )
+            count = plan_optimal(places, self.seek, transfer, longest, np.empty(n + 1), chosen, first, length)
         else:
             gap = int(self.seek / transfer)
             count = plan_greedy(places, gap, longest, chosen, first, length)
@@ -119,24 +113,24 @@ class Disk:
 
     def start(
         self, fds: np.ndarray[Any, np.dtype[np.int32]], offsets: Longs, sizes: Longs, targets: Longs,
-        page_size: int,
+        page_size: int, most: int,
     ) -> Reading:  # fmt: skip
-        """Begin to read runs into memory; `wait` on what is returned."""
+        """Begin to read runs into memory, at most `most` at a time; `wait` on what is returned."""
         if self.kind == "simulated":
             transfer = self.transfer * page_size / 8192
             self.clock.advance(fds.size * self.seek + float(sizes.sum()) / page_size * transfer)
-        begun = time.perf_counter()
         tasks: list[Future[int]] = []
         n = fds.size
-        workers = min(self.workers, n)
+        # Long runs keep the disk busy with few requests in flight, and every task costs some 20 µs to hand over.
+        workers = min(self.workers, most, n, max(4, 2 * self.workers * n * page_size // int(sizes.sum())))
         if workers <= 1 or n < 4:
             bad = _read_all(fds, offsets, sizes, targets)
-            return Reading([], [0], [bad], begun)
+            return Reading([], [0], [bad])
         bounds = [n * w // workers for w in range(workers + 1)]
         pool = self._threads()
-        for a, b in zip(bounds, bounds[1:], strict=False):
+        for a, b in pairwise(bounds):
             tasks.append(pool.submit(_read_all, fds[a:b], offsets[a:b], sizes[a:b], targets[a:b]))
-        return Reading(tasks, bounds, [], begun)
+        return Reading(tasks, bounds, [])
 
     def _threads(self) -> ThreadPoolExecutor:
         # A forked child inherits the object but not its threads.
@@ -153,7 +147,6 @@ class Reading:
     tasks: Sequence[Future[int]]
     bounds: Sequence[int]
     done: Sequence[int]
-    begun: float
 
     def wait(self) -> int:
         """-1 when every run is there, else the number of one that could not be read in full."""

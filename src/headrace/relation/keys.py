@@ -16,9 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import BadInput, UnsupportedType
-from headrace.kernels import hashing, index, keys as kernels, pages, store, unique
+from headrace.kernels import hashing, index, pages, store, unique
+from headrace.kernels import keys as kernels
 from headrace.relation.columns import (
-    NO_BYTES, Buffers, Bytes, Longs, address, from_arrow, plain_type, to_arrow,
+    NO_BYTES,
+    Buffers,
+    Bytes,
+    Longs,
+    address,
+    from_arrow,
+    plain_type,
+    to_arrow,
 )  # fmt: skip
 
 Ints = np.ndarray[Any, np.dtype[np.int32]]
@@ -64,16 +72,17 @@ class IntKeys:
     def unique(self, valid: Bytes, hashes: Hashes, scratch: tuple[Ints, ...]) -> int:
         return int(unique.unique_ints(self.values, valid, hashes, *scratch))
 
-    def locate(self, fence: IntKeys, continues: Bytes, low: Longs, high: Longs) -> None:
+    def locate(self, fence: IntKeys, continues: Bytes, low: Ints, high: Ints) -> None:
         index.locate_ints(fence.values, continues, self.values, low, high)
 
-    def equal_at(self, others: IntKeys, at: Longs) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def equal_at(self, others: IntKeys, at: Ints) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Whether each key equals others[at]; never where at is -1."""
         if len(others) == 0:
             return np.zeros(at.size, np.bool_)
-        return (others.values[np.maximum(at, 0)] == self.values) & (at >= 0)
+        same: np.ndarray[Any, np.dtype[np.bool_]] = others.values[np.maximum(at, 0)] == self.values
+        return same & (at >= 0)
 
-    def find(self, page_addresses: Longs, which: Longs, low: Ints, high: Ints) -> int:
+    def find(self, page_addresses: Longs, which: Ints, low: Ints, high: Ints) -> int:
         return int(pages.find_ints(page_addresses, self.values[which], low, high))
 
     def probe(
@@ -81,9 +90,7 @@ class IntKeys:
         src: Ints, pos: Ints, count: Ints,
     ) -> int:  # fmt: skip
         return int(
-            store.probe_ints(
-                table, address(entries.values), first, many, hashes, self.values, source, src, pos, count
-            )
+            store.probe_ints(table, address(entries.values), first, many, hashes, self.values, source, src, pos, count)
         )
 
     def buffers(self) -> Buffers:
@@ -130,27 +137,22 @@ class ByteKeys:
         return out
 
     def unique(self, valid: Bytes, hashes: Hashes, scratch: tuple[Ints, ...]) -> int:
-        return int(
-            unique.unique_strings(address(self.data), self.offsets, valid, hashes, *scratch)
-        )
+        return int(unique.unique_strings(address(self.data), self.offsets, valid, hashes, *scratch))
 
-    def locate(self, fence: ByteKeys, continues: Bytes, low: Longs, high: Longs) -> None:
-        index.locate_strings(
-            address(fence.data), fence.offsets, continues, address(self.data), self.offsets, low, high
-        )
+    def locate(self, fence: ByteKeys, continues: Bytes, low: Ints, high: Ints) -> None:
+        index.locate_strings(address(fence.data), fence.offsets, continues, address(self.data), self.offsets, low, high)
 
-    def equal_at(self, others: ByteKeys, at: Longs) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def equal_at(self, others: ByteKeys, at: Ints) -> np.ndarray[Any, np.dtype[np.bool_]]:
         out = np.zeros(at.size, np.bool_)
         if len(others):
             index.equal_strings(
-                address(self.data), self.offsets, address(others.data), others.offsets, at, out.view(np.uint8)
-            )
+                address(self.data), self.offsets, address(others.data), others.offsets,
+                at.astype(np.int32, copy=False), out.view(np.uint8),
+            )  # fmt: skip
         return out
 
-    def find(self, page_addresses: Longs, which: Longs, low: Ints, high: Ints) -> int:
-        return int(
-            pages.find_strings(page_addresses, address(self.data), self.offsets, which, low, high)
-        )
+    def find(self, page_addresses: Longs, which: Ints, low: Ints, high: Ints) -> int:
+        return int(pages.find_strings(page_addresses, address(self.data), self.offsets, which, low, high))
 
     def probe(
         self, table: Longs, entries: Buffers, first: Ints, many: Ints, hashes: Hashes, source: int,
@@ -184,10 +186,10 @@ def concat_keys(parts: Sequence[Keys], codec: KeyCodec) -> Keys:
     return ByteKeys(np.concatenate(datas), np.concatenate(offsets))
 
 
-def positions(keys: Keys, fence: Keys) -> tuple[Longs, np.ndarray[Any, np.dtype[np.bool_]]]:
+def positions(keys: Keys, fence: Keys) -> tuple[Ints, np.ndarray[Any, np.dtype[np.bool_]]]:
     """For sorted keys and sorted distinct fences: the last fence not above each key (-1: none), and whether it is equal."""
     n = len(keys)
-    low, high = np.empty(n, np.int64), np.empty(n, np.int64)
+    low, high = np.empty(n, np.int32), np.empty(n, np.int32)
     keys.locate(fence, np.zeros(len(fence), np.uint8), low, high)  # type: ignore[arg-type]
     # locate starts at a fence equal to the key, so low is the candidate in either case.
     return low, keys.equal_at(fence, low)  # type: ignore[arg-type]
@@ -196,7 +198,7 @@ def positions(keys: Keys, fence: Keys) -> tuple[Longs, np.ndarray[Any, np.dtype[
 def bounds(keys: Keys, cuts: Keys) -> Longs:
     """Where sorted distinct cuts fall in sorted keys (the first key not below each), with both ends."""
     n = len(keys)
-    low, high = np.empty(len(cuts), np.int64), np.empty(len(cuts), np.int64)
+    low, high = np.empty(len(cuts), np.int32), np.empty(len(cuts), np.int32)
     cuts.locate(keys, np.zeros(n, np.uint8), low, high)  # type: ignore[arg-type]
     at = np.where(cuts.equal_at(keys, low), low, low + 1)  # type: ignore[arg-type]
     return np.concatenate([[0], at, [n]]).astype(np.int64)
@@ -243,9 +245,7 @@ class KeyCodec:
                 array = array.combine_chunks()
             if pa.types.is_dictionary(array.type):
                 array = array.dictionary_decode()
-            if array.type != type_ and not (
-                pa.types.is_integer(array.type) and pa.types.is_integer(type_)
-            ):
+            if array.type != type_ and not (pa.types.is_integer(array.type) and pa.types.is_integer(type_)):
                 array = array.cast(type_)
             if array.null_count:
                 here = np.asarray(pc.cast(array.is_valid(), pa.uint8()))
@@ -261,7 +261,7 @@ class KeyCodec:
     def _encode_composite(self, arrays: Sequence[pa.Array]) -> ByteKeys:
         n = len(arrays[0])
         sizes = np.zeros(n, np.int64)
-        parts = []
+        parts: list[Any] = []
         for array, type_ in zip(arrays, self.types, strict=True):
             if _is_bytes(type_):
                 strings = from_arrow(array)
@@ -293,8 +293,8 @@ class KeyCodec:
         n = len(keys)
         if self._raw:
             start = keys.offsets[0]
-            data = keys.data[start : keys.offsets[-1]]
-            return [to_arrow(self.types[0], n, Buffers(data, keys.offsets - start, NO_BYTES))]
+            values = keys.data[start : keys.offsets[-1]]
+            return [to_arrow(self.types[0], n, Buffers(values, keys.offsets - start, NO_BYTES))]
         cursor = keys.offsets[:-1].copy()
         data = address(keys.data)
         out = []
@@ -349,9 +349,7 @@ def _comparable(given: pa.DataType, key: pa.DataType) -> bool:
             and (given.tz is None) == (key.tz is None)
         )
     if t.is_decimal128(key):
-        return bool(
-            t.is_decimal128(given) and given.scale == key.scale and given.precision <= key.precision
-        )
+        return bool(t.is_decimal128(given) and given.scale == key.scale and given.precision <= key.precision)
     return bool(given == key)
 
 

@@ -28,7 +28,12 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import (
-    DamagedRelation, NewerFormat, NotARelation, UnfinishedRelation, VersionConflict, VersionGone,
+    DamagedRelation,
+    NewerFormat,
+    NotARelation,
+    UnfinishedRelation,
+    VersionConflict,
+    VersionGone,
 )  # fmt: skip
 
 FORMAT = 1
@@ -85,7 +90,8 @@ class Manifest:
 
     @staticmethod
     def now() -> str:
-        return datetime.now(UTC).isoformat(timespec="seconds")
+        # A note for people; nothing depends on it.
+        return datetime.now(UTC).isoformat(timespec="seconds")  # noqa: TID251
 
     @property
     def rows(self) -> int:
@@ -185,9 +191,7 @@ def pin(root: Path, version: int | None) -> tuple[Manifest, int]:
         existing = versions(root)
         wanted = existing[-1] if version is None else version
         if wanted not in existing:
-            raise VersionGone(
-                f"{root} has no version {wanted}; it has {', '.join(map(str, existing))}"
-            )
+            raise VersionGone(f"{root} has no version {wanted}; it has {', '.join(map(str, existing))}")
         fd = _lock_file(root, f"{wanted:06d}")
         fcntl.flock(fd, fcntl.LOCK_SH)
         # A cleaner may have removed the version before the lock was ours.

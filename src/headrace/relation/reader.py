@@ -16,7 +16,12 @@ import pyarrow as pa
 from headrace.errors import DamagedRelation, MemoryRefused
 from headrace.kernels.hashing import shards_of
 from headrace.kernels.pages import (
-    BAD_CHECKSUM, BAD_MAGIC, BAD_PLACE, expand_rows, page_facts, verify,
+    BAD_CHECKSUM,
+    BAD_MAGIC,
+    BAD_PLACE,
+    expand_rows,
+    page_facts,
+    verify,
 )  # fmt: skip
 from headrace.metrics import JoinStats
 from headrace.relation.columns import Bytes, Column, Longs, address
@@ -62,21 +67,21 @@ class Index:
     def nbytes(self) -> int:
         return self.fence.nbytes + self.continues.nbytes + self.places.nbytes
 
-    def locate(self, keys: Keys) -> tuple[Longs, Longs]:
+    def locate(self, keys: Keys) -> tuple[Ints, Ints]:
         """First and last page of sorted keys, in key order; -1 where no page can hold one."""
-        low, high = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
+        low, high = np.empty(len(keys), np.int32), np.empty(len(keys), np.int32)
         keys.locate(self.fence, self.continues, low, high)  # type: ignore[arg-type]
         return low, high
 
-    def place(self, pages: Longs) -> Longs:
-        return (self.places[pages] if self.places.size else pages) + self.base
+    def place(self, pages: Ints | Longs) -> Longs:
+        return (self.places[pages] if self.places.size else pages) + np.int64(self.base)
 
 
 @dataclass(frozen=True)
 class Pairs:
     """Which page each key needs: key number and place, in key order; a key has as many as its rows span."""
 
-    key: Longs
+    key: Ints
     place: Longs
 
     @property
@@ -100,9 +105,7 @@ class Version:
         self.manifest = manifest
         self.disk = disk
         self.layout = Layout.of(manifest.schema, manifest.key, manifest.page_size, manifest.fill)
-        self.payload = tuple(
-            c.with_nullable(manifest.nulls[c.name] > 0) for c in self.layout.payload
-        )
+        self.payload = tuple(c.with_nullable(manifest.nulls[c.name] > 0) for c in self.layout.payload)
         self.codec = self.layout.codec
         self._indexes: list[Index] | None = None
         self._file_keys: Longs = np.empty(0, np.int64)
@@ -154,8 +157,7 @@ class Version:
 
     def filter(self, shard: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
         facts = self.manifest.shards[shard].filter
-        words = read_arrays(self.root / facts.name, shard, facts.bytes)["words"]
-        return words  # type: ignore[return-value]
+        return read_arrays(self.root / facts.name, shard, facts.bytes)["words"]
 
     def shards_of(self, hashes: Hashes) -> np.ndarray[Any, np.dtype[np.int32]]:
         out = np.zeros(hashes.size, np.int32)
@@ -163,32 +165,34 @@ class Version:
             shards_of(hashes, len(self.manifest.shards), out)
         return out
 
-    def pairs(self, keys: Keys, hashes: Hashes) -> Pairs:
-        """The pages that distinct keys need."""
-        shard = self.shards_of(hashes)
-        key_parts, place_parts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for number, index in enumerate(self.indexes):
-            mine = np.flatnonzero(shard == number)
-            some = keys.take(mine)
-            order = some.argsort()
-            low, high = index.locate(some.take(order))
-            spans = np.where(low >= 0, high - low + 1, 0)
-            numbers = mine[order]
-            if spans.size and spans.max() > 1 or (spans == 0).any():
-                within = np.arange(int(spans.sum())) - np.repeat(np.cumsum(spans) - spans, spans)
-                low, numbers = np.repeat(low, spans) + within, np.repeat(numbers, spans)
-            key_parts.append(numbers)
-            place_parts.append(index.place(low))
-        return Pairs(np.concatenate(key_parts), np.concatenate(place_parts))
+    def pairs(self, keys: Keys, hashes: Hashes, rows: Longs) -> Pairs:
+        """The pages that distinct keys need; hashes[rows] are theirs."""
+        if len(self.indexes) == 1:
+            return self._pairs_of_shard(0, keys, None)
+        shard = self.shards_of(hashes[rows])
+        parts = []
+        for number in range(len(self.indexes)):
+            mine = np.flatnonzero(shard == number).astype(np.int32)
+            parts.append(self._pairs_of_shard(number, keys.take(mine), mine))
+        return Pairs(np.concatenate([p.key for p in parts]), np.concatenate([p.place for p in parts]))
+
+    def _pairs_of_shard(self, number: int, keys: Keys, names: Ints | None) -> Pairs:
+        order = keys.argsort().astype(np.int32)
+        index = self.indexes[number]
+        low, high = index.locate(keys.take(order))
+        numbers = order if names is None else names[order]
+        if bool((low == high).all()) and (low.size == 0 or low[0] >= 0):
+            return Pairs(numbers, index.place(low))
+        spans = np.where(low >= 0, high - low + 1, 0)
+        within = np.arange(int(spans.sum())) - np.repeat(np.cumsum(spans) - spans, spans)
+        return Pairs(np.repeat(numbers, spans), index.place(np.repeat(low, spans) + within))
 
     def file_of(self, places: Longs) -> Longs:
         return np.searchsorted(self._file_keys, places >> _FILE)
 
     def damaged(self, place: int, reason: str) -> DamagedRelation:
         number = int(self.file_of(np.array([place]))[0])
-        return DamagedRelation(
-            self.root / self._names[number], reason, shard=place >> _SHARD, page=place & _PAGE
-        )
+        return DamagedRelation(self.root / self._names[number], reason, shard=place >> _SHARD, page=place & _PAGE)
 
     def fd(self, files: Longs) -> np.ndarray[Any, np.dtype[np.int32]]:
         return self._fds[files]
@@ -225,9 +229,7 @@ class PageReader:
     def nbytes(self) -> int:
         return self._buffer.nbytes
 
-    def read(
-        self, places: Longs, stats: JoinStats, *, bridge: bool = True
-    ) -> Generator[tuple[int, int, Longs]]:
+    def read(self, places: Longs, stats: JoinStats, *, bridge: bool = True) -> Generator[tuple[int, int, Longs]]:
         """Read sorted distinct places; yields (from, to, addresses): places[from:to] are in memory until the next.
 
         Close it when leaving early: reads under way still write to the buffer.
@@ -279,7 +281,10 @@ class PageReader:
         base = address(self._buffer) + (r % 2) * self.half * size
         targets = base + np.cumsum(sizes) - sizes
         fds = version.fd(version.file_of(first[runs]))
-        reading = version.disk.start(fds, (first[runs] & _PAGE) * size, sizes, targets, size)
+        # A small buffer is for a small budget: as few threads as it can use.
+        reading = version.disk.start(
+            fds, (first[runs] & _PAGE) * size, sizes, targets, size, most=max(1, self.half // 8)
+        )
         return reading, targets
 
     def _check(self, places: Longs, addresses: Longs) -> None:
@@ -298,32 +303,33 @@ class PageReader:
                 raise self.version.damaged(int(places[bad]), _WHAT[int(verdict[bad])])
             start = stop
 
-    def fetch(
-        self, keys: Keys, pairs: Pairs, store: TupleStore, stats: JoinStats
-    ) -> tuple[Longs, Longs]:
+    def fetch(self, keys: Keys, pairs: Pairs, store: TupleStore, stats: JoinStats) -> tuple[Ints, Ints]:
         """Copy every tuple with one of the keys to the store; returns position and count for each pair."""
         order = np.argsort(pairs.place, kind="stable") if _unsorted(pairs.place) else None
         place = pairs.place if order is None else pairs.place[order]
-        fresh = np.concatenate([[True], place[1:] != place[:-1]]) if place.size else np.empty(0, bool)
+        fresh = np.ones(place.size, np.bool_)
+        np.not_equal(place[1:], place[:-1], out=fresh[1:])
         places = place[fresh]
         start_of = np.append(np.flatnonzero(fresh), place.size)
-        where, count = np.zeros(pairs.size, np.int64), np.zeros(pairs.size, np.int64)
+        where, count = np.zeros(pairs.size, np.int32), np.zeros(pairs.size, np.int32)
         with closing(self.read(places, stats)) as rounds:
             for a, b, addresses in rounds:
                 p, q = int(start_of[a]), int(start_of[b])
-                mine = np.arange(p, q) if order is None else order[p:q]
+                mine = slice(p, q) if order is None else order[p:q]
                 pages = np.repeat(addresses, np.diff(start_of[a : b + 1]))
                 low, high = np.empty(q - p, np.int32), np.empty(q - p, np.int32)
                 total = keys.find(pages, pairs.key[mine], low, high)
                 at, row = np.empty(total, np.int64), np.empty(total, np.int32)
                 expand_rows(pages, low, high, at, row)
                 start = store.append_from_pages(at, row)
-                found = (high - low).astype(np.int64)
+                found = high - low
                 count[mine] = found
                 where[mine] = start + np.cumsum(found) - found
         return where, count
 
-    def scan(self, places: Longs, columns: tuple[Column, ...], stats: JoinStats) -> Iterator[tuple[PageFacts, TupleStore]]:
+    def scan(
+        self, places: Longs, columns: tuple[Column, ...], stats: JoinStats
+    ) -> Iterator[tuple[PageFacts, TupleStore]]:
         """All tuples of pages, in the order of places, with the facts of the pages they came from."""
         if not _unsorted(places):
             with closing(self.read(places, stats)) as rounds:

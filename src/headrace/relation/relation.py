@@ -3,47 +3,35 @@
 from __future__ import annotations
 
 import os
-import shutil
-import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
+import pyarrow.parquet
 
-from headrace.errors import BadInput, DamagedRelation, choice
+from headrace.errors import BadInput, DamagedRelation
 from headrace.kernels.pages import expand_rows
 from headrace.metrics import JoinStats
 from headrace.relation import update
-from headrace.relation.columns import plain_schema
+from headrace.relation.create import Progress, create_relation
 from headrace.relation.disk import Disk, DiskKind, disk_of
 from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys, concat_keys
 from headrace.relation.manifest import (
-    UNFINISHED, Manifest, commit, pin, remove_old, sync_directory, writing,
+    Manifest,
+    pin,
+    remove_old,
+    writing,
 )  # fmt: skip
 from headrace.relation.reader import PageReader, Version, key_column, stored_keys
 from headrace.relation.sidecar import read_arrays
-from headrace.relation.sorter import ExternalSorter, batches_of
 from headrace.relation.store import TupleStore
-from headrace.relation.writer import Layout, ShardWriter
-from headrace.units import parse_size
 
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyspark.sql
-
-    Data = (
-        pa.Table | pa.RecordBatchReader | pa.dataset.Dataset | pd.DataFrame | pyspark.sql.DataFrame | str | Path
-    )
-
-Progress = Callable[[int, int | None], None]
-
-_SECTOR = 4096
 _SCAN_BUFFER = 16 << 20
 _LOOKUP_KEYS = 1 << 16
 
@@ -82,7 +70,7 @@ class Relation:
     def create(
         cls,
         path: str | Path,
-        data: Data,
+        data: Any,
         key: str | Sequence[str],
         *,
         shards: int = 2,
@@ -115,35 +103,7 @@ class Relation:
             Called with rows done and, where known, rows in all.
         """
         root = Path(path)
-        choice("null_keys", null_keys, ("refuse", "drop"))
-        if root.exists() and not overwrite:
-            raise BadInput(f"{root} exists; pass overwrite=True to replace it, or choose another path")
-        if hasattr(data, "sparkSession"):
-            from headrace.relation.spark_create import create_from_spark as fill_directory
-        else:
-            fill_directory = _create_from_arrow
-        if shards < 1:
-            raise BadInput(f"shards={shards} is not possible; a relation has 1 shard or more")
-        root.parent.mkdir(parents=True, exist_ok=True)
-        for left in root.parent.glob(f"{root.name}{UNFINISHED}*"):
-            _remove_if_dead(left)
-        draft = root.with_name(f"{root.name}{UNFINISHED}{os.getpid()}-{uuid.uuid4().hex[:8]}")
-        draft.mkdir()
-        try:
-            schema, batches, total = _source(data)
-            layout = _layout(schema, key, page_size, fill)
-            manifest = fill_directory(
-                draft, batches, layout, shards, parse_size(memory), null_keys,
-                (lambda done: progress(done, total)) if progress else (lambda done: None),
-            )  # fmt: skip
-            commit(draft, manifest)
-            if root.exists():
-                os.rename(root, draft.with_name(f"{draft.name}-replaced"))
-            os.rename(draft, root)
-            sync_directory(root.parent)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
-            shutil.rmtree(draft.with_name(f"{draft.name}-replaced"), ignore_errors=True)
+        create_relation(root, data, key, shards, page_size, fill, memory, null_keys, overwrite, progress)
         return cls.open(root, disk=disk)
 
     @classmethod
@@ -310,7 +270,7 @@ class Relation:
         ordered = keys.take(order)
         fresh = np.sort(order[np.flatnonzero(ordered.repeats() == 0)])
         wanted = keys.take(fresh)
-        pairs = version.pairs(wanted, wanted.hashes())
+        pairs = version.pairs(wanted, wanted.hashes(), np.arange(len(wanted)))
         stats = JoinStats()
         names = [*self.key, *(column.name for column in payload)]
         tables, numbers = [], []
@@ -369,7 +329,7 @@ class Relation:
             if index["continues"].size != shard.pages:
                 raise DamagedRelation(self.path / shard.index.name, "it has another number of pages", shard=number)
             last: Keys | None = None
-            for keys, store in self._scan_shard(number, version.payload):
+            for keys, _ in self._scan_shard(number, version.payload):
                 done += 1
                 order = keys if last is None else concat_keys([last, keys], version.codec)
                 if bool((np.diff(order.argsort()) < 0).any()):
@@ -426,9 +386,7 @@ def key_arrays(relation: Relation, keys: Any) -> list[pa.Array]:
             raise BadInput(
                 f"the keys do not fit column {relation.key[0]!r} of type {relation.schema.field(relation.key[0]).type}: {error}"
             ) from error
-    relation._version.codec.check(
-        [pa.field(name, c.type) for name, c in zip(relation.key, columns, strict=True)]
-    )
+    relation._version.codec.check([pa.field(name, c.type) for name, c in zip(relation.key, columns, strict=True)])
     return columns
 
 
@@ -451,95 +409,3 @@ def _release(version: Version, lock: int) -> None:
     version.close()
     with suppress(OSError):
         os.close(lock)
-
-
-def _layout(schema: pa.Schema, key: str | Sequence[str], page_size: int | str, fill: float) -> Layout:
-    names = (key,) if isinstance(key, str) else tuple(key)
-    size = parse_size(page_size)
-    if size % _SECTOR:
-        raise BadInput(f"page_size={page_size!r} is not a multiple of 4KiB; use 8KiB, say")
-    if not 0 < fill <= 1:
-        raise BadInput(f"fill={fill} is not a share of a page; use a number above 0 and up to 1")
-    plain = plain_schema(schema)
-    if not names:
-        raise BadInput("key names no column; give the column or columns to join on")
-    for name in names:
-        if name not in plain.names:
-            raise BadInput(f"key names {name!r}, which the data does not have; its columns are {', '.join(plain.names)}")
-    layout = Layout.of(plain, names, size, fill)
-    if layout.overhead + layout.fixed > size:
-        raise BadInput(
-            f"a row of {len(plain)} columns needs {layout.overhead + layout.fixed:,} bytes and a page has {size:,}; use a"
-            " larger page_size"
-        )
-    return layout
-
-
-def _source(data: Any) -> tuple[pa.Schema, Any, int | None]:
-    """Schema, batches (or the Spark DataFrame itself) and, where known, rows."""
-    if hasattr(data, "sparkSession"):
-        from headrace.relation.spark_create import arrow_schema
-
-        return arrow_schema(data), data, None
-    if isinstance(data, str | Path):
-        if not Path(data).exists():
-            raise BadInput(f"there are no data at {data}; expected a Parquet file or a directory of such")
-        data = pyarrow.dataset.dataset(data, format="parquet")
-    elif type(data).__module__.split(".")[0] == "pandas":
-        data = pa.Table.from_pandas(data, preserve_index=False)
-    if isinstance(data, pyarrow.dataset.Dataset):
-        # Little read-ahead: decoded row groups are the largest thing in memory while reading.
-        batches = data.to_batches(batch_size=1 << 16, batch_readahead=2, fragment_readahead=1)
-        return data.schema, batches, data.count_rows()
-    if isinstance(data, pa.Table):
-        return data.schema, data.to_batches(max_chunksize=1 << 20), data.num_rows
-    if isinstance(data, pa.RecordBatchReader):
-        return data.schema, data, None
-    raise BadInput(
-        f"data is a {type(data).__name__}; expected a Spark DataFrame, a pyarrow Table, RecordBatchReader or Dataset, a pandas"
-        " frame, or the path of Parquet files"
-    )
-
-
-def _create_from_arrow(
-    root: Path, batches: Iterable[pa.RecordBatch], layout: Layout, shards: int, memory: int, null_keys: str,
-    progress: Callable[[int], None],
-) -> Manifest:  # fmt: skip
-    scratch = root / "scratch"
-    scratch.mkdir()
-    sorter = ExternalSorter(layout, shards, memory, scratch, null_keys)
-    iterator = iter(batches)
-    first = next(iterator, None)
-    if first is not None:
-        for table in batches_of(_chain(first, iterator), first.schema):
-            sorter.add(table)
-            progress(sorter.rows // 2)
-    sorter.finish()
-    facts, nulls, variable = [], dict.fromkeys((c.name for c in layout.payload), 0), {}
-    variable = {c.name: 0 for c in layout.payload if c.width == 0}
-    written = 0
-    for shard in range(shards):
-        writer = ShardWriter(root, layout, shard, 1)
-        for table in sorter.shard(shard):
-            writer.write(table)
-            written += table.num_rows
-            progress((sorter.rows + written) // 2)
-        facts.append(writer.close())
-        for name, count in writer.builder.nulls.items():
-            nulls[name] += count
-        for name, count in writer.builder.variable_bytes.items():
-            variable[name] += count
-    shutil.rmtree(scratch)
-    return Manifest(1, layout.schema, layout.key, layout.page_size, layout.fill, facts, nulls, variable)
-
-
-def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
-
-
-def _remove_if_dead(draft: Path) -> None:
-    """Remove what a stopped create left; one whose process is alive is at work still."""
-    pid = draft.name.split(UNFINISHED, 1)[1].split("-", 1)[0]
-    if not (pid.isdigit() and Path(f"/proc/{pid}").exists()):
-        shutil.rmtree(draft, ignore_errors=True)

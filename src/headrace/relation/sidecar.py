@@ -1,6 +1,6 @@
 """Small files of arrays beside the pages: a checksum, a directory, the arrays. No pickle.
 
-    checksum u64 | magic u64 | size of the directory u64 | directory (JSON) | arrays, each on a multiple of 64
+checksum u64 | magic u64 | size of the directory u64 | directory (JSON) | arrays, each on a multiple of 64
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HEAD = 24
 
 
 @kernel(uint64(int64, int64))
-def _checksum(start, size):
+def _checksum(start, size):  # type: ignore[no-untyped-def]
     return page_checksum(start, size)
 
 
@@ -55,9 +55,7 @@ def read_arrays(path: Path, shard: int, size: int) -> dict[str, np.ndarray[Any, 
     except OSError as error:
         raise DamagedRelation(path, f"it cannot be read ({error.strerror})", shard=shard) from error
     if whole.size != size:
-        raise DamagedRelation(
-            path, f"it has {whole.size:,} bytes where {size:,} were written", shard=shard
-        )
+        raise DamagedRelation(path, f"it has {whole.size:,} bytes where {size:,} were written", shard=shard)
     magic, length = (int(x) for x in whole[8:_HEAD].view(np.uint64))
     if magic != _MAGIC:
         raise DamagedRelation(path, "it is not a Headrace file", shard=shard)

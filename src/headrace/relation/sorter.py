@@ -132,6 +132,7 @@ class ExternalSorter:
     def _sort_held(self) -> None:
         table = pa.concat_tables(self._held).combine_chunks()
         self._held, self._held_bytes = [], 0
+        pa.default_memory_pool().release_unused()
         keys = self._keys(table)
         shard = np.zeros(len(keys), np.int32)
         if self.shards > 1:

@@ -11,7 +11,14 @@ import pyarrow as pa
 from headrace.kernels.pages import gather_fixed, gather_valid, gather_variable
 from headrace.kernels.store import take_fixed, take_sizes, take_valid, take_variable
 from headrace.relation.columns import (
-    NO_BYTES, NO_LONGS, Buffers, Bytes, Column, Longs, address, to_arrow,
+    NO_BYTES,
+    NO_LONGS,
+    Buffers,
+    Bytes,
+    Column,
+    Longs,
+    address,
+    to_arrow,
 )  # fmt: skip
 from headrace.relation.keys import Ints
 
@@ -65,7 +72,7 @@ class TupleStore:
 
     @property
     def nbytes(self) -> int:
-        arrays = (*self._values, *self._offsets, *self._valid)
+        arrays: tuple[np.ndarray[Any, Any], ...] = (*self._values, *self._offsets, *self._valid)
         return sum(array.nbytes for array in arrays)
 
     @property
@@ -133,9 +140,7 @@ class TupleStore:
                 take_fixed(sources.values[i], src, pos, column.width, address(values) + start * column.width)
             else:
                 used = self._data_used[i]
-                take_variable(
-                    sources.offsets[i], sources.values[i], src, pos, offsets, address(values) + used
-                )
+                take_variable(sources.offsets[i], sources.values[i], src, pos, offsets, address(values) + used)
                 self._offsets[i][start : start + n + 1] = offsets + used
                 self._data_used[i] = used + size
         self.used += n

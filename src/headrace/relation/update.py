@@ -22,11 +22,21 @@ from headrace.relation.columns import NO_LONGS, Bytes, Longs, plain_schema, plai
 from headrace.relation.keys import ByteKeys, IntKeys, Keys, bounds, concat_keys, positions
 from headrace.relation.manifest import FileFacts, Manifest, ShardFacts, commit
 from headrace.relation.reader import (
-    Index, PageFacts, PageReader, Version, key_column, stored_keys,
+    Index,
+    PageFacts,
+    PageReader,
+    Version,
+    key_column,
+    stored_keys,
 )  # fmt: skip
 from headrace.relation.sidecar import read_arrays
 from headrace.relation.writer import (
-    FREQUENCY_BINS, KeyStatistics, PageBuilder, PageRun, ShardWriter, write_sidecars,
+    FREQUENCY_BINS,
+    KeyStatistics,
+    PageBuilder,
+    PageRun,
+    ShardWriter,
+    write_sidecars,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -44,7 +54,9 @@ def apply(relation: Relation, upserts: Any, deletes: Any) -> int:
     new_rows = _rows(relation, upserts)
     new_keys, nulls = version.codec.encode([new_rows.column(name) for name in relation.key])
     if nulls.size:
-        raise BadInput(f"upserts hold a null in key column(s) {', '.join(relation.key)}; a null key matches nothing: remove them")
+        raise BadInput(
+            f"upserts hold a null in key column(s) {', '.join(relation.key)}; a null key matches nothing: remove them"
+        )
     if deletes is None:
         deletes = relation.schema.empty_table()
     gone, _ = version.codec.encode(key_arrays(relation, deletes))
@@ -122,14 +134,18 @@ def _rows(relation: Relation, upserts: Any) -> pa.Table:
     if isinstance(upserts, pa.RecordBatch):
         upserts = pa.Table.from_batches([upserts])
     if not isinstance(upserts, pa.Table):
-        raise BadInput(f"upserts is a {type(upserts).__name__}; expected a pyarrow Table or RecordBatch, or a pandas frame")
+        raise BadInput(
+            f"upserts is a {type(upserts).__name__}; expected a pyarrow Table or RecordBatch, or a pandas frame"
+        )
     given = plain_schema(upserts.schema)
     for name in schema.names:
         if name not in given.names:
             raise BadInput(f"upserts have no column {name!r}; expected {', '.join(schema.names)}")
     for name in given.names:
         if name not in schema.names:
-            raise BadInput(f"upserts have a column {name!r} that the relation does not; expected {', '.join(schema.names)}")
+            raise BadInput(
+                f"upserts have a column {name!r} that the relation does not; expected {', '.join(schema.names)}"
+            )
     try:
         return plain_table(upserts, schema).combine_chunks()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -180,11 +196,11 @@ class _ShardChange:
         index = version.indexes[self.shard]
         stem = f"shard-{self.shard:04d}-{self.number:06d}"
         low, high = index.locate(self.changed)
-        affected = np.zeros(old.pages + 1, np.int64)
+        steps = np.zeros(old.pages + 1, np.int64)
         if old.pages:
-            np.add.at(affected, np.maximum(low, 0), 1)
-            np.add.at(affected, np.maximum(high, 0) + 1, -1)
-        affected = np.cumsum(affected)[: old.pages] > 0
+            np.add.at(steps, np.maximum(low, 0), 1)
+            np.add.at(steps, np.maximum(high, 0) + 1, -1)
+        affected = np.cumsum(steps)[: old.pages] > 0
         used = old.used_bytes
         pages = 0
         fences: list[Keys] = []
@@ -274,7 +290,7 @@ class _ShardChange:
             page = int(anchor[i])
             goes_on = page < index.continues.size and bool(index.continues[page])
             one = fence.take(np.array([i]))
-            flags[i] = goes_on and one.equal_at(index.fence, np.array([page]))[0]  # type: ignore[arg-type]
+            flags[i] = goes_on and one.equal_at(index.fence, np.array([page], np.int32))[0]  # type: ignore[arg-type]
 
     def _count(self, table: pa.Table, sign: int) -> None:
         """Keep the books of nulls and of bytes in variable columns."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,14 @@ from headrace.errors import BadInput
 from headrace.kernels.filter import BLOCK_BYTES, filter_add
 from headrace.kernels.pages import COLUMN_SLACK, HEADER, paginate, seal, write_column
 from headrace.relation.columns import (
-    NO_LONGS, Buffers, Bytes, Column, Longs, address, from_arrow, width_of,
+    NO_LONGS,
+    Buffers,
+    Bytes,
+    Column,
+    Longs,
+    address,
+    from_arrow,
+    width_of,
 )  # fmt: skip
 from headrace.relation.keys import Hashes, KeyCodec, Keys, concat_keys
 from headrace.relation.manifest import FileFacts, ShardFacts
@@ -39,9 +47,7 @@ class Layout:
     def of(cls, schema: pa.Schema, key: tuple[str, ...], page_size: int, fill: float) -> Layout:
         codec = KeyCodec(key, [schema.field(name).type for name in key])
         rest = [f for f in schema if f.name not in key]
-        payload = tuple(
-            Column(f.name, f.type, width_of(f.type), i + 1) for i, f in enumerate(rest)
-        )
+        payload = tuple(Column(f.name, f.type, width_of(f.type), i + 1) for i, f in enumerate(rest))
         return cls(schema, key, page_size, fill, codec, payload)
 
     @property
@@ -83,9 +89,7 @@ class PageBuilder:
         self.nulls = {column.name: 0 for column in layout.payload}
         self.variable_bytes = {c.name: 0 for c in layout.payload if c.width == 0}
 
-    def build(
-        self, table: pa.Table, first_number: int, breaks: Longs = NO_LONGS, *, final: bool = True
-    ) -> PageRun:
+    def build(self, table: pa.Table, first_number: int, breaks: Longs = NO_LONGS, *, final: bool = True) -> PageRun:
         """Pages for a sorted table. Unless final, the rows of the last, perhaps unfilled, page are left out."""
         layout = self.layout
         keys, _ = layout.codec.encode([table.column(name) for name in layout.key])
@@ -166,7 +170,7 @@ class KeyStatistics:
         best = np.argsort(-together_counts, kind="stable")[:HEAVY]
         self.heavy, self.heavy_counts = together.take(best), together_counts[best]
 
-    def arrays(self) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         buffers = (self.heavy or concat_keys([], self.codec)).buffers()
         return {
             "histogram": self.histogram, "counts": self.heavy_counts, "values": buffers.values,
@@ -177,10 +181,10 @@ class KeyStatistics:
 class ShardWriter:
     """A new file of pages for one shard, and the sidecars of a version made of that file alone."""
 
-    def __init__(self, root: Path, layout: Layout, shard: int, version: int) -> None:
+    def __init__(self, root: Path, layout: Layout, shard: int, version: int, tag: str = "") -> None:
         self.root = root
         self.layout = layout
-        self.stem = f"shard-{shard:04d}-{version:06d}"
+        self.stem = f"shard-{shard:04d}-{version:06d}{tag}"
         self.builder = PageBuilder(layout, shard)
         self._file = (root / f"{self.stem}.pages").open("wb", buffering=0)
         self._pending: pa.Table | None = None
@@ -265,13 +269,17 @@ def write_sidecars(
 ) -> ShardFacts:  # fmt: skip
     """Index, filter and statistics of one version of a shard."""
     buffers = fence.buffers()
-    index = {"values": buffers.values, "offsets": buffers.offsets, "continues": continues, "places": places}
+    parts: dict[str, dict[str, np.ndarray[Any, Any]]] = {
+        "index": {
+            "values": buffers.values, "offsets": buffers.offsets, "continues": continues, "places": places,
+        },
+        "filter": {"words": words},
+        "stats": statistics.arrays(),
+    }  # fmt: skip
     facts = {
         part: FileFacts(f"{stem}.{part}", write_arrays(root / f"{stem}.{part}", arrays))
-        for part, arrays in (
-            ("index", index), ("filter", {"words": words}), ("stats", statistics.arrays()),
-        )
-    }  # fmt: skip
+        for part, arrays in parts.items()
+    }
     return ShardFacts(
         rows=rows, pages=len(fence), used_bytes=used_bytes, distinct=statistics.distinct,
         max_frequency=statistics.max_frequency, files=files, **facts,

@@ -17,15 +17,23 @@ from headrace.clock import Clock
 from headrace.kernels.filter import filter_test
 from headrace.relation import Relation
 from headrace.relation.columns import Bytes, Longs
-from headrace.relation.keys import Hashes, Keys
+from headrace.relation.keys import Hashes, Ints, Keys
 from headrace.relation.reader import PageReader, Pairs
 from headrace.relation.store import StoreFull
 from headrace.semistream.base import How, Matches, On, SemiStreamJoin
 from headrace.semistream.hotset import HotSet, KeyedStore, Sketch
-from headrace.semistream.split import ROW_BYTES, Split, Workload, choose_split, fixed_parts
+from headrace.semistream.split import (
+    Split,
+    Workload,
+    better_split,
+    first_split,
+    fixed_parts,
+    resized,
+)  # fmt: skip
 
 _EMA = 0.2  # weight of the newest slice in running means
 _REPLAN = 8  # slices between two looks at the split
+_FEW_ABSENT = 0.002  # share of stream tuples below which the filter is not worth its memory
 _TAKEN_BACK = ("nulls", "unique_keys", "hits", "absent", "misses")
 
 
@@ -80,38 +88,40 @@ class AdaptiveJoin(SemiStreamJoin):
         self._parts = parts
         reserve = self.budget.reserve
         self._reserved = [
-            reserve("index", parts.index), reserve("filter", parts.filter), reserve("sketch", parts.sketch),
+            reserve("index", parts.index), reserve("sketch", parts.sketch),
             reserve("read buffer", parts.read), reserve("output", parts.output),
         ]  # fmt: skip
+        self._filter_reserved = reserve("filter", 0)
         self._hot_reserved = reserve("hot set", 0)
         self._stream_reserved = reserve("stream buffer", 0)
-        self._filters = (
-            [self._version.filter(s) for s in range(relation.num_shards)] if parts.filter else []
-        )
+        self._filters: list[np.ndarray[tuple[int], np.dtype[np.uint32]]] = []
+        self._load_filter()
         self._reader = PageReader(self._version, parts.read)
-        self._workload = Workload(rows=1 << 14, missed=1.0)
-        self._since_plan = 0
-        self._rows_since = 0
+        self._workload = Workload(rows=1 << 14)
+        self._slices = 0
         self._miss_seconds = relation.disk.seek + relation.disk.transfer
         self._byte_seconds = 2e-9
-        self._split = choose_split(relation, self._parts, self._workload, None, self._payload)
-        young = self._new_young(self._split)
-        sketch = Sketch(parts.sketch, max(1 << 16, 10 * self._split.hot_entries))
-        self._hot = HotSet(self._payload, self._version.codec.integer, 0, young, sketch)
-        self._adopt(self._split, young)
+        split = first_split(relation, parts, self._workload, self._payload)
+        sketch = Sketch(parts.sketch, max(1 << 16, 10 * split.hot_entries))
+        self._hot = HotSet(self._payload, self._version.codec.integer, 0, self._new_young(split), sketch)
+        self._adopt(split)
 
     # -- one batch -------------------------------------------------------------------------------------------------------
 
     def _join(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        self._workload.rows += _EMA * (batch.num_rows - self._workload.rows)
+        self._workload.rows += 0.5 * (batch.num_rows - self._workload.rows)
         at = 0
         while at < batch.num_rows:
-            if self._since_plan >= _REPLAN:
+            if self._slices >= _REPLAN:
                 self._replan()
-            rows = min(batch.num_rows - at, self._split.slice_rows)
+            # Slices of equal size: a short last one would share few reads.
+            parts = -(-(batch.num_rows - at) // self._split.slice_rows)
+            rows = -(-(batch.num_rows - at) // parts)
+            if not self._room_for(rows):
+                self._publish()
             yield from self._join_slice(batch.slice(at, rows), schema)
             at += rows
-            self._since_plan += 1
+            self._slices += 1
 
     def _join_slice(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Join some rows; if their matches overflow the stream buffer, make room, then take fewer rows."""
@@ -157,9 +167,8 @@ class AdaptiveJoin(SemiStreamJoin):
             self._fetch(part, rest)
         # Counted last: a slice that has to be taken again is not counted twice.
         hot.sketch.add(part.hashes, part.counts)
-        self._rows_since += batch.num_rows
-        missed = rest.size / max(1, batch.num_rows)
-        self._workload.missed += _EMA * (missed - self._workload.missed)
+        nothing = int(part.counts[matches.count == 0].sum())
+        self._workload.observe(_EMA, batch.num_rows, n, rest.size, nothing)
         return Matches(matches.uid, matches.src, matches.pos, matches.count, hot.sources())
 
     def _distinct(self, batch: pa.RecordBatch) -> Slice:
@@ -170,9 +179,7 @@ class AdaptiveJoin(SemiStreamJoin):
         uid, first_row, counts = (np.empty(n, np.int32) for _ in range(3))
         found = keys.unique(valid, hashes, (table, uid, first_row, counts))
         first_row = first_row[:found]
-        matches = Matches(
-            uid, np.full(found, -1, np.int32), np.zeros(found, np.int32), np.zeros(found, np.int32), None
-        )
+        matches = Matches(uid, np.full(found, -1, np.int32), np.zeros(found, np.int32), np.zeros(found, np.int32), None)
         return Slice(keys.take(first_row), hashes[first_row], counts[:found].copy(), matches)
 
     def _not_absent(self, hashes: Hashes, rest: Longs) -> Longs:
@@ -188,57 +195,65 @@ class AdaptiveJoin(SemiStreamJoin):
                 answer: Bytes = np.empty(mine.size, np.uint8)
                 filter_test(words, hashes, rest[mine], answer)
                 maybe[mine] = answer
-        return rest[maybe == 1]
+        kept: Longs = rest[maybe == 1]
+        return kept
 
     def _fetch(self, part: Slice, rest: Longs) -> None:
         """Bring the tuples of the missing keys to young, and say where they are."""
         young, matches = self._hot.young, part.matches
-        if young.used + rest.size > young.entries:
-            raise StoreFull
-        used, begun = young.tuples.mark(), self.clock.now()
-        keys, hashes = part.keys.take(rest), part.hashes[rest]
-        pairs = self._version.pairs(keys, hashes)
+        mark, begun = young.tuples.mark(), self.clock.now()
+        keys = part.keys.take(rest)
+        pairs = self._version.pairs(keys, part.hashes, rest)
         try:
             where, count = self._reader.fetch(keys, pairs, young.tuples, self.stats)
             first, total = self._by_key(pairs, where, count, rest.size)
-            matches.src[rest] = len(self._hot.segments)
-            matches.pos[rest] = first
-            matches.count[rest] = total
-            young.insert(keys, hashes, matches.pos[rest], matches.count[rest])
         except StoreFull:
-            young.tuples.rewind(used)
+            young.tuples.rewind(mark)
             raise
+        matches.src[rest] = len(self._hot.segments)
+        matches.pos[rest] = first
+        matches.count[rest] = total
+        hashes = part.hashes[rest]
+        kept = self._worth_keeping(hashes, part.counts[rest], young.entries - young.used)
+        young.insert(keys.take(kept), hashes[kept], first[kept], total[kept])
         elapsed = self.clock.now() - begun
         self.stats.io_seconds += elapsed
         self._miss_seconds += _EMA * (elapsed / rest.size - self._miss_seconds)
 
-    def _by_key(self, pairs: Pairs, where: Longs, count: Longs, keys: int) -> tuple[Longs, Longs]:
+    def _worth_keeping(self, hashes: Hashes, counts: Ints, room: int) -> Longs:
+        """Which fetched keys get an entry: all, or the most frequent ones that there is room for."""
+        if counts.size <= room:
+            return np.arange(counts.size)
+        use = self._hot.sketch.estimate(hashes) + counts
+        return np.sort(np.argpartition(-use, room)[:room]) if room > 0 else np.empty(0, np.int64)
+
+    def _by_key(self, pairs: Pairs, where: Ints, count: Ints, keys: int) -> tuple[Ints, Ints]:
         """First tuple and number of tuples of each key.
 
         A key whose rows span pages has its tuples in pieces when updates moved a page or a round ended between two of
         them; then the tuples of this fetch are copied once more, in order.
         """
-        total = np.bincount(pairs.key, weights=count, minlength=keys).astype(np.int64)
+        total = np.bincount(pairs.key, weights=count, minlength=keys).astype(np.int32)
         some = count > 0
         key, start, size = pairs.key[some], where[some], count[some]
         again = np.flatnonzero(np.diff(key) == 0)
         if bool((start[again] + size[again] != start[again + 1]).any()):
             start = self._copy_in_order(start, size)
-        first = np.zeros(keys, np.int64)
+        first = np.zeros(keys, np.int32)
         first[key[::-1]] = start[::-1]  # the first of several pieces is written last
         return first, total
 
-    def _copy_in_order(self, start: Longs, size: Longs) -> Longs:
+    def _copy_in_order(self, start: Ints, size: Ints) -> Ints:
         young = self._hot.young.tuples
         within = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
         pos = (np.repeat(start, size) + within).astype(np.int32)
         new = young.append_from(self._hot.sources(), np.full(pos.size, len(self._hot.segments), np.int32), pos)
-        return new + np.cumsum(size) - size
+        return (new + np.cumsum(size) - size).astype(np.int32)
 
     def _join_giant(self, row: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """One stream tuple with more matches than the stream buffer holds: results go out as pages come in."""
         part = self._distinct(row)
-        pairs = self._version.pairs(part.keys, part.hashes)
+        pairs = self._version.pairs(part.keys, part.hashes, np.zeros(1, np.int64))
         young, stats = self._hot.young, self.stats
         stats.unique_keys += 1
         stats.misses += 1
@@ -270,33 +285,78 @@ class AdaptiveJoin(SemiStreamJoin):
     # -- memory ----------------------------------------------------------------------------------------------------------
 
     def _publish(self) -> None:
+        """Let what was fetched compete for the hot set, and make room for more."""
         begun, size = self.clock.now(), self._hot.segment_bytes
-        window = max(1, self._hot.sketch.window)
-        worth = self._miss_seconds * max(self._rows_since, 1) / window
-        if self._hot.publish(worth, self._byte_seconds):
+        # A hit counted in the sketch's window is expected again in the next window of the same length; half of it, to be careful
+        # with a stream that changes.
+        if self._hot.publish(self._miss_seconds / 2, self._byte_seconds):
             elapsed = self.clock.now() - begun
             self._byte_seconds += _EMA * (elapsed / max(1, size) - self._byte_seconds)
             self.stats.generations = self._hot.generations
-        self._rows_since = 0
+
+    def _room_for(self, rows: int) -> bool:
+        """Whether young takes what a slice should miss, and has room for a good part of it to stay."""
+        young = self._hot.young
+        expected = rows * min(1.0, 1.1 * self._workload.missed)
+        return young.used <= 0.9 * young.entries and young.tuples.used + expected <= young.tuples.rows
 
     def _replan(self) -> None:
-        """Look at the split between hot set and stream buffer again."""
-        self._since_plan = 0
-        split = choose_split(self.relation, self._parts, self._workload, self._hot, self._payload)
-        if split.better_than(self._split):
+        """Look again at what the parts that move are worth."""
+        self._slices = 0
+        moved = self._keep_or_drop_filter()
+        split = better_split(
+            self.relation, self._parts, self._workload, self._hot, self._payload, self._moving, self._split
+        )
+        if split is None and moved:
+            split = resized(self.relation, self._parts, self._workload, self._payload, self._moving, self._split)
+        if split is not None:
             self._publish()
-            self._adopt(split, self._new_young(split))
+            self._adopt(split)
+
+    @property
+    def _moving(self) -> int:
+        """Bytes that hot set and stream buffer share: more while the filter is out."""
+        return self._parts.moving + self._parts.filter - self._filter_reserved.nbytes
+
+    def _keep_or_drop_filter(self) -> bool:
+        """A filter that turns nothing away is memory for hot tuples; it comes back with the first absent keys."""
+        if self._parts.filter == 0:
+            return False
+        if self._filters and self._workload.absent < _FEW_ABSENT:
+            self._filters = []
+            self._filter_reserved.resize(0)
+            self.stats.left_out["filter"] = "hardly a key was absent lately; it comes back when some are"
+            return True
+        if not self._filters and self._workload.absent > 2 * _FEW_ABSENT:
+            self._publish()
+            self._release()
+            self._load_filter()
+            return True
+        return False
+
+    def _load_filter(self) -> None:
+        if self._parts.filter:
+            self._filter_reserved.resize(self._parts.filter)
+            self._filters = [self._version.filter(s) for s in range(self.relation.num_shards)]
+            self.stats.left_out.pop("filter", None)
 
     def _new_young(self, split: Split) -> KeyedStore:
         return KeyedStore(
             self._payload, split.young_entries, split.young_rows, split.young_data, self._version.codec.integer
         )
 
-    def _adopt(self, split: Split, young: KeyedStore) -> None:
-        self._split = split
-        self._stream_reserved.resize(0)
+    def _release(self) -> None:
+        """Give up the parts that move, as far as a larger filter needs."""
+        self._hot.resize(max(0, self._split.hot_bytes - self._parts.filter))
         self._hot_reserved.resize(0)
+        self._stream_reserved.resize(0)
+
+    def _adopt(self, split: Split) -> None:
+        """Change to a split. Young is empty: what it held has competed."""
+        self._split = split
+        self._hot_reserved.resize(0)
+        self._stream_reserved.resize(0)
         self._hot.resize(split.hot_bytes)
-        self._hot.replace_young(young)
+        self._hot.replace_young(self._new_young(split))
         self._hot_reserved.resize(split.hot_bytes)
-        self._stream_reserved.resize(young.nbytes + split.slice_rows * ROW_BYTES)
+        self._stream_reserved.resize(split.stream_bytes)

@@ -143,7 +143,7 @@ class SemiStreamJoin(ABC):
         """The results of one batch. The caller keeps the books of what goes in and out."""
 
     def _schema_for(self, stream: pa.Schema) -> pa.Schema:
-        if self._schemas is None or self._schemas[0] is not stream and not self._schemas[0].equals(stream):
+        if self._schemas is None or (self._schemas[0] is not stream and not self._schemas[0].equals(stream)):
             self._schemas = (stream, self.output_schema(stream))
         return self._schemas[1]
 

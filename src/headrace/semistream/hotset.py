@@ -4,9 +4,9 @@
     young     tuples fetched lately, appended; serves at once; where a batch's own misses are put
     segments  immutable; each generation replaces at most one of them
 
-When `young` is full its entries compete with those of the weakest segment, and the winners become a new segment: a generation. It is
-published only when the hits it should bring cost more to miss than writing it costs. One segment more than there is room for is
-the most that is ever held, so a change of generation does not need twice the memory.
+When `young` is full its entries compete with those of the weakest segment, and the winners become a new segment: a
+generation. It is published only when the hits it should bring cost more to miss than writing it costs. The budget has
+room for one segment more than are held, so a change of generation does not need twice the memory.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from headrace.relation.store import Sources, StoreFull, TupleStore
 SEGMENTS = 8
 LOAD = 0.75  # of a segment's hash table
 _SLOT = 8
+ENTRY_BYTES = 8 + int(_SLOT / LOAD)  # of an entry besides its key and tuples
 _LINE = 64  # sketch bytes that hold one key's counters
 
 
@@ -125,9 +126,7 @@ class KeyedStore:
         if self.used == 0:
             return 0
         entries = Buffers(self._keys, self._key_offsets, self._keys[:0])  # type: ignore[arg-type]
-        return keys.probe(
-            self._table, entries, self._first, self._many, hashes, source, src, pos, count
-        )
+        return keys.probe(self._table, entries, self._first, self._many, hashes, source, src, pos, count)
 
     def keys(self) -> Keys:
         if self.integer:
@@ -142,8 +141,8 @@ class KeyedStore:
         """Memory that each entry takes, with its share of the table."""
         tuples = np.concatenate([[0], np.cumsum(self.tuples.sizes())])
         first, many = self.places()
-        own = 16 + int(_SLOT / LOAD) + (0 if self.integer else 4)
-        out = tuples[first + many] - tuples[first] + own
+        own = ENTRY_BYTES + (8 if self.integer else 4)
+        out: Longs = tuples[first + many] - tuples[first] + own
         if not self.integer:
             out += np.diff(self._key_offsets[: self.used + 1])
         return out
@@ -172,7 +171,9 @@ class HotSet:
         The store that takes in what is fetched, and the counts.
     """
 
-    def __init__(self, columns: Sequence[Column], integer: bool, memory: int, young: KeyedStore, sketch: Sketch) -> None:
+    def __init__(
+        self, columns: Sequence[Column], integer: bool, memory: int, young: KeyedStore, sketch: Sketch
+    ) -> None:
         self.columns = tuple(columns)
         self.integer = integer
         self.memory = memory
@@ -212,7 +213,7 @@ class HotSet:
         Parameters
         ----------
         worth
-            Seconds that one more hit in the sketch's window saves until the next generation.
+            Seconds that a hit in the sketch's window is expected to save.
         effort
             Seconds that writing one byte of a segment takes.
         """
@@ -234,14 +235,18 @@ class HotSet:
             smallest = int(np.argmin(sizes))
             if sizes[smallest] < self.segment_bytes * 0.6:
                 return smallest
-        if len(self.segments) < SEGMENTS:
+        # After a change of size old segments may be larger than new ones: count bytes, not only segments.
+        if len(self.segments) < SEGMENTS and self.nbytes + 2 * self.segment_bytes <= self.memory:
             return len(self.segments)
         return int(np.argmin([self._mean_use(segment) for segment in self.segments]))
 
     def _mean_use(self, segment: KeyedStore) -> float:
-        step = max(1, segment.used // 1024)
-        sample = segment.keys().take(np.arange(0, segment.used, step))
-        return float(self.sketch.estimate(sample.hashes()).mean())
+        return float(self._sample(segment, 1024).mean())
+
+    def _sample(self, segment: KeyedStore, most: int) -> Ints:
+        """Counts of some entries, at even steps."""
+        step = max(1, -(-segment.used // most))
+        return self.sketch.estimate(segment.keys().take(np.arange(0, segment.used, step)).hashes())
 
     def _compete(self, number: int) -> Choice:
         stores = [self.young, *self.segments[number : number + 1]]
@@ -279,7 +284,7 @@ class HotSet:
             for i, column in enumerate(self.columns) if column.width == 0
         }  # fmt: skip
         if not self.integer:
-            data[""] = sum(int(k.offsets[-1]) for k in keys)  # type: ignore[union-attr]
+            data[""] = sum(int(k.offsets[-1]) for k in keys if isinstance(k, ByteKeys))
         segment = KeyedStore(self.columns, count.size, rows, data, self.integer)
         segment.tuples.append_from(sources, src, pos)
         at = 0
@@ -301,12 +306,15 @@ class HotSet:
         self._sources = None
 
     def use_curve(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Counts of the entries held, largest first."""
-        parts = [self.sketch.estimate(s.keys().hashes()) for s in self.segments if s.used]
-        return -np.sort(-np.concatenate(parts).astype(np.float64)) if parts else np.empty(0)
+        """Running sum of the counts of the entries held, largest first, at a hundred even steps; from a sample."""
+        parts = [self._sample(segment, 4096) for segment in self.segments if segment.used]
+        if not parts:
+            return np.empty(0)
+        counts = -np.sort(-np.concatenate(parts).astype(np.float64))
+        scale = self.entries / counts.size
+        at = np.linspace(0, counts.size, 101)[1:]
+        return np.interp(at, np.arange(1, counts.size + 1), np.cumsum(counts)) * scale
 
 
 def _slots(entries: int) -> int:
     return int(entries / LOAD) + 2
-
-

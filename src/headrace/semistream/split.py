@@ -1,7 +1,8 @@
 """How AdaptiveJoin divides its budget: what is fixed, and what the stream decides.
 
-The index is needed; filter, sketch and hot set are worth having where they fit; what is left moves between the hot set (fewer
-misses) and the stream buffer (more misses share a read), whichever the model below expects to save more time. [SSIJ] §IV.A
+The index is needed; the rest is worth having where it pays. The filter stays while absent keys are seen. What is left
+moves between the hot set (fewer misses) and the stream buffer (more misses share a read), whichever the model below
+expects to save more time: [SSIJ] §IV.A with a forecast in place of eviction on demand.
 """
 
 from __future__ import annotations
@@ -14,19 +15,27 @@ import numpy as np
 from headrace.errors import MemoryRefused
 from headrace.relation import Relation
 from headrace.relation.columns import Column
-from headrace.semistream.hotset import SEGMENTS, HotSet, KeyedStore
+from headrace.semistream.hotset import ENTRY_BYTES, SEGMENTS, HotSet, KeyedStore
 from headrace.units import format_size
 
-ROW_BYTES = 64  # of batch structures for a stream row: hash, number, table, and its share of the distinct keys
-MISS_BYTES = 112  # and for a distinct key that is missing: its place in the plan
+# Batch structures, measured with tracemalloc. While distinct keys are found a row takes hash, number and a share of the
+# table; after that only its number, with each distinct key its hash, count and place of its matches, and each missing
+# one its place in the plan.
+DISTINCT_BYTES = 64
+ROW_BYTES = 6
+KEY_BYTES = 34
+MISS_BYTES = 62
+MISS_CPU = 1e-6  # seconds of work for a missing key besides reading
 _MIN_SLICE = 512
 _MIN_ENTRIES = 64
 _MIN_OUTPUT = 256
 _LARGEST_SLICE = 1 << 21
-_PAGES_IN_FLIGHT = 1024  # pages a round at most: enough to keep a disk busy
-_OUTPUT_ROWS = 1 << 15
-_FILTER_SHARE = 0.35  # of the budget after the index: a larger filter would starve the rest
-_SHARES = (0.06, 0.12, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of what moves, for the stream buffer
+_PAGES_IN_FLIGHT = 1024  # pages in the read buffer at most: enough to keep a disk busy
+_OUTPUT_ROWS = 1 << 14
+_FILTER_SHARE = 0.35  # of the budget after what is needed: a larger filter would starve the rest
+_SHARES = (0.04, 0.08, 0.12, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of what moves, for the stream buffer
+
+Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 @dataclass
@@ -39,7 +48,7 @@ class Parts:
     read: int
     output: int
     output_rows: int
-    moving: int
+    moving: int  # what hot set and stream buffer share while the filter is there
     tuple_bytes: int
     least_room: int
     left_out: dict[str, str] = field(default_factory=dict)
@@ -47,27 +56,69 @@ class Parts:
 
 @dataclass
 class Workload:
-    """What the stream showed: rows a batch, and distinct missing keys a row."""
+    """What the stream showed, as running means: rows a batch; distinct, missing and absent keys a row."""
 
     rows: float
-    missed: float
+    distinct: float = 1.0
+    missed: float = 1.0
+    absent: float = 1.0
+
+    def observe(self, weight: float, rows: int, distinct: int, missed: int, absent: int) -> None:
+        """Take in what a slice of so many rows showed."""
+        for name, seen in (("distinct", distinct), ("missed", missed), ("absent", absent)):
+            old = getattr(self, name)
+            setattr(self, name, old + weight * (seen / max(1, rows) - old))
 
 
 @dataclass
 class Split:
-    """Sizes of hot set and stream buffer, and the seconds a row that the model expects of them."""
+    """Sizes of hot set and stream buffer."""
 
     slice_rows: int
+    stream_bytes: int
     young_entries: int
     young_rows: int
     young_data: dict[str, int]
     hot_bytes: int
     hot_entries: int
-    seconds: float
 
-    def better_than(self, other: Split) -> bool:
-        """Whether changing is worth losing a part of what is cached."""
-        return self.slice_rows != other.slice_rows and self.seconds < 0.9 * other.seconds
+
+def fixed_parts(relation: Relation, payload: Sequence[Column], limit: int) -> Parts:
+    """Divide the budget, or refuse it with the least that would do."""
+    page = relation.page_size
+    width = tuple_bytes(relation, payload)
+    index = relation.index_bytes
+    least_room = _young_size(relation, payload, _MIN_ENTRIES, 0)[0]
+    least_stream = _MIN_SLICE * _row_bytes(1.0, 1.0) + least_room
+    output_row = width + 64
+    least = index + 4 * page + _MIN_OUTPUT * output_row + 64 + least_stream
+    if limit < least:
+        raise MemoryRefused(
+            f"memory={format_size(limit)} is too small to join with {relation.path}: the index needs {format_size(index)}"
+            f" and the buffers {format_size(least - index)}; give {format_size(least)} or more"
+        )
+    spare = limit - least
+    left_out = {}
+    filter_bytes = relation.filter_bytes
+    if filter_bytes > _FILTER_SHARE * spare:
+        left_out["filter"] = (
+            f"it needs {format_size(filter_bytes)}, and index and buffers leave {format_size(spare)}; absent keys cost reads"
+        )
+        filter_bytes = 0
+    spare -= filter_bytes
+    read = 2 * page * int(np.clip(spare // (12 * page), 2, _PAGES_IN_FLIGHT // 2))
+    output_rows = int(np.clip(spare // 16 // output_row, _MIN_OUTPUT, _OUTPUT_ROWS))
+    left = limit - index - filter_bytes - read - output_rows * output_row
+    # Four counters a key that the hot set can know; a line of the sketch serves 16 of them.
+    keys = min(relation.num_rows, left // _entry_bytes(relation, width))
+    sketch = 1 << max(6, int(4 * keys).bit_length() - 1)
+    if left - sketch < 2 * least_stream:
+        left_out["hot set"] = f"{format_size(left)} is left, and a batch needs {format_size(least_stream)} of it"
+        sketch = 64
+    return Parts(
+        index, filter_bytes, sketch, read, output_rows * output_row, output_rows, left - sketch, width,
+        least_room, left_out,
+    )  # fmt: skip
 
 
 def tuple_bytes(relation: Relation, payload: Sequence[Column]) -> int:
@@ -80,89 +131,69 @@ def tuple_bytes(relation: Relation, payload: Sequence[Column]) -> int:
     return int(total) + 1
 
 
-def fixed_parts(relation: Relation, payload: Sequence[Column], limit: int) -> Parts:
-    """Divide the budget, or refuse it with the least that would do."""
-    page = relation.page_size
-    width = tuple_bytes(relation, payload)
-    index = relation.index_bytes
-    least_room = _young_size(relation, payload, _MIN_ENTRIES, 0)[0]
-    least_stream = _MIN_SLICE * (ROW_BYTES + MISS_BYTES) + least_room
-    output_row = width + 64
-    least = index + 4 * page + _MIN_OUTPUT * output_row + 64 + least_stream
-    if limit < least:
-        raise MemoryRefused(
-            f"memory={format_size(limit)} is too small to join with {relation.path}: the index needs {format_size(index)}"
-            f" and the buffers {format_size(least - index)}; give {format_size(least)} or more"
-        )
-    left = limit - index
-    left_out = {}
-    filter_bytes = relation.filter_bytes
-    if filter_bytes > _FILTER_SHARE * (limit - least):
-        left_out["filter"] = (
-            f"it needs {format_size(filter_bytes)} and the index and buffers leave {format_size(limit - least)}; absent keys cost reads"
-        )
-        filter_bytes = 0
-    left -= filter_bytes
-    read = 2 * page * int(np.clip((left - least_stream) // (12 * page), 2, _PAGES_IN_FLIGHT // 2))
-    output_rows = int(np.clip((left - least_stream) // 10 // output_row, _MIN_OUTPUT, _OUTPUT_ROWS))
-    output = output_rows * output_row
-    left -= read + output
-    # A line of the sketch serves about 16 keys; the hot set knows at most so many.
-    keys = min(relation.num_rows, left // max(1, _entry_bytes(relation, width)))
-    sketch = 1 << max(6, int(4 * keys).bit_length() - 1)
-    if left - sketch < 2 * least_stream:
-        left_out["hot set"] = f"{format_size(left)} is left, and a batch needs {format_size(least_stream)} of it"
-        sketch = 64
-    return Parts(
-        index, filter_bytes, sketch, read, output, output_rows, left - sketch, width, least_room, left_out
-    )
+def first_split(relation: Relation, parts: Parts, workload: Workload, payload: Sequence[Column]) -> Split:
+    """Before anything is known of the stream: a quarter for the stream buffer."""
+    share = 1.0 if "hot set" in parts.left_out else 0.25
+    return _split(relation, parts, workload, parts.moving, share, payload)
+
+
+def better_split(
+    relation: Relation, parts: Parts, workload: Workload, hot: HotSet, payload: Sequence[Column], moving: int, now: Split
+) -> Split | None:  # fmt: skip
+    """The best split of `moving` bytes by the model, if changing is worth losing a part of what is cached."""
+    if "hot set" in parts.left_out:
+        return None
+    curve = hot.use_curve()
+    best, least = now, 0.9 * _seconds(relation, now, workload, curve, hot)
+    for share in _SHARES:
+        split = _split(relation, parts, workload, moving, share, payload)
+        seconds = _seconds(relation, split, workload, curve, hot)
+        if seconds < least:
+            best, least = split, seconds
+    return None if best is now else best
+
+
+def resized(
+    relation: Relation, parts: Parts, workload: Workload, payload: Sequence[Column], moving: int, now: Split
+) -> Split:  # fmt: skip
+    """The same stream buffer in another number of bytes; the hot set takes up or gives the difference."""
+    return _split(relation, parts, workload, moving, min(1.0, now.stream_bytes / moving), payload)
+
+
+def _split(
+    relation: Relation, parts: Parts, workload: Workload, moving: int, share: float, payload: Sequence[Column]
+) -> Split:  # fmt: skip
+    missed = min(1.0, max(0.02, 1.2 * workload.missed))
+    distinct = min(1.0, 1.2 * workload.distinct)
+    row = _row_bytes(distinct, missed)
+    width = parts.tuple_bytes * _rows_per_key(relation)
+    entry = _entry_bytes(relation, parts.tuple_bytes)
+    stream = max(int(moving * share), int(_MIN_SLICE * row) + parts.least_room)
+    rows = int((stream - parts.least_room) / (row + missed * width))
+    rows = max(_MIN_SLICE, min(rows, _LARGEST_SLICE, int(1.25 * workload.rows)))
+    # Fetched tuples stay until they compete for a segment, so half a segment's worth of them get an entry: fewer would have
+    # a segment written for little.
+    spare = moving - int(rows * (row + missed * width)) - parts.least_room
+    hot_bytes = 0 if "hot set" in parts.left_out else max(0, int(spare / (1 + 0.5 / SEGMENTS)))
+    entries = max(_MIN_ENTRIES, hot_bytes // (2 * SEGMENTS) // entry)
+    tuples = int(max(rows * missed, entries) * _rows_per_key(relation))
+    size, most, data = _young_size(relation, payload, entries, tuples)
+    while size > moving - int(rows * row) and tuples > 0:
+        tuples = int(tuples * 0.97)
+        size, most, data = _young_size(relation, payload, entries, tuples)
+    stream = int(rows * row) + size
+    hot_bytes = 0 if "hot set" in parts.left_out else max(0, moving - stream)
+    return Split(rows, stream, entries, most, data, hot_bytes, hot_bytes // entry)
+
+
+def _row_bytes(distinct: float, missed: float) -> int:
+    """Batch structures a stream row, for so many distinct and missing keys a row."""
+    return int(max(DISTINCT_BYTES, ROW_BYTES + distinct * KEY_BYTES + missed * MISS_BYTES))
 
 
 def _entry_bytes(relation: Relation, width: int) -> int:
     """Memory of one key with its tuples."""
-    key = 8 if relation.codec.integer else 24
-    return int(width * _rows_per_key(relation)) + key + 16
-
-
-def choose_split(
-    relation: Relation, parts: Parts, workload: Workload, hot: HotSet | None, payload: Sequence[Column]
-) -> Split:  # fmt: skip
-    """The best of some shares by the model; before anything is known, a quarter for the stream buffer."""
-    if hot is None or "hot set" in parts.left_out:
-        share = 0.25 if "hot set" not in parts.left_out else 1.0
-        return _split(relation, parts, workload, share, payload)
-    best: Split | None = None
-    curve = np.cumsum(hot.use_curve())
-    for share in _SHARES:
-        split = _split(relation, parts, workload, share, payload)
-        split.seconds = _seconds(relation, split, workload, curve, hot)
-        if best is None or split.seconds < best.seconds:
-            best = split
-    assert best is not None
-    return best
-
-
-def _split(
-    relation: Relation, parts: Parts, workload: Workload, share: float, payload: Sequence[Column]
-) -> Split:  # fmt: skip
-    entry = _entry_bytes(relation, parts.tuple_bytes)
-    missed = min(1.0, max(0.05, 1.25 * workload.missed))
-    row = ROW_BYTES + missed * MISS_BYTES
-    stream = max(int(parts.moving * share), int(_MIN_SLICE * row) + parts.least_room)
-    slice_rows = int((stream - parts.least_room) / (row + missed * entry))
-    slice_rows = max(_MIN_SLICE, min(slice_rows, _LARGEST_SLICE, int(1.25 * workload.rows)))
-    room = stream - int(slice_rows * row)
-    # No more room for fetched tuples than competes for a segment, unless the slice itself needs it.
-    enough = max(int(slice_rows * missed * entry), (parts.moving - stream) // SEGMENTS)
-    room = max(parts.least_room, min(room, enough))
-    hot_bytes = 0 if "hot set" in parts.left_out else max(0, parts.moving - int(slice_rows * row) - room)
-    entries = max(_MIN_ENTRIES, room // entry)
-    tuples = int(entries * _rows_per_key(relation))
-    size, most, data = _young_size(relation, payload, entries, tuples)
-    while size > room and (entries > _MIN_ENTRIES or tuples > 0):
-        entries, tuples = max(_MIN_ENTRIES, int(entries * 0.95)), int(tuples * 0.95)
-        size, most, data = _young_size(relation, payload, entries, tuples)
-    return Split(slice_rows, entries, most, data, hot_bytes, hot_bytes // entry, float("inf"))
+    return int(width * _rows_per_key(relation)) + ENTRY_BYTES + (8 if relation.codec.integer else 32)
 
 
 def _rows_per_key(relation: Relation) -> float:
@@ -179,7 +210,7 @@ def _young_size(
     rows = max(1, relation.num_rows)
     integer = relation.codec.integer
     data = {
-        c.name: int(1.1 * tuples * relation.variable_bytes[c.name] / rows) + relation.page_size
+        c.name: int(1.05 * tuples * relation.variable_bytes[c.name] / rows) + relation.page_size
         for c in payload if c.width == 0
     }  # fmt: skip
     if not integer:
@@ -188,29 +219,23 @@ def _young_size(
     return KeyedStore.size(payload, entries, most, data, integer), most, data
 
 
-def _seconds(
-    relation: Relation, split: Split, workload: Workload, curve: np.ndarray[tuple[int], np.dtype[np.float64]], hot: HotSet
-) -> float:  # fmt: skip
-    """Expected reading time a stream row."""
+def _seconds(relation: Relation, split: Split, workload: Workload, curve: Floats, hot: HotSet) -> float:
+    """Expected time for misses a stream row."""
     rows = min(split.slice_rows, max(1.0, workload.rows))
-    window = max(1, hot.sketch.window)
+    # A batch is cut into slices of about equal size.
+    rows = max(1.0, workload.rows) / np.ceil(max(1.0, workload.rows) / rows)
     missed = workload.missed
     if curve.size:
-        held = _covered(curve, hot.entries)
-        then = _covered(curve, split.hot_entries * SEGMENTS // (SEGMENTS + 1))
-        missed = min(1.0, max(0.001, missed + (held - then) / window))
-    return read_seconds(relation, rows * missed) / rows + 1e-3 / rows
+        then = _covered(curve, split.hot_entries * SEGMENTS / (SEGMENTS + 1) / max(1, hot.entries))
+        missed = min(1.0, max(0.001, missed + (curve[-1] - then) / max(1, hot.sketch.window)))
+    return float(read_seconds(relation, rows * missed) / rows + MISS_CPU * missed + 1e-3 / rows)
 
 
-def _covered(curve: np.ndarray[tuple[int], np.dtype[np.float64]], entries: int) -> float:
-    """Stream tuples in the window that the most used entries serve; beyond what is held, at the rate of its last tenth."""
-    if entries <= 0:
-        return 0.0
-    if entries <= curve.size:
-        return float(curve[entries - 1])
-    tail = curve.size - max(1, curve.size // 10)
-    slope = (curve[-1] - curve[tail - 1]) / (curve.size - tail) if curve.size > 1 and tail > 0 else 0.0
-    return float(curve[-1] + 0.7 * slope * (entries - curve.size))
+def _covered(curve: Floats, held: float) -> float:
+    """Stream tuples in the window that so many times the entries held serve; beyond 1 at the rate of the last tenth."""
+    if held <= 1:
+        return float(np.interp(held * curve.size, np.arange(curve.size + 1), np.concatenate([[0.0], curve])))
+    return float(curve[-1] + 0.7 * (curve[-1] - curve[-11]) * 10 * (held - 1))
 
 
 def read_seconds(relation: Relation, keys: float) -> float:
@@ -224,7 +249,6 @@ def read_seconds(relation: Relation, keys: float) -> float:
     density = min(1.0, wanted / pages)
     reach = int(min(disk.seek / transfer, 1000))
     gaps = np.arange(reach + 1)
-    chance = density * (1 - density) ** gaps
-    bridged = float((gaps * chance).sum())
+    bridged = float((gaps * density * (1 - density) ** gaps).sum())
     apart = float((1 - density) ** (reach + 1))
     return float(wanted * (transfer * (1 + bridged) + disk.seek * apart))

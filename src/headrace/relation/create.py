@@ -1,0 +1,168 @@
+"""Make a relation from data of any kind: into a directory of its own, which gets its name last."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet
+
+from headrace.errors import BadInput, choice
+from headrace.relation.columns import plain_schema
+from headrace.relation.manifest import UNFINISHED, Manifest, commit, sync_directory
+from headrace.relation.sorter import ExternalSorter, batches_of
+from headrace.relation.writer import Layout, ShardWriter
+from headrace.units import parse_size
+
+Progress = Callable[[int, int | None], None]
+
+_SECTOR = 4096
+
+
+def create_relation(
+    root: Path, data: Any, key: str | Sequence[str], shards: int, page_size: int | str, fill: float, memory: int | str,
+    null_keys: str, overwrite: bool, progress: Progress | None,
+) -> None:  # fmt: skip
+    """Write and commit version 1 of a relation; see Relation.create."""
+    choice("null_keys", null_keys, ("refuse", "drop"))
+    if root.exists() and not overwrite:
+        raise BadInput(f"{root} exists; pass overwrite=True to replace it, or choose another path")
+    if shards < 1:
+        raise BadInput(f"shards={shards} is not possible; a relation has 1 shard or more")
+    schema, batches, total = _source(data)
+    layout = _layout(schema, key, page_size, fill)
+    fill_directory: Callable[..., Manifest] = _create_from_arrow
+    if _is_spark(data):
+        from headrace.relation.spark_create import create_from_spark as fill_directory
+    root.parent.mkdir(parents=True, exist_ok=True)
+    for left in root.parent.glob(f"{root.name}{UNFINISHED}*"):
+        _remove_if_dead(left)
+    draft = root.with_name(f"{root.name}{UNFINISHED}{os.getpid()}-{uuid.uuid4().hex[:8]}")
+    replaced = draft.with_name(f"{draft.name}-replaced")
+    draft.mkdir()
+    try:
+        manifest = fill_directory(
+            draft, batches, layout, shards, parse_size(memory), null_keys,
+            (lambda done: progress(done, total)) if progress else (lambda done: None),
+        )  # fmt: skip
+        commit(draft, manifest)
+        if root.exists():
+            root.rename(replaced)
+        draft.rename(root)
+        sync_directory(root.parent)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _is_spark(data: Any) -> bool:
+    return hasattr(data, "sparkSession")
+
+
+def _layout(schema: pa.Schema, key: str | Sequence[str], page_size: int | str, fill: float) -> Layout:
+    names = (key,) if isinstance(key, str) else tuple(key)
+    size = parse_size(page_size)
+    if size % _SECTOR:
+        raise BadInput(f"page_size={page_size!r} is not a multiple of 4KiB; use 8KiB, say")
+    if not 0 < fill <= 1:
+        raise BadInput(f"fill={fill} is not a share of a page; use a number above 0 and up to 1")
+    plain = plain_schema(schema)
+    if not names:
+        raise BadInput("key names no column; give the column or columns to join on")
+    for name in names:
+        if name not in plain.names:
+            raise BadInput(
+                f"key names {name!r}, which the data does not have; its columns are {', '.join(plain.names)}"
+            )
+    layout = Layout.of(plain, names, size, fill)
+    if layout.overhead + layout.fixed > size:
+        raise BadInput(
+            f"a row of {len(plain)} columns needs {layout.overhead + layout.fixed:,} bytes and a page has {size:,}; use a"
+            " larger page_size"
+        )
+    return layout
+
+
+def _source(data: Any) -> tuple[pa.Schema, Any, int | None]:
+    """Schema, batches (or the Spark DataFrame itself) and, where known, rows."""
+    if _is_spark(data):
+        from headrace.relation.spark_create import arrow_schema
+
+        return arrow_schema(data), data, None
+    if isinstance(data, str | Path):
+        if not Path(data).exists():
+            raise BadInput(f"there are no data at {data}; expected a Parquet file or a directory of such")
+        data = pyarrow.dataset.dataset(data, format="parquet")
+    elif type(data).__module__.split(".")[0] == "pandas":
+        data = pa.Table.from_pandas(data, preserve_index=False)
+    if isinstance(data, pyarrow.dataset.Dataset):
+        return data.schema, _dataset_batches(data), data.count_rows()
+    if isinstance(data, pa.Table):
+        return data.schema, data.to_batches(max_chunksize=1 << 20), data.num_rows
+    if isinstance(data, pa.RecordBatchReader):
+        return data.schema, data, None
+    raise BadInput(
+        f"data is a {type(data).__name__}; expected a Spark DataFrame, a pyarrow Table, RecordBatchReader or Dataset, a pandas"
+        " frame, or the path of Parquet files"
+    )
+
+
+def _dataset_batches(data: pyarrow.dataset.Dataset) -> Iterator[pa.RecordBatch]:
+    """A dataset's batches, with as little as possible read ahead of them."""
+    for fragment in data.get_fragments():
+        plain = isinstance(fragment, pyarrow.dataset.ParquetFileFragment)
+        if plain and fragment.physical_schema.equals(data.schema):
+            # The scanner decodes row groups ahead of need, several hundred MB of them; this reader does not.
+            with fragment.open() as source:
+                reader = pyarrow.parquet.ParquetFile(source, pre_buffer=False)
+                yield from reader.iter_batches(batch_size=1 << 16)
+        else:
+            yield from fragment.to_batches(
+                schema=data.schema, batch_size=1 << 16, batch_readahead=1, fragment_readahead=1
+            )
+
+
+def _create_from_arrow(
+    root: Path, batches: Iterable[pa.RecordBatch], layout: Layout, shards: int, memory: int, null_keys: str,
+    progress: Callable[[int], None],
+) -> Manifest:  # fmt: skip
+    scratch = root / "scratch"
+    scratch.mkdir()
+    sorter = ExternalSorter(layout, shards, memory, scratch, null_keys)
+    iterator = iter(batches)
+    first = next(iterator, None)
+    if first is not None:
+        for table in batches_of(chain([first], iterator), first.schema):
+            sorter.add(table)
+            progress(sorter.rows // 2)
+    sorter.finish()
+    facts, nulls = [], dict.fromkeys((c.name for c in layout.payload), 0)
+    variable = {c.name: 0 for c in layout.payload if c.width == 0}
+    written = 0
+    for shard in range(shards):
+        writer = ShardWriter(root, layout, shard, 1)
+        for table in sorter.shard(shard):
+            writer.write(table)
+            written += table.num_rows
+            progress((sorter.rows + written) // 2)
+        facts.append(writer.close())
+        for name, count in writer.builder.nulls.items():
+            nulls[name] += count
+        for name, count in writer.builder.variable_bytes.items():
+            variable[name] += count
+    shutil.rmtree(scratch)
+    return Manifest(1, layout.schema, layout.key, layout.page_size, layout.fill, facts, nulls, variable)
+
+
+def _remove_if_dead(draft: Path) -> None:
+    """Remove what a stopped create left; one whose process is alive is at work still."""
+    pid = draft.name.split(UNFINISHED, 1)[1].split("-", 1)[0]
+    if not (pid.isdigit() and Path(f"/proc/{pid}").exists()):
+        shutil.rmtree(draft, ignore_errors=True)
