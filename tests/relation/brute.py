@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -102,4 +103,4 @@ def leftovers(root: Path) -> list[str]:
 
 def in_order(items: Iterable[object]) -> bool:
     some = list(items)
-    return all(a <= b for a, b in zip(some, some[1:], strict=False))  # type: ignore[operator]
+    return all(a <= b for a, b in pairwise(some))  # type: ignore[operator]

@@ -65,8 +65,8 @@ def test_disks_by_name(root):
 
 
 def test_direct_io_where_it_is_refused(tmp_path):
-    """A refusal names the file and what to do. A directory of /proc serves: it refuses O_DIRECT."""
-    with pytest.raises(hr.BadInput, match="/proc/self/status.*O_DIRECT.*buffered"):
+    """A refusal names the file and what to do; /proc is a file system that refuses O_DIRECT."""
+    with pytest.raises(hr.BadInput, match=r"/proc/self/status.*O_DIRECT.*buffered"):
         Disk(kind="direct").open("/proc/self/status")
 
 

@@ -14,6 +14,7 @@ from tests.relation.brute import FEW, by_key, check_same, in_order, names_of, ro
 
 DAY = dt.date(2024, 2, 29)
 NOON = dt.datetime(2024, 2, 29, 12)
+LATER = dt.datetime(2024, 3, 1)
 WIDE = Decimal("123456789012345678901234567890123.00001")
 
 # Each: the type, keys that occur, in the order of the type, and one that does not.
@@ -24,20 +25,36 @@ KEYS = {
     "int64": (pa.int64(), [-(2**63), -(2**40), 0, 1, 2**63 - 1], 5),
     "string": (pa.string(), ["", "\0", "a", "a\0", "aaaaaaaa", "aaaaaaaab", "é", "\U0001f600"], "b"),
     "binary": (pa.binary(), [b"", b"\0", b"\0\0", b"a" * 8, b"a" * 9, b"\x7f", b"\xff"], b"\x80"),
-    "date": (pa.date32(), [dt.date(1, 1, 1), dt.date(1969, 12, 31), DAY, dt.date.max], dt.date(2000, 1, 1)),
-    "timestamp s": (pa.timestamp("s"), [dt.datetime(1, 1, 1), dt.datetime(1969, 1, 1), NOON], dt.datetime(2000, 1, 1)),
-    "timestamp us": (pa.timestamp("us"), [dt.datetime(1, 1, 1), NOON, dt.datetime.max], dt.datetime(2000, 1, 1)),
-    "timestamp ns": (pa.timestamp("ns"), [dt.datetime(1700, 1, 1), NOON], dt.datetime(2000, 1, 1)),
+    "date": (pa.date32(), [dt.date.min, dt.date(1969, 12, 31), DAY, dt.date.max], dt.date(2000, 1, 1)),
+    "timestamp s": (pa.timestamp("s"), [dt.datetime.min, dt.datetime(1969, 1, 1), NOON], LATER),
+    "timestamp us": (pa.timestamp("us"), [dt.datetime.min, NOON, dt.datetime.max], LATER),
+    "timestamp ns": (pa.timestamp("ns"), [dt.datetime(1700, 1, 1), NOON], LATER),
     "timestamp zone": (
         pa.timestamp("us", "America/New_York"),
         [dt.datetime(1960, 1, 1, tzinfo=dt.UTC), NOON.replace(tzinfo=dt.UTC)],
-        dt.datetime(2000, 1, 1, tzinfo=dt.UTC),
+        LATER.replace(tzinfo=dt.UTC),
     ),
-    "decimal": (pa.decimal128(10, 2), [Decimal("-99999999.99"), Decimal("-0.01"), Decimal("0.00"), Decimal("99999999.99")], Decimal("0.01")),
-    "decimal of 18": (pa.decimal128(18, 0), [Decimal(-(10**18) + 1), Decimal(0), Decimal(10**18 - 1)], Decimal(1)),
-    "decimal of 19": (pa.decimal128(19, 0), [Decimal(-(10**19) + 1), Decimal(0), Decimal(10**19 - 1)], Decimal(1)),
-    "decimal wide": (pa.decimal128(38, 5), [-WIDE, Decimal("-0.00001"), Decimal("0.00000"), Decimal("0.00001"), WIDE], Decimal("1.00000")),
-}  # fmt: skip
+    "decimal": (
+        pa.decimal128(10, 2),
+        [Decimal("-99999999.99"), Decimal("-0.01"), Decimal("0.00"), Decimal("99999999.99")],
+        Decimal("0.01"),
+    ),
+    "decimal of 18": (
+        pa.decimal128(18, 0),
+        [Decimal(-(10**18) + 1), Decimal(0), Decimal(10**18 - 1)],
+        Decimal(1),
+    ),
+    "decimal of 19": (
+        pa.decimal128(19, 0),
+        [Decimal(-(10**19) + 1), Decimal(0), Decimal(10**19 - 1)],
+        Decimal(1),
+    ),
+    "decimal wide": (
+        pa.decimal128(38, 5),
+        [-WIDE, Decimal("-0.00001"), Decimal("0.00000"), Decimal("0.00001"), WIDE],
+        Decimal("1.00000"),
+    ),
+}
 
 
 def relation_of(tmp_path, types, present, seed, **options):
@@ -243,7 +260,8 @@ def test_oracle_tiny_domains(tmp_path_factory, data, numbers, texts, shards):
     )
     numbers = pa.array(numbers, pa.int16())
     texts = pa.array(texts, pa.string())
-    both = pa.table({"i": numbers.slice(0, min(len(numbers), len(texts))), "s": texts.slice(0, min(len(numbers), len(texts)))})  # fmt: skip
+    n = min(len(numbers), len(texts))
+    both = pa.table({"i": numbers.slice(0, n), "s": texts.slice(0, n)})
     for number, (key, asked) in enumerate(
         [(["i"], pa.table({"i": numbers})), (["s"], pa.table({"s": texts})), (["s", "i"], both)]
     ):

@@ -202,7 +202,7 @@ def test_a_path_without_data(tmp_path):
 def test_an_existing_path_is_not_replaced_unasked(tmp_path):
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "diary.txt").write_text("dear")
-    with pytest.raises(hr.BadInput, match="exists.*overwrite=True"):
+    with pytest.raises(hr.BadInput, match=r"exists.*overwrite=True"):
         hr.Relation.create(tmp_path / "r", GOOD, key="k")
     assert (tmp_path / "r" / "diary.txt").read_text() == "dear"
 

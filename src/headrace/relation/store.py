@@ -86,6 +86,14 @@ class TupleStore:
         self.used = 0
         self._data_used = [0] * len(self.columns)
 
+    def fill(self, i: int, values: Bytes, offsets: Longs, valid: Bytes) -> None:
+        """Set column i to what `buffers` once gave; the caller sets `used` when all columns are there."""
+        self._values[i][: values.size] = values
+        self._valid[i][: valid.size] = valid
+        if offsets.size:
+            self._offsets[i][: offsets.size] = offsets
+            self._data_used[i] = int(offsets[-1])
+
     def mark(self) -> tuple[int, list[int]]:
         """How far it is filled, to come back to with `rewind`."""
         return self.used, list(self._data_used)

@@ -8,7 +8,9 @@ end, so nothing waits.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +24,7 @@ from headrace.relation.reader import PageReader, Pairs
 from headrace.relation.store import StoreFull
 from headrace.semistream.base import How, Matches, On, SemiStreamJoin
 from headrace.semistream.hotset import HotSet, KeyedStore, Sketch
+from headrace.semistream.snapshot import Snapshot, dump_store, load_store, refill
 from headrace.semistream.split import (
     Split,
     Workload,
@@ -105,6 +108,43 @@ class AdaptiveJoin(SemiStreamJoin):
         sketch = Sketch(parts.sketch, max(1 << 16, 10 * split.hot_entries))
         self._hot = HotSet(self._payload, self._version.codec.integer, 0, self._new_young(split), sketch)
         self._adopt(split)
+
+    def snapshot(self) -> Snapshot:
+        """What the operator knows between two batches. Results do not depend on it; hits do."""
+        hot, load = self._hot, self._workload
+        arrays = {
+            "sketch": hot.sketch.dump(),
+            "workload": np.array([load.rows, load.distinct, load.missed, load.absent]),
+            "seconds": np.array([self._miss_seconds, self._byte_seconds, self._slices]),
+            "filter": np.array([len(self._filters)]),
+        }
+        for number, segment in enumerate(hot.segments):
+            arrays |= dump_store(segment, f"segment{number}")
+        return self._named(arrays | dump_store(hot.young, "young"))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on as the operator did that the snapshot was taken of."""
+        snapshot.check(self._named({}))
+        arrays, integer = snapshot.arrays, self._version.codec.integer
+        self._workload = Workload(*(float(x) for x in arrays["workload"]))
+        self._miss_seconds, self._byte_seconds = (float(x) for x in arrays["seconds"][:2])
+        self._slices = int(arrays["seconds"][2])
+        self._hot.sketch.load(arrays["sketch"])
+        if not int(arrays["filter"][0]):
+            self._workload.absent = 0.0
+            self._keep_or_drop_filter()
+        self._adopt(
+            resized(self.relation, self._parts, self._workload, self._payload, self._moving, self._split)
+        )
+        count = sum(name.startswith("segment") and name.endswith(".first") for name in arrays)
+        segments = [load_store(self._payload, integer, arrays, f"segment{n}") for n in range(count)]
+        self._hot.replace_segments(segments)
+        with suppress(StoreFull):  # another split may have less room; what does not fit is only warmth
+            refill(self._hot.young, load_store(self._payload, integer, arrays, "young"))
+
+    def _named(self, arrays: dict[str, np.ndarray[Any, Any]]) -> Snapshot:
+        names = tuple(column.name for column in self._payload)
+        return Snapshot(type(self).__name__, str(self.relation.path), self.relation.version, names, arrays)
 
     # -- one batch -------------------------------------------------------------------------------------------------------
 

@@ -50,6 +50,14 @@ class Sketch:
             sketch_age(self._cells)
             self.window //= 2
 
+    def dump(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Counters and window as one array."""
+        return np.concatenate([self._cells, np.array([self.window], np.int64).view(np.uint8)])
+
+    def load(self, dumped: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+        self._cells[:] = dumped[:-8]
+        self.window = int(dumped[-8:].copy().view(np.int64)[0])
+
     def estimate(self, hashes: Hashes) -> Ints:
         out = np.empty(hashes.size, np.int32)
         sketch_estimate(self._cells, hashes, out)
@@ -300,6 +308,11 @@ class HotSet:
         while self.segments and self.nbytes > memory - self.segment_bytes:
             self.segments.pop(int(np.argmin([self._mean_use(s) for s in self.segments])))
         self._sources = None
+
+    def replace_segments(self, segments: Sequence[KeyedStore]) -> None:
+        """Take over segments; the least used go until the rest fits."""
+        self.segments = list(segments)
+        self.resize(self.memory)
 
     def replace_young(self, young: KeyedStore) -> None:
         self.young = young

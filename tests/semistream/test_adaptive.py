@@ -1,0 +1,177 @@
+"""What is particular to AdaptiveJoin: hot set, filter, split, names."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import headrace as hr
+from headrace.errors import BadInput, DamagedRelation
+from headrace.relation import Disk
+from headrace.semistream import AdaptiveJoin
+
+N = 60_000
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    where = tmp_path_factory.mktemp("adaptive") / "r"
+    keys = np.arange(N) * 2
+    rows = pa.table({"k": keys, "v": keys * 3, "name": [f"name of {k}" for k in keys]})
+    hr.Relation.create(where, rows, key="k", shards=1, page_size="4KiB")
+    return where
+
+
+@pytest.fixture
+def relation(path):
+    return hr.Relation.open(path, disk=Disk("simulated"))
+
+
+def stream(keys) -> pa.RecordBatch:
+    return pa.record_batch({"k": np.asarray(keys, np.int64)})
+
+
+def run(op, batches) -> int:
+    return sum(out.num_rows for batch in batches for out in op.join(batch))
+
+
+def zipf(rng, n, skew=1.0) -> np.ndarray:
+    weights = np.cumsum(1 / np.arange(1, N + 1) ** skew)
+    hot_first = np.random.default_rng(99).permutation(N)
+    return hot_first[np.searchsorted(weights / weights[-1], rng.random(n))] * 2
+
+
+def test_hot_tuples_are_kept_and_serve_most_of_a_skewed_stream(relation):
+    op = AdaptiveJoin(relation, on="k", memory="1500KiB")
+    rng = np.random.default_rng(1)
+    run(op, [stream(zipf(rng, 5000)) for _ in range(20)])
+    before = op.stats.as_dict()
+    rows = run(op, [stream(zipf(rng, 5000)) for _ in range(20)])
+    assert rows == 100_000
+    hits = op.stats.hits - before["hits"]
+    # Half the tuples fit: a perfect cache of the most popular would serve 94%.
+    assert hits > 0.7 * rows
+    assert op.stats.generations > 0
+    assert op.stats.pages_read - before["pages_read"] < 0.5 * before["pages_read"] + 20_000
+
+
+def test_the_hot_set_follows_a_stream_that_changes(relation):
+    op = AdaptiveJoin(relation, on="k", memory="900KiB")
+    rng = np.random.default_rng(2)
+    ratios = []
+    for phase in range(3):
+        own = phase * 2000 + np.arange(1500)  # this phase's 1,500 keys, none shared with another's
+        for batch in range(30):
+            before = op.stats.hits
+            run(op, [stream(own[rng.integers(0, own.size, 1000)] * 2)])
+            if batch >= 25:
+                ratios.append((op.stats.hits - before) / 1000)
+    assert min(ratios) > 0.9
+
+
+def test_absent_keys_cost_no_reads_while_there_is_a_filter(relation):
+    op = AdaptiveJoin(relation, on="k", memory="4MiB")
+    assert run(op, [stream(np.arange(20_000) * 2 + 1)] * 3) == 0
+    assert op.stats.absent > 0.99 * 60_000
+    assert op.stats.pages_requested < 600
+    assert "filter" not in op.stats.left_out
+
+
+def test_a_filter_the_budget_is_too_small_for_is_left_out_and_said(relation):
+    op = AdaptiveJoin(relation, on="k", memory="300KiB")
+    assert "filter" in op.stats.left_out
+    assert op.stats.left_out["filter"].startswith("it needs 88.1KiB")
+    assert run(op, [stream(np.arange(1000) * 2 + 1)]) == 0
+    assert op.stats.absent == 0
+    assert op.stats.misses == 1000
+    # An absent key that was looked for in vain is known to be absent.
+    run(op, [stream(np.arange(100) * 2 + 1)])
+    assert op.stats.hits > 50
+
+
+def test_the_filter_goes_when_no_key_is_absent_and_comes_back_when_many_are(relation):
+    op = AdaptiveJoin(relation, on="k", memory="1MiB")
+    rng = np.random.default_rng(3)
+    run(op, [stream(rng.integers(0, N, 2000) * 2) for _ in range(60)])
+    assert "hardly a key was absent" in op.stats.left_out["filter"]
+    assert "filter" not in op.budget.held()
+    run(op, [stream(rng.integers(0, N, 2000) * 2 + 1) for _ in range(30)])
+    assert "filter" not in op.stats.left_out
+    assert op.budget.held()["filter"] > 80_000
+    requested = op.stats.pages_requested
+    run(op, [stream(rng.integers(0, N, 2000) * 2 + 1)])
+    assert op.stats.pages_requested - requested < 30
+    assert op.budget.peak <= op.budget.limit
+
+
+def test_the_split_gives_a_scattered_stream_buffer_and_a_skewed_one_hot_tuples(relation):
+    rng = np.random.default_rng(4)
+    scattered = AdaptiveJoin(relation, on="k", memory="2MiB")
+    run(scattered, [stream(rng.permutation(N) * 2) for _ in range(6)])
+    skewed = AdaptiveJoin(relation, on="k", memory="2MiB")
+    run(skewed, [stream(zipf(rng, 2000, 1.2)) for _ in range(60)])
+    assert skewed.stats.memory["hot set"] > 2 * scattered.stats.memory["hot set"]
+    assert scattered.stats.memory["stream buffer"] > 2 * skewed.stats.memory["stream buffer"]
+
+
+def test_neighbouring_pages_share_a_read(relation):
+    op = AdaptiveJoin(relation, on="k", memory="4MiB")
+    run(op, [stream(np.arange(N) * 2)])
+    # Once each, but for the page in which one slice of the batch ends and the next begins.
+    assert relation.num_pages <= op.stats.pages_read < 1.05 * relation.num_pages
+    assert op.stats.reads < relation.num_pages / 10
+
+
+def test_name_clashes_follow_the_suffix(relation):
+    batch = pa.record_batch({"k": [2, 4], "name": ["a", "b"], "v_right": [1, 2]})
+    out = pa.Table.from_batches(AdaptiveJoin(relation, on="k").run([batch]))
+    assert out.schema.names == ["k", "name", "v_right", "v", "name_right"]
+    assert out["name_right"].to_pylist() == ["name of 2", "name of 4"]
+    out = pa.Table.from_batches(AdaptiveJoin(relation, on="k", suffix="_of_r").run([batch]))
+    assert out.schema.names[-1] == "name_of_r"
+    with pytest.raises(BadInput, match="'name' is in the stream and in the relation"):
+        list(AdaptiveJoin(relation, on="k", suffix=None).run([batch]))
+    clash = pa.record_batch({"k": [2], "name": ["a"], "name_right": ["b"]})
+    with pytest.raises(BadInput, match="and so is 'name_right'; use another suffix"):
+        list(AdaptiveJoin(relation, on="k").run([clash]))
+    out = pa.Table.from_batches(AdaptiveJoin(relation, on={"id": "k"}, columns=["v"]).run([batch.rename_columns(["id", "name", "w"])]))
+    assert out.to_pydict() == {"id": [2, 4], "name": ["a", "b"], "w": [1, 2], "v": [6, 12]}
+
+
+def test_streams_with_other_encodings_of_the_key_join_all_the_same(relation):
+    for array in (
+        pa.array([2, 4, 4, 7], pa.int16()),
+        pa.array([2, 4, 4, 7], pa.uint32()),
+        pa.array([2, 4, 4, 7], pa.int64()).dictionary_encode(),
+        pa.chunked_array([[9, 2], [4, 4, 7]], pa.int64()).combine_chunks().slice(1),
+    ):
+        out = pa.Table.from_batches(AdaptiveJoin(relation, on="k", columns=["v"]).run([pa.record_batch({"k": array})]))
+        assert out["v"].to_pylist() == [6, 12, 12]
+    with pytest.raises(BadInput, match="uint64"):
+        list(AdaptiveJoin(relation, on="k").run([pa.record_batch({"k": pa.array([2], pa.uint64())})]))
+
+
+def test_damage_found_while_joining_names_the_page(tmp_path):
+    keys = np.arange(5000)
+    relation = hr.Relation.create(tmp_path / "d", pa.table({"k": keys, "v": keys}), key="k", shards=1, page_size="4KiB")
+    file = next((tmp_path / "d").glob("*.pages"))
+    data = bytearray(file.read_bytes())
+    data[3 * 4096 + 100] ^= 1
+    file.write_bytes(data)
+    op = AdaptiveJoin(relation, on="k", memory="1MiB")
+    with pytest.raises(DamagedRelation) as found:
+        run(op, [stream(keys)])
+    assert (found.value.shard, found.value.page) == (0, 3)
+    assert found.value.file == str(file)
+
+
+def test_a_join_reads_its_version_to_the_end(tmp_path):
+    keys = np.arange(3000)
+    relation = hr.Relation.create(tmp_path / "v", pa.table({"k": keys, "v": keys}), key="k", page_size="4KiB")
+    op = AdaptiveJoin(relation, on="k", memory="600KiB")
+    assert run(op, [stream(keys[:10])]) == 10
+    relation.apply(upserts=pa.table({"k": keys, "v": keys + 1}))
+    relation.compact()
+    out = pa.Table.from_batches([out for out in op.join(stream(keys))])
+    assert out["v"].to_pylist() == keys.tolist()
+    fresh = AdaptiveJoin(relation.refresh(), on="k", memory="600KiB")
+    assert pa.Table.from_batches(list(fresh.join(stream(keys))))["v"].to_pylist() == (keys + 1).tolist()

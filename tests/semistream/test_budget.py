@@ -1,0 +1,74 @@
+"""The budget against the process's own memory, in a process of its own."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import json, sys
+import numpy as np, pyarrow as pa
+import headrace as hr
+from headrace.semistream import AdaptiveJoin
+
+def resident(field):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
+
+rng = np.random.default_rng(5)
+def batch(rows, n):
+    keys = rng.integers(0, n, rows)
+    if workload == "skewed":
+        keys = (n ** rng.random(rows)).astype(np.int64) * 7919 % n
+    return pa.record_batch({"k": keys * 2 + (workload == "absent"), "seq": np.arange(rows)})
+
+path, small, workload, memory, n = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
+warm = AdaptiveJoin(hr.Relation.open(small), on="k", memory="1500KiB")
+for _ in range(30):
+    for out in warm.join(batch(2000, 20_000)):
+        pass
+del warm
+batches = [batch(100_000, n) for _ in range(8)] + [batch(5_000, n) for _ in range(40)]
+relation = hr.Relation.open(path)
+with open("/proc/self/clear_refs", "w") as refs:
+    refs.write("5")
+before = resident("VmHWM")
+op = AdaptiveJoin(relation, on="k", memory=memory)
+rows = 0
+for some in batches:
+    for out in op.join(some):
+        rows += out.num_rows
+op.stats.check()
+print(json.dumps({"growth": resident("VmHWM") - before, "rows": rows, "peak": op.budget.peak}))
+"""
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    import numpy as np
+    import pyarrow as pa
+
+    import headrace as hr
+
+    where = tmp_path_factory.mktemp("budget")
+    for name, n in (("large", 800_000), ("small", 20_000)):
+        keys = np.random.default_rng(0).permutation(n) * 2
+        text = pa.array(np.char.add("some text of forty bytes or so, with ", (keys % 1000).astype("U4")))
+        rows = pa.table({"k": keys, "a": keys * 3, "b": keys * 0.5, "s": text})
+        hr.Relation.create(where / name, rows, key="k", shards=1)
+    return where
+
+
+@pytest.mark.parametrize("workload", ["uniform", "skewed", "absent"])
+def test_contract_the_process_grows_by_no_more_than_the_budget_and_a_sixth(paths, workload):
+    memory = 24 << 20
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, paths / "large", paths / "small", workload, str(memory), "800000"],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["rows"] == (0 if workload == "absent" else 1_000_000)
+    assert facts["peak"] <= memory
+    assert facts["growth"] <= 1.15 * memory, f"{facts['growth'] / 2**20:.1f} MiB for a budget of 24 MiB"

@@ -1,0 +1,144 @@
+"""What every semi-stream operator keeps, written once: it finds them in headrace.semistream by itself. STYLE 13"""
+
+import inspect
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from semistream.brute import join, make_case, tuples
+
+import headrace as hr
+import headrace.semistream
+from headrace import errors
+from headrace.clock import ManualClock
+from headrace.relation import Disk
+from headrace.semistream.base import SemiStreamJoin
+
+OPERATORS = [
+    operator
+    for name in headrace.semistream.__all__
+    if inspect.isclass(operator := getattr(headrace.semistream, name)) and issubclass(operator, SemiStreamJoin)
+]
+HOWS = ["inner", "left", "semi", "anti"]
+
+
+@pytest.fixture(params=OPERATORS, ids=lambda operator: operator.__name__)
+def operator(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def case():
+    return make_case(20241, "composite")
+
+
+@pytest.fixture
+def relation(tmp_path, case):
+    return hr.Relation.create(tmp_path / "r", case.rows, key=case.key, page_size="4KiB", disk=Disk("simulated"))
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_contract_every_tuple_leaves_and_the_stats_add_up(operator, relation, case, how):
+    op = operator(relation, on=case.key, memory="1MiB", how=how)
+    got = tuples(op.run(case.batches))
+    assert sorted(map(repr, got)) == sorted(map(repr, join(case.rows, case.batches, case.key, how, ["v", "s", "b"])))
+    op.stats.check()
+    assert op.stats.tuples_in == sum(batch.num_rows for batch in case.batches)
+    assert op.stats.results == len(got)
+    assert op.stats.pages_read >= op.stats.pages_requested
+    assert op.stats.bytes_read == op.stats.pages_read * relation.page_size
+
+
+def test_contract_memory_stays_in_the_budget_and_is_named(operator, relation, case):
+    op = operator(relation, on=case.key, memory="600KiB")
+    for _ in op.run(case.batches * 3):
+        assert op.budget.used <= op.budget.limit
+    assert op.budget.peak <= op.budget.limit == op.stats.memory_limit
+    assert op.stats.memory_peak == op.budget.peak
+    assert sum(op.stats.memory.values()) == op.budget.used
+
+
+def test_contract_a_budget_too_small_is_refused_with_one_that_would_do(operator, relation, case):
+    with pytest.raises(errors.MemoryRefused) as refused:
+        operator(relation, on=case.key, memory=5000)
+    least = str(refused.value).rsplit("give ", 1)[1].split(" ")[0]
+    tuples(operator(relation, on=case.key, memory=round(1.01 * hr.units.parse_size(least))).run(case.batches))
+
+
+def test_contract_deterministic(operator, case, tmp_path):
+    runs = []
+    for name in ("a", "b"):
+        disk = Disk("simulated", clock=ManualClock())
+        relation = hr.Relation.create(tmp_path / name, case.rows, key=case.key, page_size="4KiB", disk=disk)
+        op = operator(relation, on=case.key, memory="600KiB")
+        out = [batch for batch in op.run(case.batches * 3)]
+        runs.append((out, op.stats.as_dict(), disk.clock.now()))
+    assert runs[0] == runs[1]
+
+
+def test_contract_inputs_are_not_changed(operator, relation, case):
+    before = [batch.serialize().to_pybytes() for batch in case.batches]
+    tuples(operator(relation, on=case.key, memory="1MiB", how="left").run(case.batches))
+    assert [batch.serialize().to_pybytes() for batch in case.batches] == before
+
+
+def test_contract_results_do_not_share_memory_with_the_operator(operator, relation, case):
+    """A result kept by its consumer stays as it was while the operator goes on."""
+    op = operator(relation, on=case.key, memory="600KiB")
+    kept, texts = [], []
+    for batch in op.run(case.batches * 3):
+        kept.append(batch)
+        texts.append(repr(batch.to_pylist()))
+    assert [repr(batch.to_pylist()) for batch in kept] == texts
+
+
+def test_contract_survives_snapshot_and_restore(operator, relation, case):
+    whole = operator(relation, on=case.key, memory="600KiB")
+    expected = [tuples(whole.join(batch)) for batch in case.batches * 2]
+    op = operator(relation, on=case.key, memory="600KiB")
+    got = []
+    for batch in case.batches * 2:
+        got.append(tuples(op.join(batch)))
+        snapshot = op.snapshot()
+        op = operator(relation, on=case.key, memory="600KiB")
+        op.restore(snapshot)
+    assert got == expected
+
+
+def test_contract_empty_stream_empty_batches_and_empty_relation(operator, case, tmp_path):
+    empty = hr.Relation.create(tmp_path / "e", case.rows.slice(0, 0), key=case.key)
+    for how in HOWS:
+        assert list(operator(empty, on=case.key, memory="1MiB", how=how).run([])) == []
+        got = tuples(operator(empty, on=case.key, memory="1MiB", how=how).run(case.batches))
+        assert got == join(case.rows.slice(0, 0), case.batches, case.key, how, ["v", "s", "b"])
+    nothing = case.batches[0].slice(0, 0)
+    out = list(operator(empty, on=case.key, memory="1MiB").run([nothing, nothing]))
+    assert [batch.num_rows for batch in out] == [0]
+    assert out[0].schema.names == [*nothing.schema.names, "v_right", "s_right", "b_right"]
+
+
+def test_contract_a_giant_key_is_joined_within_the_budget(operator, tmp_path):
+    n = 60_000  # 3 MB of tuples for one key
+    rows = pa.table({"k": np.zeros(n, np.int64), "v": np.arange(n), "s": [f"text {i:06}" for i in range(n)]})
+    relation = hr.Relation.create(tmp_path / "g", rows, key="k", page_size="4KiB")
+    stream = pa.record_batch({"k": pa.array([1, 0, None, 0], pa.int64()), "seq": [0, 1, 2, 3]})
+    op = operator(relation, on="k", memory="400KiB", how="left")
+    out = pa.Table.from_batches(op.run([stream]))
+    assert out["seq"].to_pylist() == [0] + [1] * n + [2] + [3] * n
+    assert out["v"].to_pylist() == [None, *range(n), None, *range(n)]
+    op.stats.check()
+    assert op.budget.peak <= op.budget.limit
+
+
+def test_contract_wrong_words_are_refused_by_name(operator, relation, case):
+    with pytest.raises(errors.BadInput, match="how='outer' is not supported; choose one of inner, left, semi, anti"):
+        operator(relation, on=case.key, memory="1MiB", how="outer")
+    with pytest.raises(errors.BadInput, match="whose key is k0, k1"):
+        operator(relation, on="k0", memory="1MiB")
+    with pytest.raises(errors.BadInput, match="'nope'"):
+        operator(relation, on=case.key, memory="1MiB", columns=["nope"])
+    op = operator(relation, on=case.key, memory="1MiB")
+    with pytest.raises(errors.BadInput, match="no column 'k1'"):
+        tuples(op.run([pa.record_batch({"k0": [1], "x": [1]})]))
+    with pytest.raises(errors.BadInput, match="'k0' has type string.*int64"):
+        tuples(op.run([pa.record_batch({"k0": ["a"], "k1": ["b"]})]))
