@@ -38,8 +38,8 @@ reproduce: ## (not there yet) the figures of the papers
 soak: ## (not there yet) hours of load with faults
 	@echo "make soak: not there yet; issue 5 (the near-real-time warehouse) brings it" >&2; exit 2
 
-clean: ## remove caches, build output and benchmark results
-	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis benchmarks/results
+clean: ## remove caches and build output; benchmark results are kept
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -path ./.venv -prune -o -path ./.git -prune -o \
 	  \( -name __pycache__ -o -name '*.egg-info' \) -type d -print | xargs -r rm -rf
 

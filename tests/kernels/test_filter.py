@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from headrace.kernels.filter import BLOCK_BYTES, WORDS, filter_add, filter_test
 from headrace.kernels.hashing import hash_ints
-from tests.kernels.arrays import RELAXED, longs
+from tests.kernels.arrays import RELAXED, fit, longs
 
 
 def new(keys: int, bits: int = 12) -> np.ndarray:
@@ -21,7 +21,7 @@ def hashes_of(values) -> np.ndarray:
 
 
 def test_of(words, hashes, rows=None):
-    rows = np.arange(hashes.size) if rows is None else longs(rows)
+    rows = fit(filter_test, 2, range(hashes.size) if rows is None else rows)
     maybe = np.full(rows.size, 9, np.uint8)
     kept = filter_test(words, hashes, rows, maybe)
     assert set(maybe.tolist()) <= {0, 1}

@@ -17,7 +17,9 @@ LONGEST = st.integers(1, 45)
 def optimal(pages, seek, transfer, longest) -> list[tuple[int, int]]:
     n = len(pages)
     first, length, choice = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int32)
-    runs = plan_optimal(longs(pages), seek, transfer, longest, np.empty(n + 1), choice, first, length)
+    runs = plan_optimal(
+        longs(pages), seek, transfer, longest, np.empty(n + 1), choice, np.empty(n, np.int32), first, length
+    )
     return list(zip(first[:runs].tolist(), length[:runs].tolist(), strict=True))
 
 

@@ -13,6 +13,7 @@ from headrace.kernels.filter import filter_test
 from headrace.kernels.hashing import hash_ints, shards_of
 from headrace.relation.sidecar import read_arrays
 from headrace.relation.writer import HEAVY
+from tests.kernels.arrays import fit
 from tests.relation.brute import FEW, check_same, files_of, names_of, rows
 
 
@@ -161,20 +162,33 @@ def test_the_filter_knows_every_key_and_few_others(tmp_path):
     n = 20_000
     rel = hr.Relation.create(tmp_path / "r", pa.table({"k": np.arange(n)}), key="k", shards=3)
 
-    def passed(keys):
-        hashes, shard = np.empty(keys.size, np.uint64), np.empty(keys.size, np.int32)
-        hash_ints(keys, hashes)
-        shards_of(hashes, 3, shard)
-        maybe = np.zeros(keys.size, np.uint8)
-        for number in range(3):
-            mine = np.flatnonzero(shard == number)
-            some = np.zeros(mine.size, np.uint8)
-            filter_test(rel.opened.filter(number), hashes, mine, some)
-            maybe[mine] = some
-        return maybe.mean()
+    assert passed(rel, np.arange(n)) == 1
+    assert passed(rel, np.arange(10**9, 10**9 + 50_000)) < 0.015
 
-    assert passed(np.arange(n)) == 1
-    assert passed(np.arange(10**9, 10**9 + 50_000)) < 0.015
+
+@pytest.mark.parametrize("start", [0, 100])
+def test_the_filter_grows_with_the_relation(start, tmp_path):
+    """Absent keys must stay cheap when updates bring in far more keys than there were at first."""
+    n = 20_000
+    rel = hr.Relation.create(tmp_path / "r", pa.table({"k": np.arange(start)}), key="k", shards=3)
+    rel.apply(upserts=pa.table({"k": np.arange(n)}))
+    rel = rel.refresh()
+    assert passed(rel, np.arange(n)) == 1
+    assert passed(rel, np.arange(10**9, 10**9 + 50_000)) < 0.05
+
+
+def passed(rel, keys) -> float:
+    """The share of keys that the filters of their shards let through."""
+    hashes, shard = np.empty(keys.size, np.uint64), np.empty(keys.size, np.int32)
+    hash_ints(keys, hashes)
+    shards_of(hashes, rel.num_shards, shard)
+    maybe = np.zeros(keys.size, np.uint8)
+    for number in range(rel.num_shards):
+        mine = np.flatnonzero(shard == number)
+        some = np.zeros(mine.size, np.uint8)
+        filter_test(rel.opened.filter(number), hashes, fit(filter_test, 2, mine), some)
+        maybe[mine] = some
+    return float(maybe.mean())
 
 
 def test_small_properties(tmp_path):

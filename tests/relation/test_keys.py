@@ -4,6 +4,7 @@ import datetime as dt
 from decimal import Decimal
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -204,11 +205,41 @@ def test_keys_of_another_type_are_refused_naming_both(key, asked, tmp_path):
         assert word in str(caught.value)
 
 
-@pytest.mark.parametrize("keys", [["x"], [1.5], [2**70], [dt.date(2024, 1, 1)], 5, None])
+@pytest.mark.parametrize(
+    "keys",
+    [["x"], [1.5], [True], [2**70], [dt.date(2024, 1, 1)], 5, None, pd.DataFrame({"k": [1]})],
+    ids=["text", "fraction", "bool", "too large", "date", "number", "None", "pandas"],
+)
 def test_keys_that_are_no_keys_are_refused(keys, tmp_path):
     rel = hr.Relation.create(tmp_path / "r", pa.table({"k": [1, 2]}), key="k")
     with pytest.raises(hr.BadInput, match="'k'"):
         rel.lookup(keys)
+
+
+def test_a_time_of_day_does_not_match_a_date(tmp_path):
+    """The list is of another type than the key; cutting the time off would invent a match."""
+    rel = hr.Relation.create(tmp_path / "r", pa.table({"k": [DAY]}), key="k")
+    with pytest.raises(hr.BadInput, match="'k'"):
+        rel.lookup([NOON])
+    assert rel.lookup([DAY]).num_rows == 1
+
+
+@pytest.mark.parametrize("between", [0, 70_000, 200_000])
+def test_a_key_given_twice_is_answered_once(between, tmp_path):
+    """However far apart: lookups work through many keys in pieces."""
+    rel = hr.Relation.create(tmp_path / "r", pa.table({"k": [3, 3, 5]}), key="k")
+    keys = pa.concat_arrays([pa.array([3]), pa.array(np.full(between, 9)), pa.array([5, 3])])
+    assert rel.lookup(keys)["k"].to_pylist() == [3, 3, 5]
+
+
+def test_a_relation_opened_by_a_relative_path(tmp_path, monkeypatch):
+    table = pa.table({"k": [1, 2]})
+    hr.Relation.create(tmp_path / "r", table, key="k").close()
+    monkeypatch.chdir(tmp_path)
+    rel = hr.Relation.open("r")
+    monkeypatch.chdir("/")
+    check_same(rel, table)
+    assert rel.apply(deletes=[1]) == 2
 
 
 def test_a_composite_key_is_asked_for_with_all_its_columns(tmp_path):

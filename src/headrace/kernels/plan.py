@@ -23,33 +23,32 @@ def _runs(pages, choice, first, length):
     return runs
 
 
-@kernel(int64(I64, float64, float64, int64, f64, i32, i64, i64))
-def plan_optimal(pages, seek, transfer, longest, cost, choice, first, length):
+@kernel(int64(I64, float64, float64, int64, f64, i32, i32, i64, i64))
+def plan_optimal(pages, seek, transfer, longest, cost, choice, window, first, length):
     """The dynamic programme of [SSIJ] §IV.D: least total cost. Returns the number of runs.
 
     cost[j] is the least cost of reading pages[j:]; choice[j] the last index covered by the run that starts at j.
-    Scratch: cost has one more element than pages, choice as many; first and length receive the runs.
+    Scratch: cost has one more element than pages, choice and window as many; first and length receive the runs.
 
-    A run that ends before a wanted neighbour it could have bridged for less than a seek can never be better than
-    one that goes on, unless the limit stops it; the loop still tries every end, as the paper does, but leaves
-    at the first gap that no plan would bridge.
+    Deviation: the paper tries every end of every run, O(pages * longest). The cost of a run that starts at j and ends at k
+    is seek + transfer * (pages[k] - pages[j] + 1) + cost[k + 1]: apart from j it depends on k alone, and the ends in reach
+    only move down as j does. So the best end is a sliding minimum, kept in `window`, and the whole is O(pages).
     """
     n = pages.size
     cost[n] = 0.0
+    head = tail = 0  # window[head:tail]: ends in reach from the farthest on; each is the cheapest from itself on
     for j in range(n - 1, -1, -1):
-        best = seek + transfer + cost[j + 1]
-        end = j
-        for k in range(j + 1, n):
-            span = pages[k] - pages[j] + 1
-            if span > longest or (pages[k] - pages[k - 1] - 1) * transfer > seek:
-                break
-            total = seek + transfer * span + cost[k + 1]
-            # On a tie the longer run wins: fewer requests for the same time.
-            if total <= best:
-                best = total
-                end = k
-        cost[j] = best
+        worth = transfer * pages[j] + cost[j + 1]
+        # On a tie the farther end stays: fewer requests for the same time.
+        while tail > head and transfer * pages[window[tail - 1]] + cost[window[tail - 1] + 1] > worth:
+            tail -= 1
+        window[tail] = j
+        tail += 1
+        while pages[window[head]] - pages[j] + 1 > longest:
+            head += 1
+        end = window[head]
         choice[j] = end
+        cost[j] = seek + transfer * (pages[end] - pages[j] + 1) + cost[end + 1]
     return _runs(pages, choice, first, length)
 
 

@@ -105,7 +105,7 @@ class Disk:
         elif not bridge:
             count = plan_greedy(places, 0, longest, chosen, first, length)
         elif self.plan == "optimal":
-            count = plan_optimal(places, self.seek, transfer, longest, np.empty(n + 1), chosen, first, length)
+            count = plan_optimal(places, self.seek, transfer, longest, np.empty(n + 1), chosen, np.empty(n, np.int32), first, length)
         else:
             gap = int(self.seek / transfer)
             count = plan_greedy(places, gap, longest, chosen, first, length)
@@ -123,7 +123,7 @@ class Disk:
         n = fds.size
         # Long runs keep the disk busy with few requests in flight, and every task costs some 20 µs to hand over.
         workers = min(self.workers, most, n, max(4, 2 * self.workers * n * page_size // int(sizes.sum())))
-        if workers <= 1 or n < 4:
+        if self.workers == 1 or most == 1 or (n == 1 and sizes[0] <= 4 * page_size):
             bad = _read_all(fds, offsets, sizes, targets)
             return Reading([], [0], [bad])
         bounds = [n * w // workers for w in range(workers + 1)]

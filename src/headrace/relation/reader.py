@@ -237,7 +237,7 @@ class PageReader:
         if places.size == 0:
             return
         version, size = self.version, self.version.page_size
-        first, length = version.disk.runs(places, size, self.half, bridge=bridge)
+        first, length = version.disk.runs(places, size, max(1, self.half // 4) if bridge else self.half, bridge=bridge)
         run_of = np.searchsorted(first, places, side="right") - 1
         rounds = self._rounds(length)
         wanted_before = np.searchsorted(run_of, rounds)
