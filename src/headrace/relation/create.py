@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import uuid
@@ -24,6 +25,8 @@ from headrace.units import parse_size
 Progress = Callable[[int, int | None], None]
 
 _SECTOR = 4096
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
 
 
 def create_relation(
@@ -45,7 +48,6 @@ def create_relation(
     for left in root.parent.glob(f"{root.name}{UNFINISHED}*"):
         _remove_if_dead(left)
     draft = root.with_name(f"{root.name}{UNFINISHED}{os.getpid()}-{uuid.uuid4().hex[:8]}")
-    replaced = draft.with_name(f"{draft.name}-replaced")
     draft.mkdir()
     try:
         manifest = fill_directory(
@@ -54,12 +56,20 @@ def create_relation(
         )  # fmt: skip
         commit(draft, manifest)
         if root.exists():
-            root.rename(replaced)
-        draft.rename(root)
+            _exchange(draft, root)
+        else:
+            draft.rename(root)
         sync_directory(root.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-        shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _exchange(a: Path, b: Path) -> None:
+    """Swap the names of two directories in one step, so that at no moment there is neither."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(_AT_FDCWD, os.fsencode(a), _AT_FDCWD, os.fsencode(b), _RENAME_EXCHANGE) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"the file system cannot replace {b} in one step ({os.strerror(code)}); remove it first")
 
 
 def _is_spark(data: Any) -> bool:

@@ -105,7 +105,9 @@ class Disk:
         elif not bridge:
             count = plan_greedy(places, 0, longest, chosen, first, length)
         elif self.plan == "optimal":
-            count = plan_optimal(places, self.seek, transfer, longest, np.empty(n + 1), chosen, np.empty(n, np.int32), first, length)
+            count = plan_optimal(
+                places, self.seek, transfer, longest, np.empty(n + 1), chosen, np.empty(n, np.int32), first, length
+            )
         else:
             gap = int(self.seek / transfer)
             count = plan_greedy(places, gap, longest, chosen, first, length)

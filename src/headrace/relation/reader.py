@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ from headrace.metrics import JoinStats
 from headrace.relation.columns import Bytes, Column, Longs, address
 from headrace.relation.disk import Disk, Reading
 from headrace.relation.keys import ByteKeys, Hashes, IntKeys, Ints, KeyCodec, Keys
-from headrace.relation.manifest import Manifest, ShardFacts
+from headrace.relation.manifest import FileFacts, Manifest
 from headrace.relation.sidecar import read_arrays
 from headrace.relation.store import TupleStore
 from headrace.relation.writer import Layout
@@ -55,8 +55,7 @@ class Index:
     base: int
 
     @classmethod
-    def load(cls, root: Path, shard: int, facts: ShardFacts, codec: KeyCodec) -> Index:
-        arrays = read_arrays(root / facts.index.name, shard, facts.index.bytes)
+    def of(cls, arrays: dict[str, np.ndarray[Any, Any]], shard: int, codec: KeyCodec) -> Index:
         fence: Keys = (
             IntKeys(arrays["values"].view(np.int64)) if codec.integer
             else ByteKeys(arrays["values"], arrays["offsets"])
@@ -111,37 +110,53 @@ class Version:
         self._file_keys: Longs = np.empty(0, np.int64)
         self._fds: np.ndarray[Any, np.dtype[np.int32]] = np.empty(0, np.int32)
         self._names: list[str] = []
+        self._sidecars: dict[str, int] = {}
         self._open_files()
 
     def _open_files(self) -> None:
-        keys, fds = [], []
+        """Open everything now: this version is read to its end even if its files lose their names meanwhile."""
+        keys: list[int] = []
+        fds: list[int] = []
         try:
             for shard, facts in enumerate(self.manifest.shards):
                 for number, file in enumerate(facts.files):
-                    path = self.root / file.name
-                    try:
-                        size = path.stat().st_size
-                    except FileNotFoundError as error:
-                        raise DamagedRelation(path, "the file is missing", shard=shard) from error
-                    if size != file.bytes:
-                        raise DamagedRelation(
-                            path, f"it has {size:,} bytes where {file.bytes:,} were written"
-                            f" ({'truncated' if size < file.bytes else 'something was added'})", shard=shard,
-                        )  # fmt: skip
+                    fds.append(self._open(file, shard, direct=True))
                     keys.append((shard << (_SHARD - _FILE)) + number)
-                    fds.append(self.disk.open(path))
                     self._names.append(file.name)
+                for file in (facts.index, facts.filter, facts.stats):
+                    self._sidecars[file.name] = self._open(file, shard, direct=False)
         except BaseException:
-            for fd in fds:
-                os.close(fd)
+            self._fds = np.array(fds, np.int32)
+            self.close()
             raise
         self._file_keys = np.array(keys, np.int64)
         self._fds = np.array(fds, np.int32)
 
+    def _open(self, file: FileFacts, shard: int, *, direct: bool) -> int:
+        path = self.root / file.name
+        try:
+            fd = self.disk.open(path) if direct else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise DamagedRelation(path, "the file is missing", shard=shard) from error
+        size = os.fstat(fd).st_size
+        if size != file.bytes:
+            os.close(fd)
+            what = "truncated" if size < file.bytes else "something was added"
+            raise DamagedRelation(
+                path, f"it has {size:,} bytes where {file.bytes:,} were written ({what})", shard=shard
+            )
+        return fd
+
     def close(self) -> None:
-        for fd in self._fds:
+        for fd in (*self._fds, *self._sidecars.values()):
             os.close(int(fd))
         self._fds = np.empty(0, np.int32)
+        self._sidecars = {}
+
+    def arrays(self, shard: int, part: Literal["index", "filter", "stats"]) -> dict[str, np.ndarray[Any, Any]]:
+        """A sidecar of a shard, read and checked."""
+        file: FileFacts = getattr(self.manifest.shards[shard], part)
+        return read_arrays(self._sidecars[file.name], self.root / file.name, shard, file.bytes)
 
     @property
     def page_size(self) -> int:
@@ -150,14 +165,12 @@ class Version:
     @property
     def indexes(self) -> list[Index]:
         if self._indexes is None:
-            self._indexes = [
-                Index.load(self.root, i, facts, self.codec) for i, facts in enumerate(self.manifest.shards)
-            ]
+            shards = range(len(self.manifest.shards))
+            self._indexes = [Index.of(self.arrays(i, "index"), i, self.codec) for i in shards]
         return self._indexes
 
     def filter(self, shard: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
-        facts = self.manifest.shards[shard].filter
-        return read_arrays(self.root / facts.name, shard, facts.bytes)["words"]
+        return self.arrays(shard, "filter")["words"]
 
     def shards_of(self, hashes: Hashes) -> np.ndarray[Any, np.dtype[np.int32]]:
         out = np.zeros(hashes.size, np.int32)

@@ -19,6 +19,7 @@ from headrace.errors import BadInput, DamagedRelation
 from headrace.kernels.pages import expand_rows
 from headrace.metrics import JoinStats
 from headrace.relation import update
+from headrace.relation.columns import Column
 from headrace.relation.create import Progress, create_relation
 from headrace.relation.disk import Disk, DiskKind, disk_of
 from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys, concat_keys
@@ -28,8 +29,7 @@ from headrace.relation.manifest import (
     remove_old,
     writing,
 )  # fmt: skip
-from headrace.relation.reader import PageReader, Version, key_column, stored_keys
-from headrace.relation.sidecar import read_arrays
+from headrace.relation.reader import PageFacts, PageReader, Version, key_column, stored_keys
 from headrace.relation.store import TupleStore
 
 _SCAN_BUFFER = 16 << 20
@@ -229,8 +229,8 @@ class Relation:
     def key_frequencies(self) -> pa.Table:
         """f_R of the most frequent keys (those that occur more than once): key columns and "frequency"."""
         tables = []
-        for number, shard in enumerate(self._manifest.shards):
-            arrays = read_arrays(self.path / shard.stats.name, number, shard.stats.bytes)
+        for number in range(self.num_shards):
+            arrays = self._version.arrays(number, "stats")
             keys: Keys = (
                 IntKeys(arrays["values"].view(np.int64)) if self._version.codec.integer
                 else ByteKeys(arrays["values"], arrays["offsets"])
@@ -264,7 +264,7 @@ class Relation:
         ]
         return pa.concat_tables(pieces)
 
-    def _lookup(self, keys: Keys, payload: tuple[Any, ...], reader: PageReader) -> pa.Table:
+    def _lookup(self, keys: Keys, payload: tuple[Column, ...], reader: PageReader) -> pa.Table:
         version = self._version
         order = keys.argsort()
         ordered = keys.take(order)
@@ -297,17 +297,17 @@ class Relation:
         payload = self.payload(columns)
         names = [*self.key, *(column.name for column in payload)]
         for shard in range(self.num_shards):
-            for keys, store in self._scan_shard(shard, payload):
+            for keys, store, _ in self._scan_shard(shard, payload):
                 arrays = [store.array(i + 1) for i in range(len(payload))]
                 yield pa.RecordBatch.from_arrays([*self._version.codec.decode(keys), *arrays], names=names)
 
-    def _scan_shard(self, shard: int, payload: tuple[Any, ...]) -> Iterator[tuple[Keys, TupleStore]]:
+    def _scan_shard(self, shard: int, payload: tuple[Column, ...]) -> Iterator[tuple[Keys, TupleStore, PageFacts]]:
         version = self._version
         reader = PageReader(version, max(2 * self.page_size, min(_SCAN_BUFFER, 2 * self.num_pages * self.page_size)))
-        for _, store in reader.scan(version.places(shard), (key_column(version.codec), *payload), JoinStats()):
-            yield stored_keys(store, version.codec.integer), store
+        for facts, store in reader.scan(version.places(shard), (key_column(version.codec), *payload), JoinStats()):
+            yield stored_keys(store, version.codec.integer), store, facts
 
-    def payload(self, columns: Sequence[str] | None) -> tuple[Any, ...]:
+    def payload(self, columns: Sequence[str] | None) -> tuple[Column, ...]:
         """Stored columns by name; refuses unknown ones."""
         known = {column.name: column for column in self._version.payload}
         if columns is None:
@@ -323,22 +323,19 @@ class Relation:
         """Read every byte of this version; raises DamagedRelation with file, shard and page of the first damage."""
         version, total, done = self._version, self.num_pages, 0
         for number, shard in enumerate(self._manifest.shards):
-            version.filter(number)
-            read_arrays(self.path / shard.stats.name, number, shard.stats.bytes)
-            index = read_arrays(self.path / shard.index.name, number, shard.index.bytes)
-            if index["continues"].size != shard.pages:
+            version.arrays(number, "filter")
+            version.arrays(number, "stats")
+            if version.arrays(number, "index")["continues"].size != shard.pages:
                 raise DamagedRelation(self.path / shard.index.name, "it has another number of pages", shard=number)
             last: Keys | None = None
-            for keys, _ in self._scan_shard(number, version.payload):
-                done += 1
+            for keys, _, facts in self._scan_shard(number, version.payload):
                 order = keys if last is None else concat_keys([last, keys], version.codec)
                 if bool((np.diff(order.argsort()) < 0).any()):
                     raise DamagedRelation(self.path / shard.files[0].name, "its keys are out of order", shard=number)
                 last = keys.slice(len(keys) - 1, len(keys)) if len(keys) else last
+                done += facts.rows.size
                 if progress:
-                    progress(min(total, done * _SCAN_BUFFER // 2 // self.page_size), total)
-        if progress:
-            progress(total, total)
+                    progress(done, total)
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
@@ -398,7 +395,8 @@ def _rows_of(
     total = keys.find(pages, which, low, high)
     at, row = np.empty(total, np.int64), np.empty(total, np.int32)
     expand_rows(pages, low, high, at, row)
-    store = TupleStore(columns, total, {c.name: total * version.page_size for c in columns})
+    room = np.unique(pages).size * version.page_size
+    store = TupleStore(columns, total, {c.name: room for c in columns})
     store.append_from_pages(at, row)
     decoded = version.codec.decode(stored_keys(store, version.codec.integer))
     arrays = [store.array(i + 1) for i in range(len(columns) - 1)]

@@ -48,12 +48,15 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray[Any, Any]]) -> int:
     return whole.size
 
 
-def read_arrays(path: Path, shard: int, size: int) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a file that should be `size` bytes, or DamagedRelation."""
-    try:
-        whole = np.fromfile(path, np.uint8)
-    except OSError as error:
-        raise DamagedRelation(path, f"it cannot be read ({error.strerror})", shard=shard) from error
+def read_arrays(fd: int, path: Path, shard: int, size: int) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of an open file that should be `size` bytes, or DamagedRelation, which names the path."""
+    whole = np.empty(os.fstat(fd).st_size, np.uint8)
+    done = 0
+    while done < whole.size:
+        got = os.preadv(fd, [whole.data[done:]], done)
+        if got == 0:
+            raise DamagedRelation(path, f"it ends after {done:,} bytes", shard=shard)
+        done += got
     if whole.size != size:
         raise DamagedRelation(path, f"it has {whole.size:,} bytes where {size:,} were written", shard=shard)
     magic, length = (int(x) for x in whole[8:_HEAD].view(np.uint64))

@@ -29,7 +29,6 @@ from headrace.relation.reader import (
     key_column,
     stored_keys,
 )  # fmt: skip
-from headrace.relation.sidecar import read_arrays
 from headrace.relation.writer import (
     FREQUENCY_BINS,
     KeyStatistics,
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from headrace.relation.relation import Relation
 
 _PIECE = 1024  # pages rewritten at a time, unless one key spans more
+_FILES = 32  # files of a shard from which a change gathers the small ones
 
 
 def apply(relation: Relation, upserts: Any, deletes: Any) -> int:
@@ -201,6 +201,8 @@ class _ShardChange:
             np.add.at(steps, np.maximum(low, 0), 1)
             np.add.at(steps, np.maximum(high, 0) + 1, -1)
         affected = np.cumsum(steps)[: old.pages] > 0
+        if len(old.files) >= _FILES:
+            affected |= index.places >> 32 > 0  # gather what earlier changes wrote in one file
         used = old.used_bytes
         pages = 0
         fences: list[Keys] = []
@@ -227,10 +229,13 @@ class _ShardChange:
         words = version.filter(self.shard).copy()
         filter_add(words, self.keys.hashes())
         files = [*old.files, FileFacts(f"{stem}.pages", pages * version.page_size, pages)]
+        where = np.concatenate([places, fresh])
+        named = np.unique(where >> 32)  # a file none of whose pages is left is not part of the version
+        where = (np.searchsorted(named, where >> 32) << 32) + (where & 0xFFFFFFFF)
         return write_sidecars(
-            version.root, stem, files,
+            version.root, stem, [files[i] for i in named],
             fence=fence.take(order), continues=np.concatenate([index.continues[kept], *continues])[order],
-            places=np.concatenate([places, fresh])[order], words=words, statistics=self._statistics(),
+            places=where[order], words=words, statistics=self._statistics(),
             rows=old.rows + int(self.after.sum() - self.before.sum()), used_bytes=used,
         )  # fmt: skip
 
@@ -302,7 +307,7 @@ class _ShardChange:
     def _statistics(self) -> KeyStatistics:
         """f_R with the changed keys taken out and put back; the largest frequency is exact again after compact."""
         version, old = self.version, self.version.manifest.shards[self.shard]
-        arrays = read_arrays(version.root / old.stats.name, self.shard, old.stats.bytes)
+        arrays = version.arrays(self.shard, "stats")
         heavy: Keys = (
             IntKeys(arrays["values"].view(np.int64)) if version.codec.integer
             else ByteKeys(arrays["values"], arrays["offsets"])

@@ -133,9 +133,7 @@ class AdaptiveJoin(SemiStreamJoin):
         if not int(arrays["filter"][0]):
             self._workload.absent = 0.0
             self._keep_or_drop_filter()
-        self._adopt(
-            resized(self.relation, self._parts, self._workload, self._payload, self._moving, self._split)
-        )
+        self._adopt(resized(self.relation, self._parts, self._workload, self._payload, self._moving, self._split))
         count = sum(name.startswith("segment") and name.endswith(".first") for name in arrays)
         segments = [load_store(self._payload, integer, arrays, f"segment{n}") for n in range(count)]
         self._hot.replace_segments(segments)
