@@ -30,13 +30,13 @@ bench: setup ## compare with what one would use instead
 	$(PY) -m benchmarks $(ARGS)
 
 demo: ## (not there yet) a retail warehouse fed by a bursty stream
-	@echo "make demo: not there yet; issue 3 (enrichment on Spark) brings it" >&2; exit 2
+	@echo "make demo: not there yet; it comes with enrichment on Spark" >&2; exit 2
 
 reproduce: ## (not there yet) the figures of the papers
-	@echo "make reproduce: not there yet; issue 4 (the semi-stream family) brings it" >&2; exit 2
+	@echo "make reproduce: not there yet; it comes with the published algorithms" >&2; exit 2
 
 soak: ## (not there yet) hours of load with faults
-	@echo "make soak: not there yet; issue 5 (the near-real-time warehouse) brings it" >&2; exit 2
+	@echo "make soak: not there yet; it comes with the near-real-time warehouse" >&2; exit 2
 
 clean: ## remove caches and build output; benchmark results are kept
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
