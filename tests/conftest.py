@@ -2,12 +2,8 @@
 
 import os
 import sys
-from pathlib import Path
 
 import pytest
-
-# Test modules import their helpers as `semistream.brute`, whatever directory pytest is started from.
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")

@@ -67,7 +67,9 @@ def make_case(seed: int, kind: str | None = None) -> Case:
     for _ in range(random.choice([1, 4, 12])):
         n = random.choice([0, 1, length, length])
         numbers = [
-            int(random.paretovariate(1)) % (domain + 3) if random.random() < 0.5 else random.randrange(domain * 4 // 3 + 1)
+            int(random.paretovariate(1)) % (domain + 3)
+            if random.random() < 0.5
+            else random.randrange(domain * 4 // 3 + 1)
             for _ in range(n)
         ]
         part = table(kind, numbers, random, nulls=random.choice([0.0, 0.1]), tag="s").combine_chunks()

@@ -133,7 +133,9 @@ def test_name_clashes_follow_the_suffix(relation):
     clash = pa.record_batch({"k": [2], "name": ["a"], "name_right": ["b"]})
     with pytest.raises(BadInput, match="and so is 'name_right'; use another suffix"):
         list(AdaptiveJoin(relation, on="k").run([clash]))
-    out = pa.Table.from_batches(AdaptiveJoin(relation, on={"id": "k"}, columns=["v"]).run([batch.rename_columns(["id", "name", "w"])]))
+    out = pa.Table.from_batches(
+        AdaptiveJoin(relation, on={"id": "k"}, columns=["v"]).run([batch.rename_columns(["id", "name", "w"])])
+    )
     assert out.to_pydict() == {"id": [2, 4], "name": ["a", "b"], "w": [1, 2], "v": [6, 12]}
 
 
@@ -171,7 +173,7 @@ def test_a_join_reads_its_version_to_the_end(tmp_path):
     assert run(op, [stream(keys[:10])]) == 10
     relation.apply(upserts=pa.table({"k": keys, "v": keys + 1}))
     relation.compact()
-    out = pa.Table.from_batches([out for out in op.join(stream(keys))])
+    out = pa.Table.from_batches(list(op.join(stream(keys))))
     assert out["v"].to_pylist() == keys.tolist()
     fresh = AdaptiveJoin(relation.refresh(), on="k", memory="600KiB")
     assert pa.Table.from_batches(list(fresh.join(stream(keys))))["v"].to_pylist() == (keys + 1).tolist()

@@ -5,7 +5,6 @@ import inspect
 import numpy as np
 import pyarrow as pa
 import pytest
-from semistream.brute import join, make_case, tuples
 
 import headrace as hr
 import headrace.semistream
@@ -13,6 +12,7 @@ from headrace import errors
 from headrace.clock import ManualClock
 from headrace.relation import Disk
 from headrace.semistream.base import SemiStreamJoin
+from tests.semistream.brute import join, make_case, tuples
 
 OPERATORS = [
     operator
@@ -71,7 +71,7 @@ def test_contract_deterministic(operator, case, tmp_path):
         disk = Disk("simulated", clock=ManualClock())
         relation = hr.Relation.create(tmp_path / name, case.rows, key=case.key, page_size="4KiB", disk=disk)
         op = operator(relation, on=case.key, memory="600KiB")
-        out = [batch for batch in op.run(case.batches * 3)]
+        out = list(op.run(case.batches * 3))
         runs.append((out, op.stats.as_dict(), disk.clock.now()))
     assert runs[0] == runs[1]
 
@@ -140,5 +140,5 @@ def test_contract_wrong_words_are_refused_by_name(operator, relation, case):
     op = operator(relation, on=case.key, memory="1MiB")
     with pytest.raises(errors.BadInput, match="no column 'k1'"):
         tuples(op.run([pa.record_batch({"k0": [1], "x": [1]})]))
-    with pytest.raises(errors.BadInput, match="'k0' has type string.*int64"):
+    with pytest.raises(errors.BadInput, match=r"'k0' has type string.*int64"):
         tuples(op.run([pa.record_batch({"k0": ["a"], "k1": ["b"]})]))

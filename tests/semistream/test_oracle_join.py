@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from semistream.brute import KEY_KINDS, join, make_case, table, tuples
 
 import headrace as hr
 from headrace.semistream import AdaptiveJoin
+from tests.semistream.brute import KEY_KINDS, join, make_case, table, tuples
 
 HOWS = ["inner", "left", "semi", "anti"]
 
@@ -38,9 +38,7 @@ def test_oracle_random_cases_give_the_brute_force_result_in_stream_order(tmp_pat
         rows = pa.Table.from_batches(scanned) if scanned else rows.slice(0, 0)
     how = random.choice(HOWS)
     columns = random.choice([None, ["s"], [], ["b", "v"]])
-    op = AdaptiveJoin(
-        relation, on=case.key, memory=random.choice(["500KiB", "1MiB", "8MiB"]), how=how, columns=columns
-    )
+    op = AdaptiveJoin(relation, on=case.key, memory=random.choice(["500KiB", "1MiB", "8MiB"]), how=how, columns=columns)
     got = tuples(op.run(case.batches))
     expected = join(rows, case.batches, case.key, how, ["v", "s", "b"] if columns is None else columns)
     assert len(got) == len(expected), f"seed {seed}, {case.kind}, {how}"
@@ -85,6 +83,8 @@ def test_oracle_duckdb_agrees_for_every_key_type_and_duplicate_pattern(tmp_path,
         db.register("stream", _naive(stream))
         answer = db.sql(sql).to_arrow_table()
     names = [f"c{i}" for i in range(answer.num_columns)]
-    fields = [pa.field(n, f.type) for n, f in zip(names, [*stream.schema, *rows.select(["v", "s", "b"]).schema], strict=False)]
+    fields = [
+        pa.field(n, f.type) for n, f in zip(names, [*stream.schema, *rows.select(["v", "s", "b"]).schema], strict=False)
+    ]
     expected = Counter(tuples(answer.rename_columns(names).cast(pa.schema(fields)).to_batches()))
     assert got == expected
