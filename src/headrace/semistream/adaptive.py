@@ -101,7 +101,8 @@ class AdaptiveJoin(SemiStreamJoin):
         self._load_filter()
         self._reader = PageReader(self._version, parts.read)
         self._workload = Workload(rows=1 << 14)
-        self._slices = 0
+        self._slices = 0  # joined so far, and after how many to look at the split again
+        self._next_plan = 1
         self._miss_seconds = relation.disk.seek + relation.disk.transfer
         self._byte_seconds = 2e-9
         split = first_split(relation, parts, self._workload, self._payload)
@@ -114,8 +115,8 @@ class AdaptiveJoin(SemiStreamJoin):
         hot, load = self._hot, self._workload
         arrays = {
             "sketch": hot.sketch.dump(),
-            "workload": np.array([load.rows, load.distinct, load.missed, load.absent]),
-            "seconds": np.array([self._miss_seconds, self._byte_seconds, self._slices]),
+            "workload": np.array([load.rows, load.distinct, load.missed, load.absent, load.seen]),
+            "seconds": np.array([self._miss_seconds, self._byte_seconds, self._slices, self._next_plan]),
             "filter": np.array([len(self._filters)]),
         }
         for number, segment in enumerate(hot.segments):
@@ -126,13 +127,13 @@ class AdaptiveJoin(SemiStreamJoin):
         """Go on as the operator did that the snapshot was taken of."""
         snapshot.check(self._named({}))
         arrays, integer = snapshot.arrays, self._version.codec.integer
-        self._workload = Workload(*(float(x) for x in arrays["workload"]))
+        *shares, seen = (float(x) for x in arrays["workload"])
+        self._workload = Workload(*shares, seen=int(seen))
         self._miss_seconds, self._byte_seconds = (float(x) for x in arrays["seconds"][:2])
-        self._slices = int(arrays["seconds"][2])
+        self._slices, self._next_plan = (int(x) for x in arrays["seconds"][2:])
         self._hot.sketch.load(arrays["sketch"])
-        if not int(arrays["filter"][0]):
-            self._workload.absent = 0.0
-            self._keep_or_drop_filter()
+        if self._filters and not int(arrays["filter"][0]):
+            self._drop_filter()
         self._adopt(resized(self.relation, self._parts, self._workload, self._payload, self._moving, self._split))
         count = sum(name.startswith("segment") and name.endswith(".first") for name in arrays)
         segments = [load_store(self._payload, integer, arrays, f"segment{n}") for n in range(count)]
@@ -147,10 +148,10 @@ class AdaptiveJoin(SemiStreamJoin):
     # -- one batch -------------------------------------------------------------------------------------------------------
 
     def _join(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        self._workload.rows += 0.5 * (batch.num_rows - self._workload.rows)
+        self._meet(batch.num_rows)
         at = 0
         while at < batch.num_rows:
-            if self._slices >= _REPLAN:
+            if self._slices >= self._next_plan:
                 self._replan()
             # Slices of equal size: a short last one would share few reads.
             parts = -(-(batch.num_rows - at) // self._split.slice_rows)
@@ -160,6 +161,13 @@ class AdaptiveJoin(SemiStreamJoin):
             yield from self._join_slice(batch.slice(at, rows), schema)
             at += rows
             self._slices += 1
+
+    def _meet(self, rows: int) -> None:
+        """Take note of a batch's size. The first one decides how the operator starts."""
+        if self._slices == 0:
+            self._workload.rows = max(1, rows)
+            self._adopt(first_split(self.relation, self._parts, self._workload, self._payload))
+        self._workload.rows += 0.5 * (rows - self._workload.rows)
 
     def _join_slice(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Join some rows; if their matches overflow the stream buffer, make room, then take fewer rows."""
@@ -339,8 +347,8 @@ class AdaptiveJoin(SemiStreamJoin):
         return young.used <= 0.9 * young.entries and young.tuples.used + expected <= young.tuples.rows
 
     def _replan(self) -> None:
-        """Look again at what the parts that move are worth."""
-        self._slices = 0
+        """Look again at what the parts that move are worth: soon at first, then now and then."""
+        self._next_plan = self._slices + min(self._slices, _REPLAN)
         moved = self._keep_or_drop_filter()
         split = better_split(
             self.relation, self._parts, self._workload, self._hot, self._payload, self._moving, self._split
@@ -360,10 +368,8 @@ class AdaptiveJoin(SemiStreamJoin):
         """A filter that turns nothing away is memory for hot tuples; it comes back with the first absent keys."""
         if self._parts.filter == 0:
             return False
-        if self._filters and self._workload.absent < _FEW_ABSENT:
-            self._filters = []
-            self._filter_reserved.resize(0)
-            self.stats.left_out["filter"] = "hardly a key was absent lately; it comes back when some are"
+        if self._filters and self._workload.seen >= 4 and self._workload.absent < _FEW_ABSENT:
+            self._drop_filter()
             return True
         if not self._filters and self._workload.absent > 2 * _FEW_ABSENT:
             self._publish()
@@ -371,6 +377,11 @@ class AdaptiveJoin(SemiStreamJoin):
             self._load_filter()
             return True
         return False
+
+    def _drop_filter(self) -> None:
+        self._filters = []
+        self._filter_reserved.resize(0)
+        self.stats.left_out["filter"] = "hardly a key was absent lately; it comes back when some are"
 
     def _load_filter(self) -> None:
         if self._parts.filter:

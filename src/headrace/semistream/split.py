@@ -62,12 +62,15 @@ class Workload:
     distinct: float = 1.0
     missed: float = 1.0
     absent: float = 1.0
+    seen: int = 0  # slices so far
 
     def observe(self, weight: float, rows: int, distinct: int, missed: int, absent: int) -> None:
         """Take in what a slice of so many rows showed."""
         for name, seen in (("distinct", distinct), ("missed", missed), ("absent", absent)):
             old = getattr(self, name)
-            setattr(self, name, old + weight * (seen / max(1, rows) - old))
+            share = seen / max(1, rows)
+            setattr(self, name, old + weight * (share - old) if self.seen else share)
+        self.seen += 1
 
 
 @dataclass
@@ -132,8 +135,8 @@ def tuple_bytes(relation: Relation, payload: Sequence[Column]) -> int:
 
 
 def first_split(relation: Relation, parts: Parts, workload: Workload, payload: Sequence[Column]) -> Split:
-    """Before anything is known of the stream: a quarter for the stream buffer."""
-    share = 1.0 if "hot set" in parts.left_out else 0.25
+    """Before anything is known of the stream but the size of a batch: half for the stream buffer, or what the batch needs."""
+    share = 1.0 if "hot set" in parts.left_out else 0.5
     return _split(relation, parts, workload, parts.moving, share, payload)
 
 
