@@ -127,8 +127,8 @@ class AdaptiveJoin(SemiStreamJoin):
         """Go on as the operator did that the snapshot was taken of."""
         snapshot.check(self._named({}))
         arrays, integer = snapshot.arrays, self._version.codec.integer
-        *shares, seen = (float(x) for x in arrays["workload"])
-        self._workload = Workload(*shares, seen=int(seen))
+        rows, distinct, missed, absent, seen = (float(x) for x in arrays["workload"])
+        self._workload = Workload(rows, distinct, missed, absent, int(seen))
         self._miss_seconds, self._byte_seconds = (float(x) for x in arrays["seconds"][:2])
         self._slices, self._next_plan = (int(x) for x in arrays["seconds"][2:])
         self._hot.sketch.load(arrays["sketch"])
