@@ -3,6 +3,7 @@
 from itertools import pairwise, product
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,10 +17,9 @@ LONGEST = st.integers(1, 45)
 
 def optimal(pages, seek, transfer, longest) -> list[tuple[int, int]]:
     n = len(pages)
-    first, length, choice = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int32)
-    runs = plan_optimal(
-        longs(pages), seek, transfer, longest, np.empty(n + 1), choice, np.empty(n, np.int32), first, length
-    )
+    first, length = np.empty(n, np.int64), np.empty(n, np.int64)
+    choice, window = np.empty(n, np.int32), np.empty(n, np.int32)
+    runs = plan_optimal(longs(pages), seek, transfer, longest, np.empty(n + 1), choice, window, first, length)
     return list(zip(first[:runs].tolist(), length[:runs].tolist(), strict=True))
 
 
@@ -110,6 +110,19 @@ def test_far_apart_places_are_never_bridged():
     """Places carry shard and file in their high bits."""
     pages = [0, 1, 1 << 32, (1 << 32) + 1, 5 << 48]
     assert optimal(pages, 1e9, 1e-9, 200) == [(0, 2), (1 << 32, 2), (5 << 48, 1)]
+
+
+@pytest.mark.parametrize("shard", [0, 1, 7, 100, 1000, 30_000])
+@given(PAGES, LONGEST)
+@RELAXED
+def test_oracle_optimal_in_every_shard(shard, pages, longest):
+    """Places of a high shard are large numbers: a plan must not drown in their rounding."""
+    seek, transfer = 9e-6, 2.4e-6  # what an SSD was measured to take
+    start = shard << 48
+    runs = [(first - start, n) for first, n in optimal([start + p for p in pages], seek, transfer, longest)]
+    check(runs, pages, longest)
+    least = min(cost(plan, seek, transfer) for plan in all_plans(pages, longest))
+    assert cost(runs, seek, transfer) == pytest.approx(least, rel=1e-9)
 
 
 def test_oracle_large_sets_agree_with_a_plain_dynamic_programme():

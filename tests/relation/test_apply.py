@@ -1,5 +1,6 @@
 """Updates against a dictionary of lists."""
 
+import shutil
 from collections import Counter
 from decimal import Decimal
 
@@ -80,6 +81,13 @@ class Model:
         rel.verify()
 
 
+def many(seed: int, size: int, hot: float) -> list[int]:
+    """So many rows that keys cross the borders of pages, where updates find and leave them."""
+    rng = np.random.default_rng(seed)
+    return np.where(rng.random(size) < hot, rng.integers(0, 3), rng.integers(0, DOMAIN, size)).tolist()
+
+
+MANY = st.builds(many, st.integers(0, 10**6), st.integers(0, 400), st.sampled_from([0.0, 0.5]))
 NUMBERS = st.lists(st.integers(0, DOMAIN - 1), max_size=40)
 SKEWED = st.lists(st.sampled_from([0, 1, 1, 1, 2, DOMAIN - 1]), max_size=120)
 
@@ -89,7 +97,7 @@ class Updates(RuleBasedStateMachine):
 
     @initialize(
         kind=st.sampled_from(list(KINDS)),
-        start=st.one_of(NUMBERS, SKEWED),
+        start=st.one_of(NUMBERS, SKEWED, MANY, MANY),
         shards=st.integers(1, 3),
         fill=st.sampled_from([0.2, 0.8, 1.0]),
     )
@@ -109,7 +117,7 @@ class Updates(RuleBasedStateMachine):
         self.rel = hr.Relation.open(self.folder / "r")
         assert self.rel.version == self.steps + 1
 
-    @rule(new=st.one_of(NUMBERS, SKEWED), gone=st.sets(st.integers(0, DOMAIN + 2)), both=st.booleans())
+    @rule(new=st.one_of(NUMBERS, SKEWED, MANY), gone=st.sets(st.integers(0, DOMAIN + 2)), both=st.booleans())
     def apply(self, new, gone, both):
         self.steps += 1
         upserts = self.model.table(new, f"step {self.steps}")
@@ -172,7 +180,7 @@ def test_oracle_any_sequence_of_updates(tmp_path_factory):
 @FEW
 def test_oracle_one_update(kind, data, tmp_path_factory):
     model = Model(kind)
-    start = model.table(data.draw(st.one_of(NUMBERS, SKEWED)), "a")
+    start = model.table(data.draw(st.one_of(NUMBERS, SKEWED, MANY)), "a")
     new = data.draw(st.one_of(NUMBERS, SKEWED))
     gone = data.draw(st.sets(st.integers(0, DOMAIN + 2))) - set(new)
     model.put(start)
@@ -193,6 +201,49 @@ def test_oracle_one_update(kind, data, tmp_path_factory):
 def big(keys, tag) -> pa.Table:
     keys = np.asarray(keys)
     return pa.table({"k": keys, "tag": np.full(keys.size, tag), "s": ["y" * 100] * keys.size})
+
+
+def test_oracle_every_key_of_a_relation_is_changed_alone(tmp_path):
+    """Keys cross the borders of pages in all ways; their neighbours must not notice a change."""
+    model = Model("int")
+    rng = np.random.default_rng(21)
+    for number in range(3):
+        start = model.table(np.sort(rng.integers(0, DOMAIN, 300)).tolist(), "a")
+        root = tmp_path / str(number)
+        hr.Relation.create(root, start, key=["k0"], page_size=4096, shards=1, fill=0.9).close()
+        for key in range(DOMAIN):
+            for copies in (0, 1, 40):
+                model.state = {}
+                model.put(start)
+                changed = tmp_path / f"{number}-{key}-{copies}"
+                shutil.copytree(root, changed)
+                upserts, deletes = model.table([key] * copies, "b"), model.table([key] * (copies == 0), "")
+                with hr.Relation.open(changed) as rel:
+                    rel.apply(upserts=upserts, deletes=deletes.select(["k0"]))
+                    model.apply(upserts, deletes)
+                    with rel.refresh() as latest:
+                        model.check(latest, model.state)
+
+
+def test_oracle_many_small_updates(tmp_path):
+    """More updates than files are kept of: what earlier ones wrote is gathered on the way."""
+    model = Model("composite")
+    rng = np.random.default_rng(22)
+    start = model.table(many(1, 300, 0.3), "a")
+    model.put(start)
+    rel = hr.Relation.create(tmp_path / "r", start, key=model.names, page_size=4096, shards=2)
+    for step in range(100):
+        new = rng.integers(0, DOMAIN, rng.integers(0, 4)).tolist()
+        gone = [g for g in rng.integers(0, DOMAIN, 1).tolist() if g not in new]
+        upserts, deletes = model.table(new, f"{step}"), model.table(gone, "").select(model.names)
+        rel.apply(upserts=upserts, deletes=deletes)
+        model.apply(upserts, deletes)
+        rel.close()
+        rel = hr.Relation.open(tmp_path / "r")
+        if step % 5 == 4:
+            model.check(rel, model.state)
+    assert rel.version == 101
+    assert len(list((tmp_path / "r").glob("*.pages"))) < 100
 
 
 def test_oracle_more_pages_than_are_rewritten_at_a_time(tmp_path):

@@ -243,14 +243,14 @@ SIDECARS = ["index", "filter", "stats"]
 @pytest.mark.parametrize("suffix", SIDECARS)
 def test_every_damaged_byte_of_a_sidecar_is_found(suffix, root):
     path = files(root, suffix)[1]
-    raw = path.read_bytes()
-    read_arrays(path, 1, len(raw))
-    for at in range(len(raw)):
-        for pattern in (1, 0x80):
-            with Flipped(path, at, pattern), pytest.raises(hr.DamagedRelation) as found:
-                read_arrays(path, 1, len(raw))
-            assert (found.value.file, found.value.shard) == (str(path), 1), at
-    read_arrays(path, 1, len(raw))
+    with hr.Relation.open(root) as rel:
+        rel.opened.arrays(1, suffix)
+        for at in range(path.stat().st_size):
+            for pattern in (1, 0x80):
+                with Flipped(path, at, pattern), pytest.raises(hr.DamagedRelation) as found:
+                    rel.opened.arrays(1, suffix)
+                assert (found.value.file, found.value.shard) == (str(path), 1), at
+        rel.opened.arrays(1, suffix)
 
 
 @pytest.mark.parametrize("suffix", SIDECARS)
@@ -313,9 +313,10 @@ def test_arrays_come_back_as_they_went(tmp_path):
         "words": np.arange(5, dtype=np.uint32), "none": np.empty(0, np.int64),
         "bytes": np.array([0, 255], np.uint8), "é": np.array([-1.5, np.nan]),
     }  # fmt: skip
-    size = write_arrays(tmp_path / "a", arrays)
+    size = write_arrays(tmp_path / "a", arrays, 77)
     assert size == (tmp_path / "a").stat().st_size
-    found = read_arrays(tmp_path / "a", 0, size)
+    with (tmp_path / "a").open("rb") as file:
+        found = read_arrays(file.fileno(), tmp_path / "a", 0, size, 77)
     assert list(found) == list(arrays)
     for name, array in arrays.items():
         assert found[name].dtype == array.dtype

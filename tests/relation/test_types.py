@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from tests.relation.brute import FEW, check_same, names_of, rows, scanned
+from headrace.relation.columns import from_arrow, to_arrow
+from tests.relation.brute import FEW, check_same, names_of, rows, scanned, values
 
 NAN_WITH_PAYLOAD = np.array([0x7FF800000000BEEF], np.uint64).view(np.float64)[0]
 DAY = dt.date(2024, 2, 29)
@@ -116,6 +117,18 @@ def test_oracle_slices_and_chunks(kind, tmp_path):
     table = pa.concat_tables([whole.slice(3, 90), whole.slice(131, 0), whole.slice(77, 200)])
     with hr.Relation.create(tmp_path / "r", table, key="k", page_size=4096, shards=3) as rel:
         check_same(rel, table)
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_oracle_buffers_of_a_slice(kind):
+    """To our form and back, from arrays that start anywhere in their buffers."""
+    whole = spread(SAMPLES[kind], 100, 8)
+    for start, n in [(0, 100), (1, 99), (8, 16), (13, 0), (99, 1), (37, 41)]:
+        part = whole.slice(start, n)
+        again = to_arrow(part.type, n, from_arrow(part))
+        again.validate(full=True)
+        assert again.type == part.type
+        assert values(again) == values(part)
 
 
 @pytest.mark.parametrize("kind", RECODED)

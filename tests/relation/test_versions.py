@@ -226,6 +226,22 @@ def test_a_reader_in_another_process_holds_its_version(root, children, tmp_path)
     assert on_disk(root) == [4, 5]
 
 
+def test_a_version_removed_while_a_reader_reaches_for_it(root, children, tmp_path):
+    """Stopped between choosing version 1 and holding it: it must find out, and take the latest."""
+    stop = tmp_path / "stop"
+    stop.touch()
+    reader = children.start("read_until", root, stop, name="open", text="locks/000001", kill=False)
+    assert children.wait(reader)["stopped"]
+    for _ in range(2):
+        with hr.Relation.open(root) as rel:
+            next_version(rel)
+    assert on_disk(root) == [2, 3]
+    os.kill(reader, signal.SIGCONT)
+    ended = children.wait(reader)
+    assert ended["error"] is None
+    assert ended["result"] == {"3": 2}
+
+
 def test_a_version_that_is_gone(root):
     with hr.Relation.open(root) as rel:
         next_version(rel)
@@ -346,3 +362,11 @@ def test_closing_twice_and_using_with(root):
         pass
     rel.close()
     rel.close()
+
+
+@pytest.mark.parametrize("read", [lambda r: r.lookup([1]), lambda r: list(r.scan()), hr.Relation.verify])
+def test_a_closed_relation_says_so(read, root):
+    with hr.Relation.open(root) as rel:
+        read(rel)
+    with pytest.raises(hr.HeadraceError, match="closed"):
+        read(rel)

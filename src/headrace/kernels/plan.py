@@ -38,9 +38,12 @@ def plan_optimal(pages, seek, transfer, longest, cost, choice, window, first, le
     cost[n] = 0.0
     head = tail = 0  # window[head:tail]: ends in reach from the farthest on; each is the cheapest from itself on
     for j in range(n - 1, -1, -1):
-        worth = transfer * pages[j] + cost[j + 1]
-        # On a tie the farther end stays: fewer requests for the same time.
-        while tail > head and transfer * pages[window[tail - 1]] + cost[window[tail - 1] + 1] > worth:
+        # Distances and not places go into the sum: a place of a high shard would drown the rest in rounding. On a tie the
+        # farther end stays: fewer requests for the same time.
+        while tail > head:
+            last = window[tail - 1]
+            if transfer * (pages[last] - pages[j]) + cost[last + 1] <= cost[j + 1]:
+                break
             tail -= 1
         window[tail] = j
         tail += 1

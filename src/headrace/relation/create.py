@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shutil
 import uuid
@@ -17,7 +18,7 @@ import pyarrow.parquet
 
 from headrace.errors import BadInput, choice
 from headrace.relation.columns import plain_schema
-from headrace.relation.manifest import UNFINISHED, Manifest, commit, sync_directory
+from headrace.relation.manifest import UNFINISHED, Manifest, commit, drafts, sync_directory, versions
 from headrace.relation.sorter import ExternalSorter, batches_of
 from headrace.relation.writer import Layout, ShardWriter
 from headrace.units import parse_size
@@ -26,7 +27,7 @@ Progress = Callable[[int, int | None], None]
 
 _SECTOR = 4096
 _AT_FDCWD = -100
-_RENAME_EXCHANGE = 2
+_NO_REPLACE, _EXCHANGE = 1, 2  # flags of renameat2
 
 
 def create_relation(
@@ -35,8 +36,10 @@ def create_relation(
 ) -> None:  # fmt: skip
     """Write and commit version 1 of a relation; see Relation.create."""
     choice("null_keys", null_keys, ("refuse", "drop"))
-    if root.exists() and not overwrite:
-        raise BadInput(f"{root} exists; pass overwrite=True to replace it, or choose another path")
+    if root.exists():
+        if not overwrite:
+            raise BadInput(f"{root} exists; pass overwrite=True to replace it, or choose another path")
+        versions(root)  # refuses to replace anything but a relation
     if shards < 1:
         raise BadInput(f"shards={shards} is not possible; a relation has 1 shard or more")
     schema, batches, total = _source(data)
@@ -45,7 +48,7 @@ def create_relation(
     if _is_spark(data):
         from headrace.relation.spark_create import create_from_spark as fill_directory
     root.parent.mkdir(parents=True, exist_ok=True)
-    for left in root.parent.glob(f"{root.name}{UNFINISHED}*"):
+    for left in drafts(root):
         _remove_if_dead(left)
     draft = root.with_name(f"{root.name}{UNFINISHED}{os.getpid()}-{uuid.uuid4().hex[:8]}")
     draft.mkdir()
@@ -55,21 +58,22 @@ def create_relation(
             (lambda done: progress(done, total)) if progress else (lambda done: None),
         )  # fmt: skip
         commit(draft, manifest)
-        if root.exists():
-            _exchange(draft, root)
-        else:
-            draft.rename(root)
+        _give_name(draft, root, overwrite=overwrite and root.exists())
         sync_directory(root.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _exchange(a: Path, b: Path) -> None:
-    """Swap the names of two directories in one step, so that at no moment there is neither."""
+def _give_name(draft: Path, root: Path, *, overwrite: bool) -> None:
+    """Rename in one step: to a name that is free, or by swapping, so that at no moment there is neither relation."""
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(_AT_FDCWD, os.fsencode(a), _AT_FDCWD, os.fsencode(b), _RENAME_EXCHANGE) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"the file system cannot replace {b} in one step ({os.strerror(code)}); remove it first")
+    how = _EXCHANGE if overwrite else _NO_REPLACE
+    if libc.renameat2(_AT_FDCWD, os.fsencode(draft), _AT_FDCWD, os.fsencode(root), how) == 0:
+        return
+    code = ctypes.get_errno()
+    if code == errno.EEXIST:
+        raise BadInput(f"{root} was created meanwhile; pass overwrite=True to replace it, or choose another path")
+    raise OSError(code, f"{root} cannot be given its name in one step: {os.strerror(code)}")
 
 
 def _is_spark(data: Any) -> bool:
@@ -84,6 +88,8 @@ def _layout(schema: pa.Schema, key: str | Sequence[str], page_size: int | str, f
     if not 0 < fill <= 1:
         raise BadInput(f"fill={fill} is not a share of a page; use a number above 0 and up to 1")
     plain = plain_schema(schema)
+    if len(set(names)) < len(names):
+        raise BadInput(f"key={list(names)} names a column twice; name each once")
     if not names:
         raise BadInput("key names no column; give the column or columns to join on")
     for name in names:
@@ -109,7 +115,7 @@ def _source(data: Any) -> tuple[pa.Schema, Any, int | None]:
     if isinstance(data, str | Path):
         if not Path(data).exists():
             raise BadInput(f"there are no data at {data}; expected a Parquet file or a directory of such")
-        data = pyarrow.dataset.dataset(data, format="parquet")
+        data = pyarrow.dataset.dataset(data, format="parquet", partitioning="hive")
     elif type(data).__module__.split(".")[0] == "pandas":
         data = pa.Table.from_pandas(data, preserve_index=False)
     if isinstance(data, pyarrow.dataset.Dataset):
@@ -126,7 +132,12 @@ def _source(data: Any) -> tuple[pa.Schema, Any, int | None]:
 
 def _dataset_batches(data: pyarrow.dataset.Dataset) -> Iterator[pa.RecordBatch]:
     """A dataset's batches, with as little as possible read ahead of them."""
-    for fragment in data.get_fragments():
+    try:
+        fragments = list(data.get_fragments())
+    except ValueError:  # filtered: only the scanner knows how
+        yield from data.to_batches(batch_size=1 << 16, batch_readahead=1, fragment_readahead=1)
+        return
+    for fragment in fragments:
         plain = isinstance(fragment, pyarrow.dataset.ParquetFileFragment)
         if plain and fragment.physical_schema.equals(data.schema):
             # The scanner decodes row groups ahead of need, several hundred MB of them; this reader does not.

@@ -195,13 +195,17 @@ def positions(keys: Keys, fence: Keys) -> tuple[Ints, np.ndarray[Any, np.dtype[n
     return low, keys.equal_at(fence, low)  # type: ignore[arg-type]
 
 
-def bounds(keys: Keys, cuts: Keys) -> Longs:
-    """Where sorted distinct cuts fall in sorted keys (the first key not below each), with both ends."""
+def bounds(keys: Keys, cuts: Keys, after: Bytes) -> Longs:
+    """Where sorted distinct cuts fall in sorted keys, with both ends: the first key not below each cut and, where `after` is set,
+    the first above it too.
+    """
     n = len(keys)
     low, high = np.empty(len(cuts), np.int32), np.empty(len(cuts), np.int32)
     cuts.locate(keys, np.zeros(n, np.uint8), low, high)  # type: ignore[arg-type]
-    at = np.where(cuts.equal_at(keys, low), low, low + 1)  # type: ignore[arg-type]
-    return np.concatenate([[0], at, [n]]).astype(np.int64)
+    equal = cuts.equal_at(keys, low)  # type: ignore[arg-type]
+    first = np.where(equal, low, low + 1)
+    beyond = np.where(equal, high + 1, first)[after == 1]
+    return np.concatenate([[0], np.sort(np.concatenate([first, beyond])), [n]]).astype(np.int64)
 
 
 class KeyCodec:
@@ -246,7 +250,7 @@ class KeyCodec:
             if pa.types.is_dictionary(array.type):
                 array = array.dictionary_decode()
             if array.type != type_ and not (pa.types.is_integer(array.type) and pa.types.is_integer(type_)):
-                array = array.cast(type_)
+                array = _cast(array, type_)
             if array.null_count:
                 here = np.asarray(pc.cast(array.is_valid(), pa.uint8()))
                 valid = here if valid.size == 0 else valid & here
@@ -351,6 +355,16 @@ def _comparable(given: pa.DataType, key: pa.DataType) -> bool:
     if t.is_decimal128(key):
         return bool(t.is_decimal128(given) and given.scale == key.scale and given.precision <= key.precision)
     return bool(given == key)
+
+
+def _cast(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """An array in the key's type; a timestamp beyond what the key's unit can say becomes null: it matches nothing."""
+    if pa.types.is_timestamp(type_) and pa.types.is_timestamp(array.type):
+        steps = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+        most = (2**63 - 1) // (steps[type_.unit] // steps[array.type.unit])
+        within = pc.less_equal(pc.abs_checked(pc.max_element_wise(array.view(pa.int64()), -(2**63 - 1))), most)
+        array = pc.if_else(within, array, pa.scalar(None, array.type))
+    return array.cast(type_)
 
 
 def _as_ints(array: pa.Array) -> Longs:

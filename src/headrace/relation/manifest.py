@@ -17,6 +17,7 @@ import fcntl
 import json
 import os
 import re
+import uuid
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -43,9 +44,16 @@ _MANIFEST = re.compile(r"manifest-(\d{6,})\.json")
 
 @dataclass(slots=True)
 class FileFacts:
+    """A file of a version. Its tag is in every page, or in its header: a file or page from elsewhere does not have it."""
+
     name: str
     bytes: int
+    tag: int
     pages: int = 0
+
+    @staticmethod
+    def new_tag() -> int:
+        return uuid.uuid4().int & 0x7FFFFFFF
 
 
 @dataclass(slots=True)
@@ -122,6 +130,8 @@ class Manifest:
             )
         if body.pop("checksum", None) != _checksum(body):
             raise DamagedRelation(path, "its checksum does not match its text")
+        if path != manifest_path(path.parent, body["version"]):
+            raise DamagedRelation(path, f"it is the manifest of version {body['version']}")
         return cls(
             version=body["version"],
             schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["schema"]))),
@@ -142,7 +152,7 @@ def manifest_path(root: Path, version: int) -> Path:
 def versions(root: Path) -> list[int]:
     """The versions there are, oldest first; refuses a path that is not a relation, by what it is."""
     if not root.exists():
-        unfinished = sorted(root.parent.glob(f"{root.name}{UNFINISHED}*"))
+        unfinished = drafts(root)
         if unfinished:
             raise UnfinishedRelation(
                 f"{root} was never finished: its creation stopped and left {unfinished[0].name}; create it again"
@@ -156,6 +166,13 @@ def versions(root: Path) -> list[int]:
     if not found:
         raise NotARelation(f"{root} is not a Headrace relation: it has no manifest")
     return found
+
+
+def drafts(root: Path) -> list[Path]:
+    """What unfinished creates of this relation left, or are at work on."""
+    if not root.parent.is_dir():
+        return []
+    return sorted(p for p in root.parent.iterdir() if p.name.startswith(f"{root.name}{UNFINISHED}"))
 
 
 def commit(root: Path, manifest: Manifest) -> None:
@@ -217,7 +234,7 @@ def writing(root: Path) -> Iterator[None]:
 
 
 def remove_old(root: Path) -> list[int]:
-    """Remove versions before the latest that no reader holds, and files that no version names."""
+    """Remove versions before the latest that no reader holds, and files that no version names. For the one writer."""
     existing = versions(root)
     removed = []
     for version in existing[:-1]:
@@ -235,13 +252,16 @@ def remove_old(root: Path) -> list[int]:
     for version in versions(root):
         for shard in Manifest.load(manifest_path(root, version)).shards:
             kept |= shard.names()
-    for path in root.glob("shard-*"):
-        if path.name not in kept:
+    for path in root.iterdir():
+        if (path.name.startswith("shard-") and path.name not in kept) or ".draft-" in path.name:
             with suppress(FileNotFoundError):
                 path.unlink()
     return removed
 
 
 def _lock_file(root: Path, name: str) -> int:
-    (root / "locks").mkdir(exist_ok=True)
+    try:
+        (root / "locks").mkdir(exist_ok=True)
+    except FileNotFoundError as error:
+        raise NotARelation(f"there is no relation at {root} any more") from error
     return os.open(root / "locks" / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

@@ -110,6 +110,7 @@ class Version:
         self._file_keys: Longs = np.empty(0, np.int64)
         self._fds: np.ndarray[Any, np.dtype[np.int32]] = np.empty(0, np.int32)
         self._names: list[str] = []
+        self._tags = np.array([f.tag for shard in manifest.shards for f in shard.files], np.int64)
         self._sidecars: dict[str, int] = {}
         self._open_files()
 
@@ -156,7 +157,7 @@ class Version:
     def arrays(self, shard: int, part: Literal["index", "filter", "stats"]) -> dict[str, np.ndarray[Any, Any]]:
         """A sidecar of a shard, read and checked."""
         file: FileFacts = getattr(self.manifest.shards[shard], part)
-        return read_arrays(self._sidecars[file.name], self.root / file.name, shard, file.bytes)
+        return read_arrays(self._sidecars[file.name], self.root / file.name, shard, file.bytes, file.tag)
 
     @property
     def page_size(self) -> int:
@@ -202,6 +203,10 @@ class Version:
 
     def file_of(self, places: Longs) -> Longs:
         return np.searchsorted(self._file_keys, places >> _FILE)
+
+    def numbers(self, places: Longs) -> Longs:
+        """What pages at these places have in their header: the tag of the file, and the page in it."""
+        return (self._tags[self.file_of(places)] << _FILE) + (places & _PAGE)
 
     def damaged(self, place: int, reason: str) -> DamagedRelation:
         number = int(self.file_of(np.array([place]))[0])
@@ -302,13 +307,14 @@ class PageReader:
 
     def _check(self, places: Longs, addresses: Longs) -> None:
         shards = places >> _SHARD
+        numbers = self.version.numbers(places)
         verdict = np.empty(places.size, np.int32)
         start = 0
         while start < places.size:
             shard = int(shards[start])
             stop = int(np.searchsorted(shards, shard, side="right"))
             damaged = verify(
-                addresses[start:stop], self.version.page_size, shard, places[start:stop] & _PAGE,
+                addresses[start:stop], self.version.page_size, shard, numbers[start:stop],
                 verdict[start:stop],
             )  # fmt: skip
             if damaged:

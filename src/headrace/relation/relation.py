@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -102,7 +102,7 @@ class Relation:
         progress
             Called with rows done and, where known, rows in all.
         """
-        root = Path(path)
+        root = Path(path).absolute()
         create_relation(root, data, key, shards, page_size, fill, memory, null_keys, overwrite, progress)
         return cls.open(root, disk=disk)
 
@@ -111,7 +111,7 @@ class Relation:
         cls, path: str | Path, *, version: int | None = None, disk: DiskKind | Disk = "buffered"
     ) -> Relation:  # fmt: skip
         """Open the latest version, or a given one that still exists."""
-        root = Path(path)
+        root = Path(path).absolute()
         how = disk_of(disk)
         manifest, lock = pin(root, version)
         try:
@@ -257,6 +257,9 @@ class Relation:
         encoded, valid = version.codec.encode(arrays)
         if valid.size:
             encoded = encoded.take(np.flatnonzero(valid))
+        order = encoded.argsort()
+        fresh = np.sort(order[np.flatnonzero(encoded.take(order).repeats() == 0)])
+        encoded = encoded.take(fresh)
         reader = PageReader(version, min(_SCAN_BUFFER, 2 * max(1, self.num_pages) * self.page_size))
         pieces = [
             self._lookup(encoded.slice(a, min(a + _LOOKUP_KEYS, len(encoded))), payload, reader)
@@ -264,12 +267,8 @@ class Relation:
         ]
         return pa.concat_tables(pieces)
 
-    def _lookup(self, keys: Keys, payload: tuple[Column, ...], reader: PageReader) -> pa.Table:
+    def _lookup(self, wanted: Keys, payload: tuple[Column, ...], reader: PageReader) -> pa.Table:
         version = self._version
-        order = keys.argsort()
-        ordered = keys.take(order)
-        fresh = np.sort(order[np.flatnonzero(ordered.repeats() == 0)])
-        wanted = keys.take(fresh)
         pairs = version.pairs(wanted, wanted.hashes(), np.arange(len(wanted)))
         stats = JoinStats()
         names = [*self.key, *(column.name for column in payload)]
@@ -345,16 +344,18 @@ class Relation:
         Rows of `upserts` (a table with the relation's columns) replace all rows with the same key; keys of `deletes` lose all
         theirs. The change goes on top of the latest version. Readers go on with the version they opened.
         """
-        with writing(self.path), self.refresh() as latest:
-            version = update.apply(latest, upserts, deletes)
-        remove_old(self.path)
-        return version
+        return self._change(lambda latest: update.apply(latest, upserts, deletes))
 
     def compact(self) -> int:
         """Rewrite everything in key order at the fill factor, as a new version; returns its number."""
-        with writing(self.path), self.refresh() as latest:
-            version = update.compact(latest)
-        remove_old(self.path)
+        return self._change(update.compact)
+
+    def _change(self, change: Callable[[Relation], int]) -> int:
+        with writing(self.path):
+            with self.refresh() as latest:
+                version = change(latest)
+            # Still the one writer: what no manifest names belongs to no other.
+            remove_old(self.path)
         return version
 
     def __repr__(self) -> str:
@@ -362,29 +363,42 @@ class Relation:
 
 
 def key_arrays(relation: Relation, keys: Any) -> list[pa.Array]:
-    """Key columns from a list, an array or a table."""
+    """Key columns from a list, an array, a table or a pandas frame; what does not fit the key's type is refused."""
+    if type(keys).__module__.split(".")[0] == "pandas":
+        keys = pa.Table.from_pandas(keys, preserve_index=False) if hasattr(keys, "columns") else pa.array(keys)
     if isinstance(keys, pa.Table | pa.RecordBatch):
         missing = [name for name in relation.key if name not in keys.schema.names]
         if missing:
             raise BadInput(
-                f"the keys have no column {missing[0]!r}; expected {', '.join(relation.key)}, got {', '.join(keys.schema.names)}"
+                f"the keys have no column {missing[0]!r}; expected {', '.join(relation.key)},"
+                f" got {', '.join(keys.schema.names)}"
             )
         columns = [keys.column(name) for name in relation.key]
     elif len(relation.key) > 1:
         raise BadInput(
-            f"the key has {len(relation.key)} columns ({', '.join(relation.key)}): give the keys as a table with these columns"
+            f"the key has {len(relation.key)} columns ({', '.join(relation.key)}): give the keys as a table with them"
         )
     elif isinstance(keys, pa.Array | pa.ChunkedArray):
         columns = [keys]
     else:
-        try:
-            columns = [pa.array(keys, relation.schema.field(relation.key[0]).type)]
-        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
-            raise BadInput(
-                f"the keys do not fit column {relation.key[0]!r} of type {relation.schema.field(relation.key[0]).type}: {error}"
-            ) from error
-    relation._version.codec.check([pa.field(name, c.type) for name, c in zip(relation.key, columns, strict=True)])
+        columns = [_listed(keys, relation.schema.field(relation.key[0]))]
+    relation.codec.check([pa.field(name, c.type) for name, c in zip(relation.key, columns, strict=True)])
     return columns
+
+
+def _listed(keys: Any, field: pa.Field) -> pa.Array:
+    """Python values as the key's type, unchanged: 1.5 is not 1, and noon is not a date."""
+    try:
+        values = list(keys)
+        array = pa.array(values, field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError) as error:
+        raise BadInput(f"the keys do not fit column {field.name!r} of type {field.type}: {error}") from error
+    for given, kept in zip(values, array.to_pylist(), strict=True):
+        if given != kept or isinstance(given, bool):
+            raise BadInput(
+                f"key {given!r} does not fit column {field.name!r} of type {field.type}; it would become {kept!r}"
+            )
+    return array
 
 
 def _rows_of(

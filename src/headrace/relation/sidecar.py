@@ -1,6 +1,8 @@
 """Small files of arrays beside the pages: a checksum, a directory, the arrays. No pickle.
 
-checksum u64 | magic u64 | size of the directory u64 | directory (JSON) | arrays, each on a multiple of 64
+checksum u64 | magic u64 | size of the directory u64 | tag u64 | directory (JSON) | arrays, each on a multiple of 64
+
+The tag is the one that the manifest has for the file, so that a sound file from elsewhere is not taken for it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from headrace.kernels.pages import page_checksum
 from headrace.relation.columns import address
 
 _MAGIC = int.from_bytes(b"HRARRAYS", "little")
-_HEAD = 24
+_HEAD = 32
 
 
 @kernel(uint64(int64, int64))
@@ -26,7 +28,7 @@ def _checksum(start, size):  # type: ignore[no-untyped-def]
     return page_checksum(start, size)
 
 
-def write_arrays(path: Path, arrays: dict[str, np.ndarray[Any, Any]]) -> int:
+def write_arrays(path: Path, arrays: dict[str, np.ndarray[Any, Any]], tag: int) -> int:
     """Write and flush to disk; returns the size in bytes."""
     directory, at = [], 0
     for name, array in arrays.items():
@@ -35,7 +37,7 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray[Any, Any]]) -> int:
     text = json.dumps(directory).encode()
     body = _up(_HEAD + len(text))
     whole = np.zeros(body + at, np.uint8)
-    whole[8:_HEAD].view(np.uint64)[:] = (_MAGIC, len(text))
+    whole[8:_HEAD].view(np.uint64)[:] = (_MAGIC, len(text), tag)
     whole[_HEAD : _HEAD + len(text)] = np.frombuffer(text, np.uint8)
     for entry, array in zip(directory, arrays.values(), strict=True):
         start = body + int(entry["at"])
@@ -48,7 +50,7 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray[Any, Any]]) -> int:
     return whole.size
 
 
-def read_arrays(fd: int, path: Path, shard: int, size: int) -> dict[str, np.ndarray[Any, Any]]:
+def read_arrays(fd: int, path: Path, shard: int, size: int, tag: int) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays of an open file that should be `size` bytes, or DamagedRelation, which names the path."""
     whole = np.empty(os.fstat(fd).st_size, np.uint8)
     done = 0
@@ -59,11 +61,13 @@ def read_arrays(fd: int, path: Path, shard: int, size: int) -> dict[str, np.ndar
         done += got
     if whole.size != size:
         raise DamagedRelation(path, f"it has {whole.size:,} bytes where {size:,} were written", shard=shard)
-    magic, length = (int(x) for x in whole[8:_HEAD].view(np.uint64))
+    magic, length, found = (int(x) for x in whole[8:_HEAD].view(np.uint64))
     if magic != _MAGIC:
         raise DamagedRelation(path, "it is not a Headrace file", shard=shard)
     if int(whole[:8].view(np.uint64)[0]) != _checksum(address(whole), whole.size):
         raise DamagedRelation(path, "its checksum does not match its bytes", shard=shard)
+    if found != tag:
+        raise DamagedRelation(path, "it is a file of another shard, version or relation", shard=shard)
     body = _up(_HEAD + length)
     arrays = {}
     for entry in json.loads(whole[_HEAD : _HEAD + length].tobytes()):

@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 
 from headrace.errors import BadInput
 from headrace.kernels.hashing import shards_of
-from headrace.relation.columns import NO_LONGS, Longs, plain_table
+from headrace.relation.columns import NO_LONGS, Bytes, Longs, plain_table
 from headrace.relation.keys import Keys, bounds, concat_keys
 from headrace.relation.writer import Layout
 
+_TABLE = 4 << 20  # bytes of batches taken in at a time
 _SAMPLES = 512  # keys sampled a run and shard, at even steps
 
 
@@ -88,42 +89,40 @@ class ExternalSorter:
                 for start in range(0, table.num_rows, step):
                     yield table.slice(start, step)
             return
-        cuts = self._cuts(runs)
-        keys_of = [NO_LONGS] * len(runs)
-        for piece in range(len(cuts) + 1):
-            yield from self._piece(runs, cuts, piece, keys_of)
+        cuts, repeated = self._cuts(runs)
+        starts = [bounds(self._keys(run.read()), cuts, repeated) for run in runs]
+        for piece in range(starts[0].size - 1):
+            yield from self._piece(runs, [s[piece : piece + 2] for s in starts])
 
-    def _cuts(self, runs: list[_Run]) -> Keys:
-        """Splitters that leave about an eighth of the memory between two of them."""
+    def _cuts(self, runs: list[_Run]) -> tuple[Keys, Bytes]:
+        """Splitters that leave about an eighth of the memory between two of them, and which of them occur often."""
         codec = self.layout.codec
         samples = concat_keys([run.samples for run in runs], codec)
         samples = samples.take(samples.argsort())
         total = sum(run.bytes for run in runs)
         pieces = max(1, -(-total * 8 // self.memory))
-        at = np.arange(1, pieces) * len(samples) // pieces
-        cuts = samples.take(at)
-        return cuts.take(np.flatnonzero(cuts.repeats() == 0)) if len(cuts) else cuts
+        at = np.unique(np.arange(1, pieces) * len(samples) // pieces)
+        often = samples.repeats()
+        cuts, often = samples.take(at), np.append(often[1:], np.uint8(0))[at] | often[at]
+        distinct = np.flatnonzero(cuts.repeats() == 0) if len(cuts) else NO_LONGS
+        return cuts.take(distinct), often[distinct]
 
-    def _piece(
-        self, runs: list[_Run], cuts: Keys, piece: int, starts: list[Longs]
-    ) -> Iterator[pa.Table]:  # fmt: skip
+    def _piece(self, runs: list[_Run], spans: list[Longs]) -> Iterator[pa.Table]:
         slices = []
-        for i, run in enumerate(runs):
-            table = run.read()
-            if starts[i].size == 0:
-                starts[i] = bounds(self._keys(table), cuts)
-            a, b = int(starts[i][piece]), int(starts[i][piece + 1])
+        for run, (a, b) in zip(runs, spans, strict=True):
             if b > a:
-                slices.append(table.slice(a, b - a))
+                slices.append(run.read().slice(int(a), int(b - a)))
         if not slices:
             return
         together = pa.concat_tables(slices)
-        first = self._keys(together)
-        if together.nbytes > self.memory // 3 and bool(first.repeats()[1:].all()):
-            # One giant key: there is nothing to sort, and too much to hold at once.
-            yield from slices
+        keys = self._keys(together)
+        if bool(keys.repeats()[1:].all()):
+            # One key: there is nothing to sort, and perhaps too much to hold at once.
+            step = max(1, int(together.num_rows * self.memory / 16 / max(1, together.nbytes)))
+            for start in range(0, together.num_rows, step):
+                yield together.slice(start, step)
             return
-        yield together.take(pa.array(first.argsort()))
+        yield together.take(pa.array(keys.argsort()))
 
     def _keys(self, table: pa.Table) -> Keys:
         keys, _ = self.layout.codec.encode([table.column(name) for name in self.layout.key])
@@ -170,14 +169,14 @@ class ExternalSorter:
 
 
 def batches_of(reader: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Record batches as tables of one schema, a few thousand rows at least, so that small ones cost little."""
+    """Record batches as tables of one schema, some megabytes each, so that small ones cost little."""
     held: list[pa.RecordBatch] = []
-    rows = 0
+    size = 0
     for batch in reader:
         held.append(batch)
-        rows += batch.num_rows
-        if rows >= 1 << 16:
+        size += batch.nbytes
+        if size >= _TABLE:
             yield pa.Table.from_batches(held, schema)
-            held, rows = [], 0
+            held, size = [], 0
     if held:
         yield pa.Table.from_batches(held, schema)

@@ -30,11 +30,13 @@ from headrace.relation.reader import (
     stored_keys,
 )  # fmt: skip
 from headrace.relation.writer import (
+    FILTER_BITS,
     FREQUENCY_BINS,
     KeyStatistics,
     PageBuilder,
     PageRun,
     ShardWriter,
+    new_filter,
     write_sidecars,
 )  # fmt: skip
 
@@ -59,7 +61,9 @@ def apply(relation: Relation, upserts: Any, deletes: Any) -> int:
         )
     if deletes is None:
         deletes = relation.schema.empty_table()
-    gone, _ = version.codec.encode(key_arrays(relation, deletes))
+    gone, valid = version.codec.encode(key_arrays(relation, deletes))
+    if valid.size:  # a null key matches nothing
+        gone = gone.take(np.flatnonzero(valid))
     _refuse_both(relation, new_keys, gone)
     number = manifest.version + 1
     new_shard = version.shards_of(new_keys.hashes())
@@ -146,10 +150,21 @@ def _rows(relation: Relation, upserts: Any) -> pa.Table:
             raise BadInput(
                 f"upserts have a column {name!r} that the relation does not; expected {', '.join(schema.names)}"
             )
+    for column in schema:
+        kind = given.field(column.name).type
+        if not _same_kind(kind, column.type):
+            raise BadInput(f"upserts have column {column.name!r} of type {kind}; expected {column.type}")
     try:
         return plain_table(upserts, schema).combine_chunks()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise BadInput(f"upserts do not fit the relation's types ({schema}): {error}") from error
+
+
+def _same_kind(given: pa.DataType, stored: pa.DataType) -> bool:
+    """Whether a cast keeps the meaning: widths may differ, a text is not a number."""
+    t = pa.types
+    kinds = (t.is_integer, t.is_floating, t.is_decimal, t.is_timestamp, t.is_time, t.is_duration, t.is_date)
+    return bool(given == stored or t.is_null(given) or any(kind(given) and kind(stored) for kind in kinds))
 
 
 def _refuse_both(relation: Relation, new: Keys, gone: Keys) -> None:
@@ -186,7 +201,7 @@ class _ShardChange:
         self.changed = _distinct(concat_keys([self.keys, self.gone], self.version.codec))
         self.nulls = dict.fromkeys(self.version.manifest.nulls, 0)
         self.variable_bytes = dict.fromkeys(self.version.manifest.variable_bytes, 0)
-        self.builder = PageBuilder(self.version.layout, self.shard)
+        self.builder = PageBuilder(self.version.layout, self.shard, FileFacts.new_tag())
         self.before = np.zeros(len(self.changed), np.int64)  # rows of each changed key, before and after
         self.after = np.zeros(len(self.changed), np.int64)
         np.add.at(self.after, positions(self.keys, self.changed)[0], 1)
@@ -226,16 +241,16 @@ class _ShardChange:
         places = (index.places[kept] if index.places.size else kept).astype(np.int64)
         fresh = (len(old.files) << 32) + np.arange(pages, dtype=np.int64)
         fence = concat_keys([index.fence.take(kept), *fences], version.codec)
-        words = version.filter(self.shard).copy()
-        filter_add(words, self.keys.hashes())
-        files = [*old.files, FileFacts(f"{stem}.pages", pages * version.page_size, pages)]
+        statistics = self._statistics()
+        words = self._filter(index, kept, statistics.distinct)
+        files = [*old.files, FileFacts(f"{stem}.pages", pages * version.page_size, self.builder.tag, pages)]
         where = np.concatenate([places, fresh])
         named = np.unique(where >> 32)  # a file none of whose pages is left is not part of the version
         where = (np.searchsorted(named, where >> 32) << 32) + (where & 0xFFFFFFFF)
         return write_sidecars(
             version.root, stem, [files[i] for i in named],
             fence=fence.take(order), continues=np.concatenate([index.continues[kept], *continues])[order],
-            places=where[order], words=words, statistics=self._statistics(),
+            places=where[order], words=words, statistics=statistics,
             rows=old.rows + int(self.after.sum() - self.before.sum()), used_bytes=used,
         )  # fmt: skip
 
@@ -281,7 +296,11 @@ class _ShardChange:
             return 0, len(self.keys)
         ends = [piece[0], piece[-1] + 1]
         cuts = [p for p in ends if 0 < p < len(index.fence)]
-        at = bounds(self.keys, index.fence.take(np.array(cuts, np.int64)))[1:-1] if cuts else NO_LONGS
+        at = (
+            bounds(self.keys, index.fence.take(np.array(cuts, np.int64)), np.zeros(len(cuts), np.uint8))[1:-1]
+            if cuts
+            else NO_LONGS
+        )
         first = int(at[0]) if piece[0] > 0 else 0
         last = int(at[-1]) if piece[-1] + 1 < len(index.fence) else len(self.keys)
         return first, last
@@ -303,6 +322,18 @@ class _ShardChange:
             self.nulls[name] += sign * table.column(name).null_count
         for name in self.variable_bytes:
             self.variable_bytes[name] += sign * (pc.sum(pc.binary_length(table.column(name))).as_py() or 0)
+
+    def _filter(self, index: Index, kept: Longs, distinct: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
+        """The old filter with the new keys; a larger one, from all keys, when it would let too many absent ones pass."""
+        words = self.version.filter(self.shard).copy()
+        if distinct * FILTER_BITS > 1.5 * 32 * words.size:
+            words = new_filter([], 2 * distinct)
+            reader = PageReader(self.version, 2 * self.version.page_size * max(1, min(_PIECE, kept.size)))
+            places = np.sort(index.place(np.arange(len(index.fence))))
+            for _, store in reader.scan(places, (key_column(self.version.codec),), JoinStats()):
+                filter_add(words, stored_keys(store, self.version.codec.integer).hashes())
+        filter_add(words, self.keys.hashes())
+        return words
 
     def _statistics(self) -> KeyStatistics:
         """f_R with the changed keys taken out and put back; the largest frequency is exact again after compact."""

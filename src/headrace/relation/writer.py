@@ -83,9 +83,10 @@ class PageRun:
 class PageBuilder:
     """Rows to sealed pages of one shard. Counts nulls and variable bytes as it goes."""
 
-    def __init__(self, layout: Layout, shard: int) -> None:
+    def __init__(self, layout: Layout, shard: int, tag: int) -> None:
         self.layout = layout
         self.shard = shard
+        self.tag = tag
         self.nulls = {column.name: 0 for column in layout.payload}
         self.variable_bytes = {c.name: 0 for c in layout.payload if c.width == 0}
 
@@ -115,7 +116,7 @@ class PageBuilder:
                 self.nulls[column.name] += used - int(np.count_nonzero(buffers.valid[:used]))
             if column.width == 0:
                 self.variable_bytes[column.name] += int(buffers.offsets[used] - buffers.offsets[0])
-        seal(address(pages), layout.page_size, starts, self.shard, first_number, cursor)
+        seal(address(pages), layout.page_size, starts, self.shard, (self.tag << 32) + first_number, cursor)
         return PageRun(pages, starts, keys.slice(0, int(starts[-1])), int(cursor.sum()))
 
     def _write(
@@ -185,7 +186,8 @@ class ShardWriter:
         self.root = root
         self.layout = layout
         self.stem = f"shard-{shard:04d}-{version:06d}{tag}"
-        self.builder = PageBuilder(layout, shard)
+        self.tag = FileFacts.new_tag()
+        self.builder = PageBuilder(layout, shard, self.tag)
         self._file = (root / f"{self.stem}.pages").open("wb", buffering=0)
         self._pending: pa.Table | None = None
         self._rows = self._pages = self._used = 0
@@ -210,7 +212,7 @@ class ShardWriter:
             self._hashes.append(key.hashes())
         os.fsync(self._file.fileno())
         self._file.close()
-        pages = FileFacts(f"{self.stem}.pages", self._pages * self.layout.page_size, self._pages)
+        pages = FileFacts(f"{self.stem}.pages", self._pages * self.layout.page_size, self.tag, self._pages)
         return write_sidecars(
             self.root, self.stem, [pages],
             fence=concat_keys(self._fences, self.layout.codec),
@@ -276,10 +278,10 @@ def write_sidecars(
         "filter": {"words": words},
         "stats": statistics.arrays(),
     }  # fmt: skip
-    facts = {
-        part: FileFacts(f"{stem}.{part}", write_arrays(root / f"{stem}.{part}", arrays))
-        for part, arrays in parts.items()
-    }
+    facts = {}
+    for part, arrays in parts.items():
+        tag = FileFacts.new_tag()
+        facts[part] = FileFacts(f"{stem}.{part}", write_arrays(root / f"{stem}.{part}", arrays, tag), tag)
     return ShardFacts(
         rows=rows, pages=len(fence), used_bytes=used_bytes, distinct=statistics.distinct,
         max_frequency=statistics.max_frequency, files=files, **facts,
