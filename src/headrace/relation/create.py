@@ -160,7 +160,7 @@ def _create_from_arrow(
     iterator = iter(batches)
     first = next(iterator, None)
     if first is not None:
-        for table in batches_of(chain([first], iterator), first.schema):
+        for table in batches_of(chain([first], iterator), first.schema, memory):
             sorter.add(table)
             progress(sorter.rows // 2)
     sorter.finish()

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import DamagedRelation, MemoryRefused
+from headrace.errors import DamagedRelation, MemoryRefused, RelationError
 from headrace.kernels.hashing import shards_of
 from headrace.kernels.pages import (
     BAD_CHECKSUM,
@@ -112,6 +112,7 @@ class Version:
         self._names: list[str] = []
         self._tags = np.array([f.tag for shard in manifest.shards for f in shard.files], np.int64)
         self._sidecars: dict[str, int] = {}
+        self.closed = False
         self._open_files()
 
     def _open_files(self) -> None:
@@ -149,13 +150,19 @@ class Version:
         return fd
 
     def close(self) -> None:
+        self.closed = True
         for fd in (*self._fds, *self._sidecars.values()):
             os.close(int(fd))
         self._fds = np.empty(0, np.int32)
         self._sidecars = {}
 
+    def check_open(self) -> None:
+        if self.closed:
+            raise RelationError(f"the relation {self.root} is closed; open it again")
+
     def arrays(self, shard: int, part: Literal["index", "filter", "stats"]) -> dict[str, np.ndarray[Any, Any]]:
         """A sidecar of a shard, read and checked."""
+        self.check_open()
         file: FileFacts = getattr(self.manifest.shards[shard], part)
         return read_arrays(self._sidecars[file.name], self.root / file.name, shard, file.bytes, file.tag)
 
@@ -212,7 +219,7 @@ class Version:
         number = int(self.file_of(np.array([place]))[0])
         return DamagedRelation(self.root / self._names[number], reason, shard=place >> _SHARD, page=place & _PAGE)
 
-    def fd(self, files: Longs) -> np.ndarray[Any, np.dtype[np.int32]]:
+    def fd_of(self, files: Longs) -> np.ndarray[Any, np.dtype[np.int32]]:
         return self._fds[files]
 
     def places(self, shard: int) -> Longs:
@@ -255,6 +262,7 @@ class PageReader:
         if places.size == 0:
             return
         version, size = self.version, self.version.page_size
+        version.check_open()
         first, length = version.disk.runs(places, size, max(1, self.half // 4) if bridge else self.half, bridge=bridge)
         run_of = np.searchsorted(first, places, side="right") - 1
         rounds = self._rounds(length)
@@ -298,7 +306,7 @@ class PageReader:
         sizes = length[runs] * size
         base = address(self._buffer) + (r % 2) * self.half * size
         targets = base + np.cumsum(sizes) - sizes
-        fds = version.fd(version.file_of(first[runs]))
+        fds = version.fd_of(version.file_of(first[runs]))
         # A small buffer is for a small budget: as few threads as it can use.
         reading = version.disk.start(
             fds, (first[runs] & _PAGE) * size, sizes, targets, size, most=max(1, self.half // 8)

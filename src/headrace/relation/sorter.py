@@ -168,14 +168,14 @@ class ExternalSorter:
         return table
 
 
-def batches_of(reader: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+def batches_of(reader: Iterable[pa.RecordBatch], schema: pa.Schema, memory: int) -> Iterator[pa.Table]:
     """Record batches as tables of one schema, some megabytes each, so that small ones cost little."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in reader:
         held.append(batch)
         size += batch.nbytes
-        if size >= _TABLE:
+        if size >= min(_TABLE, memory // 16):
             yield pa.Table.from_batches(held, schema)
             held, size = [], 0
     if held:

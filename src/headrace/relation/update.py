@@ -150,6 +150,8 @@ def _rows(relation: Relation, upserts: Any) -> pa.Table:
             raise BadInput(
                 f"upserts have a column {name!r} that the relation does not; expected {', '.join(schema.names)}"
             )
+    if upserts.num_rows == 0:
+        return schema.empty_table()
     for column in schema:
         kind = given.field(column.name).type
         if not _same_kind(kind, column.type):
