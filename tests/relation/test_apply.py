@@ -418,6 +418,28 @@ def test_deleting_a_null_deletes_no_row(kind, tmp_path):
     check_same(rel.refresh(), table)
 
 
+def test_oracle_many_small_changes_do_not_pile_up_files(tmp_path):
+    """A file a change would run out of descriptors; what earlier changes wrote is gathered now and then."""
+    n = 60_000
+    rel = hr.Relation.create(
+        tmp_path / "r", pa.table({"k": np.arange(n), "v": np.zeros(n, np.int64)}), key="k", page_size=4096
+    )
+    expected = np.zeros(n, np.int64)
+    most = 0
+    for change in range(1, 90):
+        keys = np.arange(change * 3701 % 9973, n, 9973)
+        rel.apply(upserts=pa.table({"k": keys, "v": np.full(keys.size, change)}))
+        expected[keys] = change
+        rel = rel.refresh()
+        most = max(most, *(len(shard.files) for shard in rel.opened.manifest.shards))
+    assert 20 < most <= 33
+    got = pa.Table.from_batches(list(rel.scan())).sort_by("k")
+    assert got["v"].to_pylist() == expected.tolist()
+    rel.verify()
+    on_disk = {path.name for path in (tmp_path / "r").glob("*.pages")}
+    assert on_disk == {file.name for shard in rel.opened.manifest.shards for file in shard.files}
+
+
 def test_deleting_a_null_part_of_a_composite_key_deletes_no_row(tmp_path):
     table = pa.table({"a": [0, 1], "b": ["", "x"]})
     rel = hr.Relation.create(tmp_path / "r", table, key=["a", "b"])

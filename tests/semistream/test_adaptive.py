@@ -166,6 +166,16 @@ def test_damage_found_while_joining_names_the_page(tmp_path):
     assert found.value.file == str(file)
 
 
+def test_keys_far_longer_than_the_mean_are_joined(tmp_path):
+    keys = [("k" * (3000 if i % 7 == 0 else 1)) + str(i) for i in range(700)]
+    relation = hr.Relation.create(tmp_path / "l", pa.table({"k": keys, "v": range(700)}), key="k", shards=1)
+    op = AdaptiveJoin(relation, on="k", memory="500KiB")
+    batch = pa.record_batch({"k": keys[::-1]})
+    for _ in range(4):
+        assert pa.Table.from_batches(list(op.join(batch)))["v"].to_pylist() == list(range(700))[::-1]
+    op.stats.check()
+
+
 def test_a_join_reads_its_version_to_the_end(tmp_path):
     keys = np.arange(3000)
     relation = hr.Relation.create(tmp_path / "v", pa.table({"k": keys, "v": keys}), key="k", page_size="4KiB")

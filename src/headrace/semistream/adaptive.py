@@ -178,7 +178,7 @@ class AdaptiveJoin(SemiStreamJoin):
             # It is counted when it is taken again; what it read was read all the same.
             for name, value in zip(_TAKEN_BACK, before, strict=True):
                 setattr(self.stats, name, value)
-            if self._hot.young.used:
+            if self._hot.young.tuples.used:
                 self._publish()
                 yield from self._join_slice(batch, schema)
             elif batch.num_rows > 1:
@@ -261,7 +261,8 @@ class AdaptiveJoin(SemiStreamJoin):
         matches.count[rest] = total
         hashes = part.hashes[rest]
         kept = self._worth_keeping(hashes, part.counts[rest], young.entries - young.used)
-        young.insert(keys.take(kept), hashes[kept], first[kept], total[kept])
+        with suppress(StoreFull):  # keys longer than expected: this slice has its tuples all the same
+            young.insert(keys.take(kept), hashes[kept], first[kept], total[kept])
         elapsed = self.clock.now() - begun
         self.stats.io_seconds += elapsed
         self._miss_seconds += _EMA * (elapsed / rest.size - self._miss_seconds)
