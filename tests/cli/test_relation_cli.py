@@ -37,6 +37,20 @@ def test_create_says_what_it_made(source, tmp_path):
     assert f"{ROWS} rows" in result.stdout
 
 
+def test_create_replaces_only_when_told_and_drops_null_keys_only_when_told(relation, tmp_path):
+    pq.write_table(pa.table({"id": [1, None], "name": ["a", "b"]}), tmp_path / "new.parquet")
+    args = ("relation", "create", tmp_path / "new.parquet", relation, "--key", "id")
+    refused = run(*args)
+    assert refused.exit_code == 2
+    assert "overwrite" in refused.stderr
+    refused = run(*args, "--overwrite")
+    assert refused.exit_code == 2
+    assert "null" in refused.stderr
+    assert json.loads(run("relation", "describe", relation, "--json").stdout)["rows"] == ROWS
+    assert run(*args, "--overwrite", "--drop-null-keys").exit_code == 0
+    assert json.loads(run("relation", "describe", relation, "--json").stdout)["rows"] == 1
+
+
 def test_create_json_is_the_description(source, tmp_path):
     made = run("relation", "create", source, tmp_path / "r.rel", "-k", "id", "--json")
     described = run("relation", "describe", tmp_path / "r.rel", "--json")

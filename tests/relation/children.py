@@ -7,6 +7,7 @@ these are all that change what others see on disk.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+PR_SET_PDEATHSIG = 1  # linux/prctl.h: a signal for when the parent ends
 CALLS = ("fsync", "link", "mkdir", "open", "rename", "replace", "rmdir", "unlink")
 
 
@@ -30,7 +32,12 @@ class Children:
         )
 
     def close(self) -> None:
-        self._server.communicate()
+        """End all: the server with its input, what a failed test left stopped or at work with the server."""
+        try:
+            self._server.communicate(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._server.kill()
+            self._server.communicate()
 
     def start(self, task: str, *args: object, **arm: object) -> int:
         """The child's pid. `arm`: see `_arm`; without, the task runs to its end."""
@@ -183,6 +190,10 @@ def _arm(calls: list[str], at: int = -1, name: str = "", text: str = "", kill: b
 
 
 def _child(task: str, args: list[Any], arm: dict[str, Any], out: int) -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1):
+        os.dup2(nowhere, standard)  # a child left behind must not keep the server's pipes open
     calls: list[str] = []
     report: dict[str, Any] = {}
     try:

@@ -39,6 +39,9 @@ def create(
     shards: Annotated[int, typer.Option(min=1, help="Units of parallel work and memory.")] = 2,
     page_size: Annotated[str, typer.Option(help="A multiple of 4KiB.")] = "8KiB",
     fill: Annotated[float, typer.Option(help="How full pages are made, above 0 up to 1.")] = 0.8,
+    memory: Annotated[str, typer.Option(help="What sorting may hold.")] = "512MiB",
+    drop_null_keys: Annotated[bool, typer.Option("--drop-null-keys", help="Leave out rows with a null key.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a relation at PATH.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make a relation from Parquet. The source may be larger than memory."""
@@ -51,6 +54,9 @@ def create(
                 shards=shards,
                 page_size=page_size,
                 fill=fill,
+                memory=memory,
+                null_keys="drop" if drop_null_keys else "refuse",
+                overwrite=overwrite,
                 progress=report,
             )
         if as_json:
