@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import subprocess
 import threading
 
 import numpy as np
@@ -370,3 +371,20 @@ def test_a_closed_relation_says_so(read, root):
         read(rel)
     with pytest.raises(hr.HeadraceError, match="closed"):
         read(rel)
+
+
+def test_a_relation_on_a_file_system_mounted_read_only(root, tmp_path):
+    view = tmp_path / "view"
+    view.mkdir()
+    try:
+        subprocess.run(["mount", "--bind", root.parent, view], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"mounting is not allowed here: {error}")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", view], check=True, capture_output=True)
+        with hr.Relation.open(view / root.name) as rel:
+            rel.verify()
+            with pytest.raises(OSError, match="Read-only"):
+                rel.apply(deletes=[1])
+    finally:
+        subprocess.run(["umount", view], check=True)

@@ -13,6 +13,7 @@ A version exists from the moment its manifest has its name, and a manifest gets 
 from __future__ import annotations
 
 import base64
+import errno
 import fcntl
 import json
 import os
@@ -262,6 +263,11 @@ def remove_old(root: Path) -> list[int]:
 def _lock_file(root: Path, name: str) -> int:
     try:
         (root / "locks").mkdir(exist_ok=True)
+        return os.open(root / "locks" / name, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except FileNotFoundError as error:
         raise NotARelation(f"there is no relation at {root} any more") from error
-    return os.open(root / "locks" / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        # Who cannot write here can still read; nobody removes a version from a file system mounted read-only.
+        if error.errno not in (errno.EROFS, errno.EACCES) or name == "writer":
+            raise
+        return os.open(root, os.O_RDONLY | os.O_CLOEXEC)

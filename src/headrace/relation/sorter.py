@@ -108,21 +108,20 @@ class ExternalSorter:
         return cuts.take(distinct), often[distinct]
 
     def _piece(self, runs: list[_Run], spans: list[Longs]) -> Iterator[pa.Table]:
-        slices = []
-        for run, (a, b) in zip(runs, spans, strict=True):
-            if b > a:
-                slices.append(run.read().slice(int(a), int(b - a)))
-        if not slices:
+        parts = [(run, int(a), int(b)) for run, (a, b) in zip(runs, spans, strict=True) if b > a]
+        if not parts:
             return
-        together = pa.concat_tables(slices)
-        keys = self._keys(together)
-        if bool(keys.repeats()[1:].all()):
-            # One key: there is nothing to sort, and perhaps too much to hold at once.
-            step = max(1, int(together.num_rows * self.memory / 16 / max(1, together.nbytes)))
-            for start in range(0, together.num_rows, step):
-                yield together.slice(start, step)
+        edges = [self._keys(run.read().take([a, b - 1])) for run, a, b in parts]
+        if bool(concat_keys(edges, self.layout.codec).repeats()[1:].all()):
+            # One key: there is nothing to sort, and perhaps too much to hold at once. Each step maps its run anew, so that
+            # what was read before does not stay in memory.
+            for run, a, b in parts:
+                step = max(1, int(run.rows * self.memory / 16 / max(1, run.bytes)))
+                for start in range(a, b, step):
+                    yield run.read().slice(start, min(step, b - start))
             return
-        yield together.take(pa.array(keys.argsort()))
+        together = pa.concat_tables([run.read().slice(a, b - a) for run, a, b in parts])
+        yield together.take(pa.array(self._keys(together).argsort()))
 
     def _keys(self, table: pa.Table) -> Keys:
         keys, _ = self.layout.codec.encode([table.column(name) for name in self.layout.key])
