@@ -1,5 +1,7 @@
 """Relation.create for a Spark DataFrame: written by the executors."""
 
+from datetime import time
+
 import pyarrow as pa
 import pytest
 
@@ -30,6 +32,11 @@ def test_oracle_every_atomic_type_survives_and_structs_are_flat(spark, tmp_path)
     assert sorted(got.schema.names) == sorted(flat.schema.names)
     for name in flat.schema.names:
         assert got[name].to_pylist() == flat[name].to_pylist(), name
+
+
+def test_oracle_times_of_day(spark, tmp_path):
+    relation = hr.Relation.create(tmp_path / "r", spark.sql("select id, time'12:34:56.789' t from range(3)"), key="id")
+    assert relation.lookup([1])["t"].to_pylist() == [time(12, 34, 56, 789_000)]
 
 
 def test_oracle_composite_string_keys_with_duplicates_join(spark, tmp_path):
@@ -70,6 +77,11 @@ def test_refusals_name_the_column_and_leave_no_relation(spark, tmp_path):
         hr.Relation.create(tmp_path / "a", spark.sql("select id, array(id) l from range(3)"), key="id")
     with pytest.raises(UnsupportedType, match="'m' has type map"):
         hr.Relation.create(tmp_path / "a", spark.sql("select id, map(id, id) m from range(3)"), key="id")
+    with pytest.raises(UnsupportedType, match="'y' has type interval year to month"):
+        hr.Relation.create(tmp_path / "a", spark.sql("select id, make_ym_interval(1, 2) y from range(3)"), key="id")
+    variant = spark.sql("select id, named_struct('inside', parse_json('{}')) v from range(3)")
+    with pytest.raises(UnsupportedType, match="'v' has type struct<inside:variant>"):
+        hr.Relation.create(tmp_path / "a", variant, key="id")
     nulls = spark.sql("select if(id = 1, null, id) id, id v from range(3)")
     with pytest.raises(BadInput, match=r"'id' holds null\(s\)"):
         hr.Relation.create(tmp_path / "a", nulls, key="id")

@@ -26,6 +26,7 @@ from headrace.relation.writer import Layout, ShardWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
 
 _SHARD = "__headrace_shard"
 
@@ -38,13 +39,22 @@ def arrow_schema(data: DataFrame) -> pa.Schema:
     fields = []
     for field in data.schema.fields:
         try:
-            fields.append(pa.field(field.name, to_arrow_type(field.dataType, timezone="UTC")))
-        except PySparkException as error:
+            type_ = to_arrow_type(field.dataType, timezone="UTC")
+        except PySparkException:
+            type_ = None
+        # A variant travels as a struct of two binaries, which is not what it means.
+        if type_ is None or _holds_variant(field.dataType):
             raise UnsupportedType(
-                f"column {field.name!r} has type {field.dataType.simpleString()}, which a relation cannot store; drop it or cast"
-                " it before Relation.create"
-            ) from error
+                f"column {field.name!r} has type {field.dataType.simpleString()}, which a relation cannot store; drop it or"
+                " cast it before Relation.create"
+            )
+        fields.append(pa.field(field.name, type_))
     return pa.schema(fields)
+
+
+def _holds_variant(type_: DataType) -> bool:
+    inside = [field.dataType for field in getattr(type_, "fields", [])]
+    return type_.typeName() == "variant" or any(_holds_variant(t) for t in inside)
 
 
 def create_from_spark(
