@@ -103,7 +103,9 @@ def test_the_filter_goes_when_no_key_is_absent_and_comes_back_when_many_are(rela
     assert op.budget.peak <= op.budget.limit
 
 
-def test_the_split_gives_a_scattered_stream_buffer_and_a_skewed_one_hot_tuples(relation):
+def test_the_split_gives_a_scattered_stream_buffer_and_a_skewed_one_hot_tuples(path):
+    """On a spinning disk, where reads are what costs."""
+    relation = hr.Relation.open(path, disk=Disk("simulated", seek=5e-3, transfer=1e-4))
     rng = np.random.default_rng(4)
     scattered = AdaptiveJoin(relation, on="k", memory="2MiB")
     run(scattered, [stream(rng.permutation(N) * 2) for _ in range(6)])

@@ -26,6 +26,7 @@ from headrace.semistream.base import How, Matches, On, SemiStreamJoin
 from headrace.semistream.hotset import HotSet, KeyedStore, Sketch
 from headrace.semistream.snapshot import Snapshot, dump_store, load_store, refill
 from headrace.semistream.split import (
+    Popularity,
     Split,
     Workload,
     better_split,
@@ -34,6 +35,7 @@ from headrace.semistream.split import (
     resized,
 )  # fmt: skip
 
+_SAMPLE = 4096  # keys of a slice whose popularity is looked at
 _EMA = 0.2  # weight of the newest slice in running means
 _REPLAN = 8  # slices between two looks at the split
 _FEW_ABSENT = 0.002  # share of stream tuples below which the filter is not worth its memory
@@ -212,6 +214,10 @@ class AdaptiveJoin(SemiStreamJoin):
         if rest.size:
             self._fetch(part, rest)
         # Counted last: a slice that has to be taken again is not counted twice.
+        some = slice(None, None, max(1, n // _SAMPLE))
+        self._workload.popularity = Popularity.of(
+            hot.sketch.estimate(np.ascontiguousarray(part.hashes[some])), part.counts[some], hot.sketch.window
+        )
         hot.sketch.add(part.hashes, part.counts)
         nothing = int(part.counts[matches.count == 0].sum())
         self._workload.observe(_EMA, batch.num_rows, n, rest.size, nothing)
@@ -351,9 +357,7 @@ class AdaptiveJoin(SemiStreamJoin):
         """Look again at what the parts that move are worth: soon at first, then now and then."""
         self._next_plan = self._slices + min(self._slices, _REPLAN)
         moved = self._keep_or_drop_filter()
-        split = better_split(
-            self.relation, self._parts, self._workload, self._hot, self._payload, self._moving, self._split
-        )
+        split = better_split(self.relation, self._parts, self._workload, self._payload, self._moving, self._split)
         if split is None and moved:
             split = resized(self.relation, self._parts, self._workload, self._payload, self._moving, self._split)
         if split is not None:

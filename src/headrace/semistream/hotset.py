@@ -318,16 +318,6 @@ class HotSet:
         self.young = young
         self._sources = None
 
-    def use_curve(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Running sum of the counts of the entries held, largest first, at a hundred even steps; from a sample."""
-        parts = [self._sample(segment, 4096) for segment in self.segments if segment.used]
-        if not parts:
-            return np.empty(0)
-        counts = -np.sort(-np.concatenate(parts).astype(np.float64))
-        scale = self.entries / counts.size
-        at = np.linspace(0, counts.size, 101)[1:]
-        return np.interp(at, np.arange(1, counts.size + 1), np.cumsum(counts)) * scale
-
 
 def _slots(entries: int) -> int:
     return int(entries / LOAD) + 2

@@ -15,7 +15,8 @@ import numpy as np
 from headrace.errors import MemoryRefused
 from headrace.relation import Relation
 from headrace.relation.columns import Column
-from headrace.semistream.hotset import ENTRY_BYTES, SEGMENTS, HotSet, KeyedStore
+from headrace.relation.keys import Ints
+from headrace.semistream.hotset import ENTRY_BYTES, SEGMENTS, KeyedStore
 from headrace.units import format_size
 
 # Batch structures, measured with tracemalloc. While distinct keys are found a row takes hash, number and a share of the
@@ -26,6 +27,7 @@ ROW_BYTES = 6
 KEY_BYTES = 34
 MISS_BYTES = 62
 MISS_CPU = 1e-6  # seconds of work for a missing key besides reading
+_HELD = SEGMENTS / (SEGMENTS + 1)  # of the hot set: one segment is spare
 _MIN_SLICE = 512
 _MIN_ENTRIES = 64
 _MIN_OUTPUT = 256
@@ -54,6 +56,30 @@ class Parts:
     left_out: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Popularity:
+    """Which share of the stream the most popular keys make: hits[i] if entries[i] keys are held."""
+
+    entries: Floats
+    hits: Floats
+
+    @classmethod
+    def of(cls, before: Ints, counts: Ints, window: int) -> Popularity:
+        """From some keys of a slice: how often each was seen before it, in a window of so many tuples, and in it.
+
+        A key seen p times comes back in n tuples n * p / window times, so each return stands for window / (n * p) such keys.
+        Half is taken off p: among keys seen once, most were lucky.
+        """
+        seen = before > 0
+        order = np.argsort(-before[seen], kind="stable")
+        back, p = counts[seen][order] / max(1, int(counts.sum())), before[seen][order] - 0.5
+        zero = np.zeros(1)
+        return cls(np.concatenate([zero, np.cumsum(back * window / p)]), np.concatenate([zero, np.cumsum(back)]))
+
+    def hit_ratio(self, entries: float) -> float:
+        return float(np.interp(entries, self.entries, self.hits))
+
+
 @dataclass
 class Workload:
     """What the stream showed, as running means: rows a batch; distinct, missing and absent keys a row."""
@@ -63,6 +89,7 @@ class Workload:
     missed: float = 1.0
     absent: float = 1.0
     seen: int = 0  # slices so far
+    popularity: Popularity = field(default_factory=lambda: Popularity(np.zeros(1), np.zeros(1)))
 
     def observe(self, weight: float, rows: int, distinct: int, missed: int, absent: int) -> None:
         """Take in what a slice of so many rows showed."""
@@ -141,16 +168,15 @@ def first_split(relation: Relation, parts: Parts, workload: Workload, payload: S
 
 
 def better_split(
-    relation: Relation, parts: Parts, workload: Workload, hot: HotSet, payload: Sequence[Column], moving: int, now: Split
+    relation: Relation, parts: Parts, workload: Workload, payload: Sequence[Column], moving: int, now: Split
 ) -> Split | None:  # fmt: skip
     """The best split of `moving` bytes by the model, if changing is worth losing a part of what is cached."""
     if "hot set" in parts.left_out:
         return None
-    curve = hot.use_curve()
-    best, least = now, 0.9 * _seconds(relation, now, workload, curve, hot)
+    best, least = now, 0.9 * _seconds(relation, now, workload, now)
     for share in _SHARES:
         split = _split(relation, parts, workload, moving, share, payload)
-        seconds = _seconds(relation, split, workload, curve, hot)
+        seconds = _seconds(relation, split, workload, now)
         if seconds < least:
             best, least = split, seconds
     return None if best is now else best
@@ -222,23 +248,14 @@ def _young_size(
     return KeyedStore.size(payload, entries, most, data, integer), most, data
 
 
-def _seconds(relation: Relation, split: Split, workload: Workload, curve: Floats, hot: HotSet) -> float:
-    """Expected time for misses a stream row."""
+def _seconds(relation: Relation, split: Split, workload: Workload, now: Split) -> float:
+    """Expected time for misses a stream row, from what was missed with the split there is now."""
     rows = min(split.slice_rows, max(1.0, workload.rows))
     # A batch is cut into slices of about equal size.
     rows = max(1.0, workload.rows) / np.ceil(max(1.0, workload.rows) / rows)
-    missed = workload.missed
-    if curve.size:
-        then = _covered(curve, split.hot_entries * SEGMENTS / (SEGMENTS + 1) / max(1, hot.entries))
-        missed = min(1.0, max(0.001, missed + (curve[-1] - then) / max(1, hot.sketch.window)))
+    served, serving = (workload.popularity.hit_ratio(_HELD * s.hot_entries) for s in (now, split))
+    missed = min(1.0, workload.missed * (1 - serving) / max(0.01, 1 - served))
     return float(read_seconds(relation, rows * missed) / rows + MISS_CPU * missed + 1e-3 / rows)
-
-
-def _covered(curve: Floats, held: float) -> float:
-    """Stream tuples in the window that so many times the entries held serve; beyond 1 at the rate of the last tenth."""
-    if held <= 1:
-        return float(np.interp(held * curve.size, np.arange(curve.size + 1), np.concatenate([[0.0], curve])))
-    return float(curve[-1] + 0.7 * (curve[-1] - curve[-11]) * 10 * (held - 1))
 
 
 def read_seconds(relation: Relation, keys: float) -> float:
