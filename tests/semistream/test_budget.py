@@ -21,7 +21,10 @@ def batch(rows, n):
     keys = rng.integers(0, n, rows)
     if workload == "skewed":
         keys = (n ** rng.random(rows)).astype(np.int64) * 7919 % n
-    return pa.record_batch({"k": keys * 2 + (workload == "absent"), "seq": np.arange(rows)})
+    keys = keys * 2 + (workload == "absent")
+    if workload == "text":
+        keys = np.char.add("the key of thing ", keys.astype("U7"))
+    return pa.record_batch({"k": keys, "seq": np.arange(rows)})
 
 path, small, workload, memory, n = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
 warm = AdaptiveJoin(hr.Relation.open(small), on="k", memory="1500KiB")
@@ -57,14 +60,17 @@ def paths(tmp_path_factory):
         text = pa.array(np.char.add("some text of forty bytes or so, with ", (keys % 1000).astype("U4")))
         rows = pa.table({"k": keys, "a": keys * 3, "b": keys * 0.5, "s": text})
         hr.Relation.create(where / name, rows, key="k", shards=1)
+        rows = rows.set_column(0, "k", pa.array(np.char.add("the key of thing ", keys.astype("U7"))))
+        hr.Relation.create(where / f"{name}-text", rows, key="k", shards=1)
     return where
 
 
-@pytest.mark.parametrize("workload", ["uniform", "skewed", "absent"])
+@pytest.mark.parametrize("workload", ["uniform", "skewed", "absent", "text"])
 def test_contract_the_process_grows_by_no_more_than_the_budget_and_a_sixth(paths, workload):
     memory = 24 << 20
+    suffix = "-text" if workload == "text" else ""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, paths / "large", paths / "small", workload, str(memory), "800000"],
+        [sys.executable, "-c", SCRIPT, paths / f"large{suffix}", paths / f"small{suffix}", workload, str(memory), "800000"],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -26,6 +26,7 @@ DISTINCT_BYTES = 64
 ROW_BYTES = 6
 KEY_BYTES = 34
 MISS_BYTES = 62
+TEXT_BYTES = 32  # more for each copy of a key that is a byte string
 MISS_CPU = 1e-6  # seconds of work for a missing key besides reading
 _HELD = SEGMENTS / (SEGMENTS + 1)  # of the hot set: one segment is spare
 _MIN_SLICE = 512
@@ -119,7 +120,7 @@ def fixed_parts(relation: Relation, payload: Sequence[Column], limit: int) -> Pa
     width = tuple_bytes(relation, payload)
     index = relation.index_bytes
     least_room = _young_size(relation, payload, _MIN_ENTRIES, 0)[0]
-    least_stream = _MIN_SLICE * _row_bytes(1.0, 1.0) + least_room
+    least_stream = _MIN_SLICE * _row_bytes(relation, 1.0, 1.0) + least_room
     output_row = width + 64
     least = index + 4 * page + _MIN_OUTPUT * output_row + 64 + least_stream
     if limit < least:
@@ -194,7 +195,7 @@ def _split(
 ) -> Split:  # fmt: skip
     missed = min(1.0, max(0.02, 1.2 * workload.missed))
     distinct = min(1.0, 1.2 * workload.distinct)
-    row = _row_bytes(distinct, missed)
+    row = _row_bytes(relation, distinct, missed)
     width = parts.tuple_bytes * _rows_per_key(relation)
     entry = _entry_bytes(relation, parts.tuple_bytes)
     stream = max(int(moving * share), int(_MIN_SLICE * row) + parts.least_room)
@@ -215,9 +216,11 @@ def _split(
     return Split(rows, stream, entries, most, data, hot_bytes, hot_bytes // entry)
 
 
-def _row_bytes(distinct: float, missed: float) -> int:
+def _row_bytes(relation: Relation, distinct: float, missed: float) -> int:
     """Batch structures a stream row, for so many distinct and missing keys a row."""
-    return int(max(DISTINCT_BYTES, ROW_BYTES + distinct * KEY_BYTES + missed * MISS_BYTES))
+    text = 0 if relation.codec.integer else TEXT_BYTES
+    finding = DISTINCT_BYTES + text
+    return int(max(finding, ROW_BYTES + text + distinct * (KEY_BYTES + text) + missed * (MISS_BYTES + text)))
 
 
 def _entry_bytes(relation: Relation, width: int) -> int:
