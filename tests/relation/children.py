@@ -15,7 +15,9 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +53,8 @@ class Children:
         """
         self._send(["wait", pid])
         if timeout is not None and not select.select([self._server.stdout], [], [], timeout)[0]:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it may have ended by itself this very moment
+                os.kill(pid, signal.SIGKILL)
         return dict(self._receive())
 
     def run(self, task: str, *args: object, **arm: object) -> dict[str, Any]:
@@ -140,7 +143,9 @@ def read_until(path: str, stop: str) -> dict[str, int]:
 
     seen: dict[str, int] = {}
     last = False
+    begun = time.monotonic()
     while True:
+        assert time.monotonic() - begun < 120, "nobody said stop"
         with hr.Relation.open(path) as rel:
             for found in (rel.lookup(list(range(rel.num_rows))), hr_scan(rel)):
                 tags = set(found["tag"].to_pylist())
@@ -245,7 +250,10 @@ def _ended(pid: int, pipes: dict[int, int]) -> dict[str, Any]:
     if os.WIFSTOPPED(status):
         return {"stopped": True, "signal": None}
     os.close(pipes.pop(pid))
-    report = json.loads(text) if text else {}
+    try:
+        report = json.loads(text) if text else {}
+    except ValueError:  # killed while it wrote its report
+        report = {}
     ended = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     return {"stopped": False, "signal": ended, "result": None, "error": None, "calls": [], **report}
 
