@@ -312,11 +312,13 @@ class _ShardChange:
 
         That key is unchanged (a changed key has all its pages rewritten), so it is still the first of the group.
         """
-        for i in np.flatnonzero(np.diff(anchor, prepend=-1) != 0):
-            page = int(anchor[i])
-            goes_on = page < index.continues.size and bool(index.continues[page])
-            one = fence.take(np.array([i]))
-            flags[i] = goes_on and one.equal_at(index.fence, np.array([page], np.int32))[0]  # type: ignore[arg-type]
+        first = np.flatnonzero(np.diff(anchor, prepend=-1) != 0)
+        if len(index.fence) == 0:
+            flags[first] = 0
+            return
+        page = anchor[first]
+        same = fence.take(first).equal_at(index.fence, page.astype(np.int32))  # type: ignore[arg-type]
+        flags[first] = same & (index.continues[page] == 1)
 
     def _count(self, table: pa.Table, sign: int) -> None:
         """Keep the books of nulls and of bytes in variable columns."""
