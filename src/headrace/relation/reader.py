@@ -28,7 +28,7 @@ from headrace.relation.columns import Bytes, Column, Longs, address
 from headrace.relation.disk import Disk, Reading
 from headrace.relation.keys import ByteKeys, Hashes, IntKeys, Ints, KeyCodec, Keys
 from headrace.relation.manifest import FileFacts, Manifest
-from headrace.relation.sidecar import read_arrays
+from headrace.relation.sidecar import arrays_in, read_arrays, read_arrays_into
 from headrace.relation.store import TupleStore
 from headrace.relation.writer import Layout
 from headrace.units import format_size
@@ -166,6 +166,16 @@ class Version:
         file: FileFacts = getattr(self.manifest.shards[shard], part)
         return read_arrays(self._sidecars[file.name], self.root / file.name, shard, file.bytes, file.tag)
 
+    def sidecar(self, shard: int, part: Literal["index", "filter", "stats"], into: Bytes) -> None:
+        """A sidecar of a shard as it is in its file, read into given memory and checked."""
+        self.check_open()
+        file: FileFacts = getattr(self.manifest.shards[shard], part)
+        read_arrays_into(into, self._sidecars[file.name], self.root / file.name, shard, file.bytes, file.tag)
+
+    def use_indexes(self, sidecars: list[Bytes]) -> None:
+        """Take the indexes from memory that `sidecar` filled, instead of reading them again."""
+        self._indexes = [Index.of(arrays_in(whole), i, self.codec) for i, whole in enumerate(sidecars)]
+
     @property
     def page_size(self) -> int:
         return self.manifest.page_size
@@ -237,18 +247,21 @@ class PageReader:
         What to read.
     memory
         Bytes of the buffer. At least two pages.
+    buffer
+        Page-aligned memory of that many bytes to use; its own by default.
     """
 
-    def __init__(self, version: Version, memory: int) -> None:
+    def __init__(self, version: Version, memory: int, buffer: Bytes | None = None) -> None:
         self.version = version
         self.half = memory // 2 // version.page_size
         if self.half < 1:
             raise MemoryRefused(
                 f"read buffer asked for two pages of {format_size(version.page_size)}; {format_size(memory)} is there"
             )
-        # A mapping of its own is page-aligned, as direct reads need, and goes back to the system when dropped.
-        self._map = mmap.mmap(-1, 2 * self.half * version.page_size)
-        self._buffer = np.frombuffer(self._map, np.uint8)
+        if buffer is None:
+            # A mapping of its own is page-aligned, as direct reads need, and goes back to the system when dropped.
+            buffer = np.frombuffer(mmap.mmap(-1, 2 * self.half * version.page_size), np.uint8)
+        self._buffer = buffer
 
     @property
     def nbytes(self) -> int:

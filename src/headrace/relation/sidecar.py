@@ -52,7 +52,13 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray[Any, Any]], tag: int) 
 
 def read_arrays(fd: int, path: Path, shard: int, size: int, tag: int) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays of an open file that should be `size` bytes, or DamagedRelation, which names the path."""
-    whole = np.empty(os.fstat(fd).st_size, np.uint8)
+    return read_arrays_into(np.empty(os.fstat(fd).st_size, np.uint8), fd, path, shard, size, tag)
+
+
+def read_arrays_into(
+    whole: np.ndarray[Any, np.dtype[np.uint8]], fd: int, path: Path, shard: int, size: int, tag: int
+) -> dict[str, np.ndarray[Any, Any]]:
+    """The same, read into given memory of the file's size; the arrays lie there."""
     done = 0
     while done < whole.size:
         got = os.preadv(fd, [whole.data[done:]], done)
@@ -61,13 +67,19 @@ def read_arrays(fd: int, path: Path, shard: int, size: int, tag: int) -> dict[st
         done += got
     if whole.size != size:
         raise DamagedRelation(path, f"it has {whole.size:,} bytes where {size:,} were written", shard=shard)
-    magic, length, found = (int(x) for x in whole[8:_HEAD].view(np.uint64))
+    magic, _, found = (int(x) for x in whole[8:_HEAD].view(np.uint64))
     if magic != _MAGIC:
         raise DamagedRelation(path, "it is not a Headrace file", shard=shard)
     if int(whole[:8].view(np.uint64)[0]) != _checksum(address(whole), whole.size):
         raise DamagedRelation(path, "its checksum does not match its bytes", shard=shard)
     if found != tag:
         raise DamagedRelation(path, "it is a file of another shard, version or relation", shard=shard)
+    return arrays_in(whole)
+
+
+def arrays_in(whole: np.ndarray[Any, np.dtype[np.uint8]]) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of a file that was read and checked before."""
+    length = int(whole[16:24].view(np.uint64)[0])
     body = _up(_HEAD + length)
     arrays = {}
     for entry in json.loads(whole[_HEAD : _HEAD + length].tobytes()):

@@ -23,10 +23,35 @@ from headrace.relation.columns import (
 from headrace.relation.keys import Ints
 
 LARGEST_ARRAY = (1 << 31) - 1  # bytes of one Arrow string array
+_LINE = 64
 
 
 class StoreFull(Exception):
     """There is no room for the tuples; the caller makes room or takes fewer."""
+
+
+class Room:
+    """Where a store's arrays lie: memory of their own, or one given piece that they are cut from in order."""
+
+    def __init__(self, memory: Bytes | None = None) -> None:
+        self._memory = memory
+        self._at = 0
+
+    def take(self, size: int, type_: Any) -> np.ndarray[Any, Any]:
+        """An array for `size` values; what is in it is not said."""
+        if self._memory is None:
+            return np.empty(size, type_)
+        nbytes = size * np.dtype(type_).itemsize
+        if self._at + nbytes > self._memory.size:
+            raise StoreFull
+        out: np.ndarray[Any, Any] = self._memory[self._at : self._at + nbytes].view(type_)
+        self._at += (nbytes + _LINE - 1) & -_LINE
+        return out
+
+    @staticmethod
+    def slack(arrays: int) -> int:
+        """What so many arrays lose between each other in a given piece."""
+        return arrays * _LINE
 
 
 class TupleStore:
@@ -44,9 +69,12 @@ class TupleStore:
         How many tuples it has room for.
     data
         Bytes for each variable column, by name.
+    room
+        Where its arrays lie.
     """
 
-    def __init__(self, columns: Sequence[Column], rows: int, data: dict[str, int]) -> None:
+    def __init__(self, columns: Sequence[Column], rows: int, data: dict[str, int], room: Room | None = None) -> None:
+        room = room or Room()
         self.columns = tuple(columns)
         self.rows = rows
         self.used = 0
@@ -56,10 +84,11 @@ class TupleStore:
         self._data_used = [0] * len(self.columns)
         for column in self.columns:
             size = rows * column.width if column.width else data[column.name]
-            self._values.append(np.empty(size, np.uint8))
-            # calloc'ed zeros: only offset 0 is relied on, and untouched pages are never resident.
-            self._offsets.append(np.zeros(rows + 1 if column.width == 0 else 0, np.uint32))
-            self._valid.append(np.empty(rows if column.nullable else 0, np.uint8))
+            self._values.append(room.take(size, np.uint8))
+            offsets = room.take(rows + 1 if column.width == 0 else 0, np.uint32)
+            offsets[:1] = 0  # the only one that is relied on
+            self._offsets.append(offsets)
+            self._valid.append(room.take(rows if column.nullable else 0, np.uint8))
 
     @staticmethod
     def size(columns: Sequence[Column], rows: int, data: dict[str, int]) -> int:
@@ -85,6 +114,10 @@ class TupleStore:
     def clear(self) -> None:
         self.used = 0
         self._data_used = [0] * len(self.columns)
+
+    def room_for_data(self) -> list[int]:
+        """Bytes that each variable column has room for; 0 for the others."""
+        return [0 if c.width else self._values[i].size for i, c in enumerate(self.columns)]
 
     def fill(self, i: int, values: Bytes, offsets: Longs, valid: Bytes) -> None:
         """Set column i to what `buffers` once gave; the caller sets `used` when all columns are there."""

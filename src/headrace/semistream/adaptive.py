@@ -7,6 +7,7 @@ end, so nothing waits.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,11 +22,14 @@ from headrace.relation import Relation
 from headrace.relation.columns import Bytes, Longs
 from headrace.relation.keys import Hashes, Ints, Keys
 from headrace.relation.reader import PageReader, Pairs
+from headrace.relation.sidecar import arrays_in
 from headrace.relation.store import StoreFull
 from headrace.semistream.base import How, Matches, On, SemiStreamJoin
 from headrace.semistream.hotset import HotSet, KeyedStore, Sketch
+from headrace.semistream.shared import Group, Shared, SharedHotSet
 from headrace.semistream.snapshot import Snapshot, dump_store, load_store, refill
 from headrace.semistream.split import (
+    Parts,
     Popularity,
     Split,
     Workload,
@@ -33,6 +37,7 @@ from headrace.semistream.split import (
     first_split,
     fixed_parts,
     resized,
+    split_beside,
 )  # fmt: skip
 
 _SAMPLE = 4096  # keys of a slice whose popularity is looked at
@@ -69,6 +74,9 @@ class AdaptiveJoin(SemiStreamJoin):
     ----------
     relation, on, memory, how, columns, suffix
         See SemiStreamJoin.
+    group
+        Other processes that join with the same relation: the budget is theirs together, and so is the hot set. Batches are
+        joined between `enter` and `leave`.
 
     Example
     -------
@@ -85,32 +93,93 @@ class AdaptiveJoin(SemiStreamJoin):
     def __init__(
         self, relation: Relation, on: On, memory: int | str = "64MiB", *, how: How = "inner",
         columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
+        group: Group | None = None,
     ) -> None:  # fmt: skip
         super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock)
         self._version = relation.opened
-        parts = fixed_parts(relation, self._payload, self.budget.limit)
+        self._group = group
+        self._parts = parts = self._divide()
         self.stats.left_out = parts.left_out
-        self._parts = parts
         reserve = self.budget.reserve
         self._reserved = [
-            reserve("index", parts.index), reserve("sketch", parts.sketch),
-            reserve("read buffer", parts.read), reserve("output", parts.output),
+            reserve("index", parts.index), reserve("sketch", parts.sketch), reserve("read buffer", parts.read),
+            reserve("output", parts.output), reserve("input", parts.input),
         ]  # fmt: skip
         self._filter_reserved = reserve("filter", 0)
         self._hot_reserved = reserve("hot set", 0)
         self._stream_reserved = reserve("stream buffer", 0)
         self._filters: list[np.ndarray[tuple[int], np.dtype[np.uint32]]] = []
-        self._load_filter()
-        self._reader = PageReader(self._version, parts.read)
         self._workload = Workload(rows=1 << 14)
         self._slices = 0  # joined so far, and after how many to look at the split again
         self._next_plan = 1
         self._miss_seconds = relation.disk.seek + relation.disk.transfer
         self._byte_seconds = 2e-9
-        split = first_split(relation, parts, self._workload, self._payload)
-        sketch = Sketch(parts.sketch, max(1 << 16, 10 * split.hot_entries))
-        self._hot = HotSet(self._payload, self._version.codec.integer, 0, self._new_young(split), sketch)
-        self._adopt(split)
+        self._split = first_split(relation, parts, self._workload, self._payload)
+        self._horizon = max(1 << 16, 10 * self._split.hot_entries)
+        self._shared: Shared | None = None
+        self._hot: HotSet
+        if group is None:
+            self._load_filter()
+            self._reader = PageReader(self._version, parts.read)
+            sketch = Sketch(parts.sketch, self._horizon)
+            self._hot = HotSet(self._payload, self._version.codec.integer, 0, self._new_young(self._split), sketch)
+            self._adopt(self._split)
+
+    def _divide(self) -> Parts:
+        limit, relation, group = self.budget.limit, self.relation, self._group
+        if group is None:
+            return fixed_parts(relation, self._payload, limit, relation.index_bytes)
+        # The index is not loaded yet: it is shared as it is in its file.
+        index = sum(shard.index.bytes for shard in self._version.manifest.shards)
+        return fixed_parts(relation, self._payload, limit, index, group.workers)
+
+    # -- in a group ------------------------------------------------------------------------------------------------------
+
+    @property
+    def wanted_rows(self) -> int:
+        """How many rows it would join at once, given them."""
+        return self._split.most_rows
+
+    @property
+    def wanted_bytes(self) -> int:
+        """Bytes of stream tuples that a worker may gather to be joined at once."""
+        return self._parts.input // self._parts.workers
+
+    def enter(self) -> bool:
+        """Take part in the group, until `leave`; False if as many workers as it has room for do so already."""
+        assert self._group is not None
+        if self._shared is None:
+            text = f"{self.relation.path}:{self.budget.limit}:{self._group.workers}:{[c.name for c in self._payload]}"
+            card = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+            self._shared = Shared(self._group, card, self.relation, self._payload, self._parts)
+        shared, before = self._shared, self._shared.arena
+        slot = shared.open_slot(self._split.hot_bytes)
+        if slot is None:
+            return False
+        if shared.arena is not before or not self._filter_reserved.nbytes:
+            self._version.use_indexes(shared.sidecars("index"))
+            self._filters = [arrays_in(whole)["words"] for whole in shared.sidecars("filter")]
+            self._filter_reserved.resize(self._parts.filter)
+        integer = self._version.codec.integer
+        young = SharedHotSet.left_young(shared, slot, integer)
+        self._hot = hot = SharedHotSet(shared, slot, integer, young, shared.sketch(self._horizon))
+        self._reader = PageReader(self._version, shared.read_bytes, shared.read_buffer(slot))
+        self._agreed = hot.agreed
+        split = split_beside(self.relation, self._parts, self._workload, self._payload, hot.memory)
+        if young is None:
+            self._adopt(split)
+        else:
+            self._take_over(split)
+        hot.end()
+        return True
+
+    def leave(self) -> None:
+        """Let another worker have the place."""
+        hot, shared = self._hot, self._shared
+        assert isinstance(hot, SharedHotSet) and shared is not None
+        hot.end()
+        shared.close_slot(hot.slot)
+        del self._hot, self._reader
 
     def snapshot(self) -> Snapshot:
         """What the operator knows between two batches. Results do not depend on it; hits do."""
@@ -160,15 +229,23 @@ class AdaptiveJoin(SemiStreamJoin):
             rows = -(-(batch.num_rows - at) // parts)
             if not self._room_for(rows):
                 self._publish()
-            yield from self._join_slice(batch.slice(at, rows), schema)
+            self._hot.begin()
+            try:
+                yield from self._join_slice(batch.slice(at, rows), schema)
+            finally:
+                self._hot.end()
             at += rows
             self._slices += 1
+            self._follow()
 
     def _meet(self, rows: int) -> None:
         """Take note of a batch's size. The first one decides how the operator starts."""
         if self._slices == 0:
             self._workload.rows = max(1, rows)
-            self._adopt(first_split(self.relation, self._parts, self._workload, self._payload))
+            if self._group is None:
+                self._adopt(first_split(self.relation, self._parts, self._workload, self._payload))
+            else:
+                self._adopt(split_beside(self.relation, self._parts, self._workload, self._payload, self._hot.memory))
         self._workload.rows += 0.5 * (rows - self._workload.rows)
 
     def _join_slice(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -362,7 +439,19 @@ class AdaptiveJoin(SemiStreamJoin):
             split = resized(self.relation, self._parts, self._workload, self._payload, self._moving, self._split)
         if split is not None:
             self._publish()
-            self._adopt(split)
+            if isinstance(self._hot, SharedHotSet):
+                self._hot.agree(split.hot_bytes)
+                self._follow()
+            else:
+                self._adopt(split)
+
+    def _follow(self) -> None:
+        """Where the group agreed on another size of the hot set, keep to it."""
+        if isinstance(self._hot, SharedHotSet) and self._hot.agreed != self._agreed:
+            self._agreed = self._hot.agreed
+            self._publish()
+            size = self._hot.shared.hot_bytes
+            self._adopt(split_beside(self.relation, self._parts, self._workload, self._payload, size))
 
     @property
     def _moving(self) -> int:
@@ -371,7 +460,7 @@ class AdaptiveJoin(SemiStreamJoin):
 
     def _keep_or_drop_filter(self) -> bool:
         """A filter that turns nothing away is memory for hot tuples; it comes back with the first absent keys."""
-        if self._parts.filter == 0:
+        if self._parts.filter == 0 or self._group is not None:
             return False
         if self._filters and self._workload.seen >= 4 and self._workload.absent < _FEW_ABSENT:
             self._drop_filter()
@@ -395,9 +484,10 @@ class AdaptiveJoin(SemiStreamJoin):
             self.stats.left_out.pop("filter", None)
 
     def _new_young(self, split: Split) -> KeyedStore:
-        return KeyedStore(
-            self._payload, split.young_entries, split.young_rows, split.young_data, self._version.codec.integer
-        )
+        sizes = split.young_entries, split.young_rows, split.young_data
+        if self._group is not None and isinstance(self._hot, SharedHotSet):
+            return self._hot.new_young(*sizes)
+        return KeyedStore(self._payload, *sizes, self._version.codec.integer)
 
     def _release(self) -> None:
         """Give up the parts that move, as far as a larger filter needs."""
@@ -407,10 +497,14 @@ class AdaptiveJoin(SemiStreamJoin):
 
     def _adopt(self, split: Split) -> None:
         """Change to a split. Young is empty: what it held has competed."""
+        self._hot.resize(split.hot_bytes)
+        self._hot.replace_young(self._new_young(split))
+        self._take_over(split)
+
+    def _take_over(self, split: Split) -> None:
+        """Keep to a split that hot set and young are made for already."""
         self._split = split
         self._hot_reserved.resize(0)
         self._stream_reserved.resize(0)
-        self._hot.resize(split.hot_bytes)
-        self._hot.replace_young(self._new_young(split))
         self._hot_reserved.resize(split.hot_bytes)
-        self._stream_reserved.resize(split.stream_bytes)
+        self._stream_reserved.resize(self._parts.workers * split.stream_bytes)

@@ -19,9 +19,9 @@ import numpy as np
 
 from headrace.kernels.sketch import sketch_add, sketch_age, sketch_estimate
 from headrace.kernels.store import table_insert
-from headrace.relation.columns import Buffers, Column, Longs
+from headrace.relation.columns import Buffers, Bytes, Column, Longs
 from headrace.relation.keys import ByteKeys, Hashes, IntKeys, Ints, Keys
-from headrace.relation.store import Sources, StoreFull, TupleStore
+from headrace.relation.store import Room, Sources, StoreFull, TupleStore
 
 SEGMENTS = 8
 LOAD = 0.75  # of a segment's hash table
@@ -33,11 +33,23 @@ _LINE = 64  # sketch bytes that hold one key's counters
 class Sketch:
     """Ageing counts of keys. `window` is how many stream tuples the counts stand for."""
 
-    def __init__(self, memory: int, horizon: int) -> None:
-        lines = 1 << max(0, (max(memory, _LINE) // _LINE).bit_length() - 1)
-        self._cells = np.zeros(lines * _LINE, np.uint8)
+    def __init__(self, memory: int, horizon: int, cells: Bytes | None = None, window: Longs | None = None) -> None:
+        self._cells = np.zeros(self.size(memory), np.uint8) if cells is None else cells
+        self._window = np.zeros(1, np.int64) if window is None else window
         self.horizon = horizon
-        self.window = 0
+
+    @staticmethod
+    def size(memory: int) -> int:
+        """Bytes of counters within so much memory: a power of two."""
+        return _LINE << max(0, (max(memory, _LINE) // _LINE).bit_length() - 1)
+
+    @property
+    def window(self) -> int:
+        return int(self._window[0])
+
+    @window.setter
+    def window(self, tuples: int) -> None:
+        self._window[0] = tuples
 
     @property
     def nbytes(self) -> int:
@@ -77,31 +89,62 @@ class KeyedStore:
         Bytes for each variable column by name, and for the keys under "".
     integer
         Whether keys are 64-bit integers.
+    room
+        Where its arrays lie.
+    fresh
+        Whether to start empty; if not, the room holds a store already, and `attach` says how full it is.
     """
 
     def __init__(
-        self, columns: Sequence[Column], entries: int, rows: int, data: dict[str, int], integer: bool
+        self, columns: Sequence[Column], entries: int, rows: int, data: dict[str, int], integer: bool,
+        room: Room | None = None, *, fresh: bool = True,
     ) -> None:  # fmt: skip
-        self.tuples = TupleStore(columns, rows, data)
+        room = room or Room()
+        self.tuples = TupleStore(columns, rows, data, room)
         self.entries = entries
         self.integer = integer
         self.used = 0
         self._key_bytes = 0
-        self._keys = np.empty(8 * entries if integer else data[""], np.uint8)
-        self._key_offsets = np.zeros(0 if integer else entries + 1, np.uint32)
-        self._first = np.empty(entries, np.int32)
-        self._many = np.empty(entries, np.int32)
-        self._table = np.full(_slots(entries), -1, np.int64)
+        self._keys = room.take(8 * entries if integer else data[""], np.uint8)
+        self._key_offsets = room.take(0 if integer else entries + 1, np.uint32)
+        self._key_offsets[:1] = 0
+        self._first = room.take(entries, np.int32)
+        self._many = room.take(entries, np.int32)
+        self._table = room.take(_slots(entries), np.int64)
+        if fresh:
+            self._table.fill(-1)
 
     @staticmethod
     def size(columns: Sequence[Column], entries: int, rows: int, data: dict[str, int], integer: bool) -> int:
         keys = 8 * entries if integer else data[""] + 4 * entries
         return TupleStore.size(columns, rows, data) + keys + 8 * entries + _SLOT * _slots(entries)
 
+    @staticmethod
+    def arrays(columns: Sequence[Column]) -> int:
+        """How many arrays a store has: each may lose a little in a given piece of memory."""
+        return 3 * len(columns) + 5
+
     @property
     def nbytes(self) -> int:
         arrays = (self._keys, self._key_offsets, self._first, self._many, self._table)
         return self.tuples.nbytes + sum(array.nbytes for array in arrays)
+
+    def state(self) -> Longs:
+        """Its sizes and how far it is filled: with its memory, all that `attach` needs."""
+        tuples = self.tuples
+        pairs = zip(tuples.room_for_data(), tuples.mark()[1], strict=True)
+        head = [self.entries, tuples.rows, self._keys.size, self.used, self._key_bytes, tuples.used]
+        return np.array([*head, *(n for pair in pairs for n in pair)], np.int64)
+
+    @classmethod
+    def attach(cls, columns: Sequence[Column], integer: bool, memory: Bytes, state: Longs) -> KeyedStore:
+        """The store that was made in this memory, by whichever process."""
+        entries, rows, key_room, used, key_bytes, tuples = (int(n) for n in state[:6])
+        data = {c.name: int(state[6 + 2 * i]) for i, c in enumerate(columns) if c.width == 0} | {"": key_room}
+        store = cls(columns, entries, rows, data, integer, Room(memory), fresh=False)
+        store.tuples.rewind((tuples, [int(n) for n in state[7 : 7 + 2 * len(columns) : 2]]))
+        store.used, store._key_bytes = used, key_bytes
+        return store
 
     def clear(self) -> None:
         self.used = 0
@@ -133,7 +176,7 @@ class KeyedStore:
         """Look up the keys that have no source yet."""
         if self.used == 0:
             return 0
-        entries = Buffers(self._keys, self._key_offsets, self._keys[:0])  # type: ignore[arg-type]
+        entries = Buffers(self._keys, self._key_offsets, self._keys[:0])
         return keys.probe(self._table, entries, self._first, self._many, hashes, source, src, pos, count)
 
     def keys(self) -> Keys:
@@ -203,6 +246,12 @@ class HotSet:
     def entries(self) -> int:
         return sum(segment.used for segment in self.segments)
 
+    def begin(self) -> None:
+        """A slice starts: the segments stay as they are until it ends. Only sharing needs this."""
+
+    def end(self) -> None:
+        """The slice is joined and its results are out."""
+
     def sources(self) -> Sources:
         """Stores by their source numbers: the segments, then young."""
         if self._sources is None:
@@ -230,9 +279,7 @@ class HotSet:
             number = self._replaced()
             choice = self._compete(number)
             if choice.entry.size and choice.gain * worth > choice.bytes * effort:
-                self._replace(number, choice)
-                self.generations += 1
-                published = True
+                published = self._replace(number, choice)
         self.young.clear()
         return published
 
@@ -272,7 +319,7 @@ class HotSet:
         chosen = np.sort(chosen)
         return Choice(store[chosen], entry[chosen], gain, int(all_size[chosen].sum()))
 
-    def _replace(self, number: int, choice: Choice) -> None:
+    def _replace(self, number: int, choice: Choice) -> bool:
         stores = [self.young, *self.segments[number : number + 1]]
         keys, first_of, counts = [], [], []
         for i, store in enumerate(stores):
@@ -293,20 +340,32 @@ class HotSet:
         }  # fmt: skip
         if not self.integer:
             data[""] = sum(int(k.offsets[-1]) for k in keys if isinstance(k, ByteKeys))
-        segment = KeyedStore(self.columns, count.size, rows, data, self.integer)
+        try:
+            segment = self._new_segment(count.size, rows, data)
+        except StoreFull:
+            return False
         segment.tuples.append_from(sources, src, pos)
         at = 0
         for some, many in zip(keys, counts, strict=True):
             segment.insert(some, some.hashes(), at + np.cumsum(many) - many, many)
             at += int(many.sum())
-        self.segments[number : number + 1] = [segment]
+        self._put(number, segment)
+        self.generations += 1
+        return True
+
+    def _new_segment(self, entries: int, rows: int, data: dict[str, int]) -> KeyedStore:
+        return KeyedStore(self.columns, entries, rows, data, self.integer)
+
+    def _put(self, number: int, *segments: KeyedStore) -> None:
+        """Put a segment in the place of another, or after the last; or take one out."""
+        self.segments[number : number + 1] = segments
         self._sources = None
 
     def resize(self, memory: int) -> None:
         """Another number of bytes: the least used segments go until the rest fits."""
         self.memory = memory
         while self.segments and self.nbytes > memory - self.segment_bytes:
-            self.segments.pop(int(np.argmin([self._mean_use(s) for s in self.segments])))
+            self._put(int(np.argmin([self._mean_use(s) for s in self.segments])))
         self._sources = None
 
     def replace_segments(self, segments: Sequence[KeyedStore]) -> None:

@@ -43,7 +43,7 @@ Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 @dataclass
 class Parts:
-    """Bytes of the parts that do not move."""
+    """Bytes of the parts that do not move: of all workers together."""
 
     index: int
     filter: int
@@ -55,6 +55,8 @@ class Parts:
     tuple_bytes: int
     least_room: int
     left_out: dict[str, str] = field(default_factory=dict)
+    workers: int = 1  # processes that join at the same time, each with buffers of its own
+    input: int = 0  # stream tuples gathered to be joined together
 
 
 @dataclass(frozen=True)
@@ -103,9 +105,10 @@ class Workload:
 
 @dataclass
 class Split:
-    """Sizes of hot set and stream buffer."""
+    """Sizes of hot set and stream buffer; the latter, and young in it, are one worker's."""
 
     slice_rows: int
+    most_rows: int  # a slice could have, were batches larger
     stream_bytes: int
     young_entries: int
     young_rows: int
@@ -114,19 +117,29 @@ class Split:
     hot_entries: int
 
 
-def fixed_parts(relation: Relation, payload: Sequence[Column], limit: int) -> Parts:
+def least_memory(relation: Relation, payload: Sequence[Column], index: int, workers: int = 1) -> int:
+    """The smallest budget that a join can work with."""
+    least_room = _young_size(relation, payload, _MIN_ENTRIES, 0)[0]
+    least_stream = _MIN_SLICE * _row_bytes(relation, 1.0, 1.0) + least_room
+    output = _MIN_OUTPUT * (tuple_bytes(relation, payload) + 64)
+    return index + 64 + workers * (4 * relation.page_size + output + least_stream)
+
+
+def fixed_parts(
+    relation: Relation, payload: Sequence[Column], limit: int, index: int, workers: int = 1
+) -> Parts:  # fmt: skip
     """Divide the budget, or refuse it with the least that would do."""
     page = relation.page_size
     width = tuple_bytes(relation, payload)
-    index = relation.index_bytes
     least_room = _young_size(relation, payload, _MIN_ENTRIES, 0)[0]
-    least_stream = _MIN_SLICE * _row_bytes(relation, 1.0, 1.0) + least_room
+    least_stream = workers * (_MIN_SLICE * _row_bytes(relation, 1.0, 1.0) + least_room)
     output_row = width + 64
-    least = index + 4 * page + _MIN_OUTPUT * output_row + 64 + least_stream
+    least = least_memory(relation, payload, index, workers)
     if limit < least:
+        each = f" for each of {workers} workers" if workers > 1 else ""
         raise MemoryRefused(
             f"memory={format_size(limit)} is too small to join with {relation.path}: the index needs {format_size(index)}"
-            f" and the buffers {format_size(least - index)}; give {format_size(least)} or more"
+            f" and the buffers {format_size((least - index) // workers)}{each}; give {format_size(least)} or more"
         )
     spare = limit - least
     left_out = {}
@@ -137,9 +150,11 @@ def fixed_parts(relation: Relation, payload: Sequence[Column], limit: int) -> Pa
         )
         filter_bytes = 0
     spare -= filter_bytes
-    read = 2 * page * int(np.clip(spare // (12 * page), 2, _PAGES_IN_FLIGHT // 2))
-    output_rows = int(np.clip(spare // 16 // output_row, _MIN_OUTPUT, _OUTPUT_ROWS))
-    left = limit - index - filter_bytes - read - output_rows * output_row
+    read = workers * 2 * page * int(np.clip(spare // workers // (12 * page), 2, _PAGES_IN_FLIGHT // 2))
+    output_rows = int(np.clip(spare // workers // 16 // output_row, _MIN_OUTPUT, _OUTPUT_ROWS))
+    output = workers * output_rows * output_row
+    gathered = spare // 12 if workers > 1 else 0
+    left = limit - index - filter_bytes - read - output - gathered
     # Four counters a key that the hot set can know; a line of the sketch serves 16 of them.
     keys = min(relation.num_rows, left // _entry_bytes(relation, width))
     sketch = 1 << max(6, int(4 * keys).bit_length() - 1)
@@ -147,8 +162,8 @@ def fixed_parts(relation: Relation, payload: Sequence[Column], limit: int) -> Pa
         left_out["hot set"] = f"{format_size(left)} is left, and a batch needs {format_size(least_stream)} of it"
         sketch = 64
     return Parts(
-        index, filter_bytes, sketch, read, output_rows * output_row, output_rows, left - sketch, width,
-        least_room, left_out,
+        index, filter_bytes, sketch, read, output, output_rows, left - sketch, width,
+        least_room, left_out, workers, gathered,
     )  # fmt: skip
 
 
@@ -187,33 +202,52 @@ def resized(
     relation: Relation, parts: Parts, workload: Workload, payload: Sequence[Column], moving: int, now: Split
 ) -> Split:  # fmt: skip
     """The same stream buffer in another number of bytes; the hot set takes up or gives the difference."""
-    return _split(relation, parts, workload, moving, min(1.0, now.stream_bytes / moving), payload)
+    return _split(relation, parts, workload, moving, min(1.0, parts.workers * now.stream_bytes / moving), payload)
+
+
+def split_beside(
+    relation: Relation, parts: Parts, workload: Workload, payload: Sequence[Column], hot_bytes: int
+) -> Split:  # fmt: skip
+    """A worker's stream buffer beside a hot set of a size that was agreed on."""
+    return _split(relation, parts, workload, parts.moving, 1 - hot_bytes / parts.moving, payload, hot_bytes)
 
 
 def _split(
-    relation: Relation, parts: Parts, workload: Workload, moving: int, share: float, payload: Sequence[Column]
+    relation: Relation, parts: Parts, workload: Workload, moving: int, share: float, payload: Sequence[Column],
+    hot: int | None = None,
 ) -> Split:  # fmt: skip
+    """So large a share of what moves for stream buffers; the hot set gets what they leave, or has an agreed size."""
     missed = min(1.0, max(0.02, 1.2 * workload.missed))
     distinct = min(1.0, 1.2 * workload.distinct)
     row = _row_bytes(relation, distinct, missed)
     width = parts.tuple_bytes * _rows_per_key(relation)
     entry = _entry_bytes(relation, parts.tuple_bytes)
-    stream = max(int(moving * share), int(_MIN_SLICE * row) + parts.least_room)
-    rows = int((stream - parts.least_room) / (row + missed * width))
-    rows = max(_MIN_SLICE, min(rows, _LARGEST_SLICE, int(1.25 * workload.rows)))
+    workers, each = parts.workers, moving // parts.workers
+    stream = max(int(each * share), int(_MIN_SLICE * row) + parts.least_room)
+    most_rows = max(_MIN_SLICE, min(_LARGEST_SLICE, int((stream - parts.least_room) / (row + missed * width))))
+    rows = max(_MIN_SLICE, min(most_rows, int(1.25 * workload.rows)))
     # Fetched tuples stay until they compete for a segment, so half a segment's worth of them get an entry: fewer would have
-    # a segment written for little.
-    spare = moving - int(rows * (row + missed * width)) - parts.least_room
-    hot_bytes = 0 if "hot set" in parts.left_out else max(0, int(spare / (1 + 0.5 / SEGMENTS)))
-    entries = max(_MIN_ENTRIES, hot_bytes // (2 * SEGMENTS) // entry)
+    # a segment written for little. Many workers have to do with less each.
+    young = min(workers, 4) * 0.5 / SEGMENTS
+    room = each
+    if "hot set" in parts.left_out:
+        hot = 0
+    elif hot is None:
+        spare = each - int(rows * (row + missed * width)) - parts.least_room
+        hot = max(0, int(workers * spare / (1 + young)))
+    else:
+        room = each - hot // workers
+    entries = max(_MIN_ENTRIES, int(young * hot / workers) // entry)
     tuples = int(max(rows * missed, entries) * _rows_per_key(relation))
     size, most, data = _young_size(relation, payload, entries, tuples)
-    while size > moving - int(rows * row) and tuples > 0:
+    while size > room - int(rows * row) and tuples > 0:
         tuples = int(tuples * 0.97)
+        entries = min(entries, max(_MIN_ENTRIES, tuples))
         size, most, data = _young_size(relation, payload, entries, tuples)
     stream = int(rows * row) + size
-    hot_bytes = 0 if "hot set" in parts.left_out else max(0, moving - stream)
-    return Split(rows, stream, entries, most, data, hot_bytes, hot_bytes // entry)
+    if room == each and hot:
+        hot = max(0, workers * (each - stream))
+    return Split(rows, most_rows, stream, entries, most, data, hot, hot // entry)
 
 
 def _row_bytes(relation: Relation, distinct: float, missed: float) -> int:

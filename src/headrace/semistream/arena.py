@@ -1,0 +1,165 @@
+"""Memory that the worker processes of one executor share. (DESIGN D5)
+
+The memory has no name in the file system. Nobody can cut it short or write into it from outside, which would kill or mislead
+the processes that map it, and it is gone with the last of them: a kill -9 leaves nothing behind. A process finds it through a
+card, a small file that names processes which have it open. A card that is lost or damaged is written again by any of them.
+
+Locks are on bytes of the memory itself, so they cannot be deleted, and the kernel drops them with their holder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import mmap
+import os
+import struct
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headrace.relation.columns import Bytes, Longs
+
+_HOLDERS = 8  # processes named on a card: enough that one of them lives
+_NAME_WORD = 0  # where the memory holds its own name, to tell it from another that a re-used process number leads to
+
+
+class Arena:
+    """One piece of memory, mapped by several processes.
+
+    Parameters
+    ----------
+    fd
+        The memory, open in this process.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self.size = os.fstat(fd).st_size
+        self._map = mmap.mmap(fd, self.size)
+        self._bytes: Bytes = np.frombuffer(self._map, np.uint8)
+        self._locked: set[int] = set()
+
+    @classmethod
+    def find(cls, card: Path, size: int, mine: Arena | None = None) -> Arena:
+        """The memory that the card names, `mine` if it names none, or new memory of `size` zero bytes.
+
+        Parameters
+        ----------
+        card
+            Path of the card; its directory is made if need be.
+        mine
+            The memory this process used until now.
+        """
+        card.parent.mkdir(parents=True, exist_ok=True)
+        directory = os.open(card.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            text = _read(card)
+            if mine is not None and text.get("name") == mine.name:
+                return mine
+            found = _open(text)
+            if found is not None and os.fstat(found).st_size == size:
+                arena = cls(found)
+                holders = text["holders"]
+            else:
+                arena, holders = mine if mine is not None and mine.size == size else cls._new(size), []
+            arena._announce(card, holders)
+            return arena
+        finally:
+            os.close(directory)
+
+    @classmethod
+    def _new(cls, size: int) -> Arena:
+        fd = os.memfd_create("headrace", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, size)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        arena = cls(fd)
+        arena.words(_NAME_WORD, 1)[0] = uuid.uuid4().int & 0x7FFFFFFFFFFFFFFF
+        return arena
+
+    def _announce(self, card: Path, holders: list[list[int]]) -> None:
+        alive = [h for h in holders if Path(f"/proc/{h[0]}").exists()]
+        text = {"name": self.name, "holders": [[os.getpid(), self._fd], *alive][:_HOLDERS]}
+        draft = card.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps(text))
+        draft.replace(card)
+
+    @property
+    def name(self) -> int:
+        return int(self.words(_NAME_WORD, 1)[0])
+
+    def words(self, at: int, count: int) -> Longs:
+        """64-bit words from word `at` on."""
+        return self._bytes[8 * at : 8 * (at + count)].view(np.int64)
+
+    def piece(self, at: int, size: int) -> Bytes:
+        return self._bytes[at : at + size]
+
+    def free(self, at: int, size: int) -> None:
+        """Give the whole pages in a piece back to the system; they read as zero from now on."""
+        start = -(-at // mmap.PAGESIZE) * mmap.PAGESIZE
+        stop = (at + size) // mmap.PAGESIZE * mmap.PAGESIZE
+        if stop > start:
+            self._map.madvise(mmap.MADV_REMOVE, start, stop - start)
+
+    # -- locks ---------------------------------------------------------------------------------------------------------
+
+    def lock(self, number: int) -> bool:
+        """Take a lock if it is free."""
+        if number in self._locked:
+            return False
+        try:
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK, number))
+        except OSError:
+            return False
+        self._locked.add(number)
+        return True
+
+    def unlock(self, number: int) -> None:
+        if number in self._locked:
+            self._locked.discard(number)
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK, number))
+
+    def held(self, number: int) -> bool:
+        """Whether some living process has the lock."""
+        if number in self._locked:
+            return True
+        answer = fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, number))
+        return bool(struct.unpack_from("h", answer)[0] != fcntl.F_UNLCK)
+
+    def __del__(self) -> None:
+        with suppress(OSError, AttributeError):
+            os.close(self._fd)
+
+
+def _flock(kind: int, number: int) -> bytes:
+    return struct.pack("hhqqi4x", kind, os.SEEK_SET, number, 1, 0)
+
+
+def _read(card: Path) -> dict[str, Any]:
+    """What the card says; nothing if it is missing or damaged."""
+    try:
+        text = json.loads(card.read_text())
+        name, holders = int(text["name"]), [[int(pid), int(fd)] for pid, fd in text["holders"]]
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}
+    return {"name": name, "holders": holders}
+
+
+def _open(text: dict[str, Any]) -> int | None:
+    """Open the memory through a process that has it, if one lives."""
+    for pid, number in text.get("holders", ()):
+        try:
+            fd = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue
+        # The process may have died and its number been given to another: whatever this is, it must have the name.
+        with suppress(OSError):
+            if os.pread(fd, 8, 8 * _NAME_WORD) == int(text["name"]).to_bytes(8, "little"):
+                return fd
+        os.close(fd)
+    return None
