@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     )
     from headrace.memory import MemoryBudget
     from headrace.relation import Relation
+    from headrace.spark.enrich import enrich
+    from headrace.spark.load import load
+    from headrace.spark.progress import progress
 
 __version__ = "0.1.0"
 
@@ -48,13 +51,19 @@ __all__ = [
     "VersionConflict",
     "VersionGone",
     "__version__",
+    "enrich",
     "equal",
+    "load",
+    "progress",
 ]
 
 _HOME = {
     "Relation": "headrace.relation",
     "MemoryBudget": "headrace.memory",
     "equal": "headrace.conditions",
+    "enrich": "headrace.spark.enrich",
+    "load": "headrace.spark.load",
+    "progress": "headrace.spark.progress",
 }
 _HOME |= {name: "headrace.errors" for name in __all__ if name not in _HOME and name != "__version__"}
 

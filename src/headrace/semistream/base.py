@@ -89,6 +89,10 @@ class SemiStreamJoin(ABC):
         self._schemas: tuple[pa.Schema, pa.Schema] | None = None
         self.stats = JoinStats(memory_limit=self.budget.limit)
 
+    def reset_stats(self) -> None:
+        """Count from zero; what is held stays as it is."""
+        self.stats = JoinStats(memory_limit=self.budget.limit, left_out=self.stats.left_out)
+
     def output_schema(self, stream: pa.Schema) -> pa.Schema:
         """The schema of results for a stream of this schema; refuses what cannot be joined, by name."""
         for name in self.stream_key:

@@ -1,0 +1,285 @@
+"""`load`: append a DataFrame to a Delta table, exactly once. (DESIGN D8)
+
+Python workers write the Parquet files, in the same pass that enriches where there is one; the driver commits them all at once
+through delta-rs, together with the number of the micro-batch. A micro-batch that runs again finds its number and does nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import Schema as DeltaSchema
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+
+from headrace.errors import BadInput, HeadraceError, UnsupportedType
+from headrace.relation import Relation
+from headrace.spark.enrich import Plan, stream_schema
+from headrace.spark.table import FACTS, TableFiles
+from headrace.spark.worker import Task
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+_TRIES = 50  # commits that lost against other writers, before giving up
+_PARTITION_TYPES = "text, whole numbers, dates and booleans"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a load of a batch DataFrame did."""
+
+    version: int
+    """version of the table that holds the rows"""
+    rows: int
+    files: int
+    bytes: int
+    repeated: bool
+    """whether the transaction was committed before, so nothing was written"""
+
+
+def load(
+    df: DataFrame,
+    path: str | Path,
+    *,
+    checkpoint: str | Path | None = None,
+    partition_by: str | Sequence[str] = (),
+    trigger: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    transaction: tuple[str, int] | None = None,
+) -> StreamingQuery | Loaded:
+    """Append a DataFrame, streaming or batch, to a Delta table, exactly once. The table is made if it is not there.
+
+    Parameters
+    ----------
+    df
+        What to load. If `enrich` gave it, rows are joined and written in one pass.
+    path
+        The table's directory, which driver and executors see under the same path.
+    checkpoint
+        Of a streaming DataFrame: where Spark keeps its offsets. Started again with it, the query goes on.
+    partition_by
+        Columns to partition the table by: text, whole numbers, dates or booleans.
+    trigger
+        Of a streaming DataFrame: as in `writeStream.trigger`: {"processingTime": "1 second"} or {"availableNow": True}.
+    name
+        Of a streaming DataFrame: the query's name.
+    transaction
+        Of a batch DataFrame: the application's name and a number. A load with a number that is not higher than the last one of
+        that application does nothing, so a job may be repeated.
+
+    Returns
+    -------
+    StreamingQuery | Loaded
+        The started query of a streaming DataFrame; what was written of a batch one.
+    """
+    plan = Plan.of(df)
+    by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+    if df.isStreaming:
+        if checkpoint is None:
+            raise BadInput(
+                "a streaming DataFrame needs checkpoint=...: without it a restart could not know what is loaded"
+            )
+        if transaction is not None:
+            raise BadInput("transaction=... is for a batch DataFrame; a streaming one counts its micro-batches itself")
+    else:
+        for option, value in (("checkpoint", checkpoint), ("trigger", trigger), ("name", name)):
+            if value is not None:
+                raise BadInput(f"{option}={value!r} is for a streaming DataFrame, and this is a batch one")
+    sink = Sink(_local(path), plan, by)
+    if not df.isStreaming:
+        app, number = transaction or (f"headrace-{uuid.uuid4().hex}", 0)
+        return sink.load(plan.source, app, number, plan)
+    writer = plan.source.writeStream.foreachBatch(sink.load_batch).option("checkpointLocation", str(checkpoint))
+    if trigger:
+        writer = writer.trigger(**trigger)
+    if name:
+        writer = writer.queryName(name)
+    return writer.start()
+
+
+class Sink:
+    """The table, seen from the driver.
+
+    Parameters
+    ----------
+    path
+        The table's directory.
+    plan
+        What is loaded.
+    partition_by
+        Columns to partition by.
+    """
+
+    def __init__(self, path: Path, plan: Plan, partition_by: tuple[str, ...]) -> None:
+        self.path = path
+        self.plan = plan
+        self.partition_by = partition_by
+        self.schema = _delta_types(stream_schema(plan.schema))
+        self.table = self._open_or_create()
+        self.required = _check_schema(self.table, self.schema, partition_by, path)
+        self._swept: set[str] = set()
+        self._relations = list(plan.relations)
+
+    def _open_or_create(self) -> DeltaTable:
+        _check_partitions(self.schema, self.partition_by)
+        if DeltaTable.is_deltatable(str(self.path)):
+            return DeltaTable(str(self.path))
+        if self.path.exists() and any(self.path.iterdir()):
+            raise BadInput(f"{self.path} exists and is not a Delta table; give another path, or remove it")
+        return DeltaTable.create(
+            str(self.path), DeltaSchema.from_arrow(self.schema), mode="ignore", partition_by=list(self.partition_by)
+        )
+
+    def load_batch(self, df: DataFrame, batch: int) -> None:
+        """Load one micro-batch; called by Spark, again after a restart that does not know it is done."""
+        query = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        self.load(df, f"headrace-{query}", batch, self._pinned())
+
+    def _pinned(self) -> Plan:
+        """The plan with each relation at its latest version, which stays open until the next micro-batch."""
+        latest: list[Relation] = []
+        for relation in self._relations:
+            newest = relation.refresh()
+            latest.append(relation if newest.version == relation.version else newest)
+        self._relations = latest
+        pairs = zip(self.plan.steps, latest, strict=True)
+        return replace(self.plan, steps=tuple(replace(s, version=r.version, follow=False) for s, r in pairs))
+
+    def load(self, df: DataFrame, app: str, number: int, plan: Plan) -> Loaded:
+        """Write and commit the rows of a batch DataFrame, unless this transaction was committed before."""
+        if self._done(app, number):
+            return Loaded(self.table.version(), 0, 0, 0, repeated=True)
+        self._sweep(app)
+        files = TableFiles(
+            str(self.path), self.schema, self.partition_by, self.required, f"{_prefix(app)}-{number:010d}"
+        )
+        rows = plan.map(df, FACTS, Task(plan.steps, files)).collect()
+        facts = [json.loads(row.facts) for row in rows]
+        facts = [f for f in facts if f["stats"]["numRecords"]]
+        done = not facts or self._commit(facts, app, number)
+        return Loaded(
+            self.table.version(), sum(f["stats"]["numRecords"] for f in facts), len(facts), sum(f["size"] for f in facts),
+            repeated=not done,
+        )  # fmt: skip
+
+    def _done(self, app: str, number: int) -> bool:
+        self.table.update_incremental()
+        last = self.table.transaction_version(app)
+        return last is not None and last >= number
+
+    def _commit(self, facts: list[dict[str, Any]], app: str, number: int) -> bool:
+        """Add the files in one commit with the transaction's number; False if somebody else committed that number."""
+        for _ in range(_TRIES):
+            actions: list[AddAction | RemoveAction] = [
+                AddAction(
+                    path=f["path"], size=f["size"], partition_values=f["values"], modification_time=f["written"],
+                    data_change=True, stats=json.dumps(f["stats"]),
+                )
+                for f in facts
+            ]  # fmt: skip
+            try:
+                # No retry inside: after a lost race the transaction's number has to be looked at again.
+                self.table.create_write_transaction(
+                    actions, "append", DeltaSchema.from_arrow(self.schema), list(self.partition_by),
+                    commit_properties=CommitProperties(max_commit_retries=0, app_transactions=[Transaction(app, number)]),
+                )  # fmt: skip
+            except CommitFailedError:
+                if self._done(app, number):
+                    return False
+                continue
+            return True
+        raise HeadraceError(
+            f"the commit to {self.path} lost against other writers {_TRIES} times; load again when they are fewer"
+        )
+
+    def _sweep(self, app: str) -> None:
+        """Once a run: remove files that an earlier run of this application wrote and did not commit."""
+        if app in self._swept:
+            return
+        self._swept.add(app)
+        last = self.table.transaction_version(app)
+        for file in self.path.rglob(f"{_prefix(app)}-*.parquet"):
+            number = int(file.name.removeprefix(_prefix(app)).split("-")[1])
+            if last is None or number > last:
+                file.unlink(missing_ok=True)
+
+
+def _prefix(app: str) -> str:
+    return f"part-{uuid.uuid5(uuid.NAMESPACE_OID, app).hex[:12]}"
+
+
+def _local(path: str | Path) -> Path:
+    text = str(path)
+    if "://" in text and not text.startswith("file://"):
+        raise BadInput(
+            f"path={text!r} is not a local directory; the fused load writes to directories that all workers see"
+        )
+    return Path(text.removeprefix("file://")).absolute()
+
+
+def _delta_types(schema: pa.Schema) -> pa.Schema:
+    """The schema, if a Delta table can hold it; refuses columns that it cannot, by name."""
+    for field in schema:
+        try:
+            DeltaSchema.from_arrow(pa.schema([field]))
+        except (DeltaError, ValueError, TypeError) as error:
+            raise UnsupportedType(
+                f"column {field.name!r} has type {field.type}, which a Delta table cannot hold; drop it or cast it before hr.load"
+            ) from error
+    return schema
+
+
+def _check_partitions(schema: pa.Schema, partition_by: tuple[str, ...]) -> None:
+    for name in partition_by:
+        if name not in schema.names:
+            raise BadInput(f"partition_by names {name!r}, which is not a column; choose from {', '.join(schema.names)}")
+        type_ = schema.field(name).type
+        test = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
+        if not any(is_(type_) for is_ in test):
+            raise BadInput(f"partition_by names {name!r} of type {type_}; a table is partitioned by {_PARTITION_TYPES}")
+    if len(partition_by) == len(schema):
+        raise BadInput("partition_by names every column; at least one must be left to store")
+
+
+def _check_schema(
+    table: DeltaTable, schema: pa.Schema, partition_by: tuple[str, ...], path: Path
+) -> tuple[str, ...]:  # fmt: skip
+    """Refuse rows that do not fit the table; returns the columns that must not be null."""
+    mine = {f.name: f for f in DeltaSchema.from_arrow(schema).fields}
+    theirs = {f.name: f for f in table.schema().fields}
+    wrong = [f"{n!r} is not in the table" for n in mine if n not in theirs]
+    wrong += [f"{n!r} is missing" for n in theirs if n not in mine]
+    wrong += [
+        f"{n!r} is {_type(mine[n])} and the table has {_type(theirs[n])}"
+        for n in mine
+        if n in theirs and mine[n].type != theirs[n].type
+    ]
+    if wrong:
+        raise BadInput(
+            f"the columns do not fit the table at {path}: {'; '.join(wrong)}; select or cast them before hr.load"
+        )
+    metadata = table.metadata()
+    if tuple(metadata.partition_columns) != partition_by:
+        raise BadInput(
+            f"partition_by={list(partition_by)} differs from the table at {path}, which is partitioned by"
+            f" {list(metadata.partition_columns)}"
+        )
+    mapping = metadata.configuration.get("delta.columnMapping.mode", "none")
+    if mapping != "none":
+        raise BadInput(
+            f"the table at {path} maps columns by {mapping}, which hr.load cannot write; load with Spark's Delta"
+        )
+    return tuple(n for n in mine if not theirs[n].nullable)
+
+
+def _type(field: Any) -> str:
+    return str(field.type).removeprefix("PrimitiveType").strip("()\"'")

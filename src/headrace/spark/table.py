@@ -1,0 +1,227 @@
+"""Parquet files of a Delta table, written by Python workers. (DESIGN D8)
+
+A file has its final name from the start and counts for nothing until the driver commits it, so a task that is killed, repeated or
+run twice leaves at most files that no reader looks at.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.errors import BadInput
+
+if TYPE_CHECKING:
+    from pyspark import TaskContext
+
+FACTS = "facts string"  # schema of what a writing task gives back: one JSON text a file
+_ROW_GROUP = 16 << 20  # bytes gathered for one row group
+_BUFFERED = 64 << 20  # bytes gathered for all files of a task
+_OPEN = 64  # files open at a time
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+Values = tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """Where and how tasks write, as it travels to the executors.
+
+    Parameters
+    ----------
+    root
+        The table's directory.
+    schema
+        Its columns, in order.
+    partition_by
+        Columns whose values go to the path and not into the file.
+    required
+        Columns that must not be null.
+    prefix
+        Start of the files' names: whose they are, and of which transaction.
+    """
+
+    root: str
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+    required: tuple[str, ...]
+    prefix: str
+
+    def write(self, batches: Iterator[pa.RecordBatch], context: TaskContext) -> Iterator[pa.RecordBatch]:
+        """Write all batches; gives the facts of the files when they are complete."""
+        writer = _Writer(self, f"{self.prefix}-{context.partitionId():05d}")
+        for batch in batches:
+            writer.take(batch)
+        facts = writer.close()
+        yield pa.record_batch({"facts": pa.array([json.dumps(f) for f in facts], pa.string())})
+
+
+@dataclass
+class _File:
+    path: str  # below the root
+    values: Values
+    writer: pq.ParquetWriter
+    metadata: list[Any]
+    held: list[pa.RecordBatch] = field(default_factory=list)
+    size: int = 0
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        self.held.append(batch)
+        self.size += batch.nbytes
+
+    def flush(self) -> None:
+        if self.held:
+            table = pa.Table.from_batches(self.held)
+            self.writer.write_table(table, row_group_size=max(1, table.num_rows))
+            self.held, self.size = [], 0
+
+
+class _Writer:
+    """The files of one task: one for each combination of partition values, in bounded memory."""
+
+    def __init__(self, files: TableFiles, name: str) -> None:
+        self.files = files
+        self.name = name
+        self.facts: list[dict[str, Any]] = []
+        self._open: dict[Values, _File] = {}
+        self._stored = pa.schema([f for f in files.schema if f.name not in files.partition_by])
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        names = self.files.schema.names
+        if batch.schema.names != names:
+            batch = batch.select(names)
+        if not batch.schema.equals(self.files.schema):
+            batch = batch.cast(self.files.schema)
+        for name in self.files.required:
+            if batch.column(name).null_count:
+                raise BadInput(
+                    f"column {name!r} holds {batch.column(name).null_count} null(s), and the table at {self.files.root} does not"
+                    " allow them; filter or fill them before hr.load"
+                )
+        for values, part in self._parts(batch):
+            file = self._file(values)
+            file.take(part)
+            if file.size >= _ROW_GROUP:
+                file.flush()
+        while sum(f.size for f in self._open.values()) > _BUFFERED:
+            max(self._open.values(), key=lambda f: f.size).flush()
+
+    def _parts(self, batch: pa.RecordBatch) -> Iterator[tuple[Values, pa.RecordBatch]]:
+        """The rows of each combination of partition values, without the partition columns."""
+        by = self.files.partition_by
+        if not by or batch.num_rows == 0:
+            if batch.num_rows:
+                yield (), batch
+            return
+        codes = np.zeros(batch.num_rows, np.int64)
+        encoded = []
+        for name in by:
+            column = batch.column(name).dictionary_encode(null_encoding="encode")
+            encoded.append(column)
+            codes = codes * (len(column.dictionary) + 1) + np.asarray(column.indices)
+        _, first, which = np.unique(codes, return_index=True, return_inverse=True)
+        order = np.argsort(which, kind="stable")
+        rows = batch.drop_columns(list(by)).take(pa.array(order))
+        ends = np.cumsum(np.bincount(which))
+        for number, row in enumerate(first):
+            start = int(ends[number - 1]) if number else 0
+            values = tuple(_text(name, c, int(row)) for name, c in zip(by, encoded, strict=True))
+            yield values, rows.slice(start, int(ends[number]) - start)
+
+    def _file(self, values: Values) -> _File:
+        file = self._open.pop(values, None)
+        if file is None:
+            if len(self._open) >= _OPEN:
+                self._finish(self._open.pop(next(iter(self._open))))
+            pairs = zip(self.files.partition_by, values, strict=True)
+            folder = "".join(f"{quote(n, safe='')}={_NO_VALUE if v is None else quote(v, safe=' ')}/" for n, v in pairs)
+            path = f"{folder}{self.name}-{uuid.uuid4().hex}.parquet"
+            where = Path(self.files.root, path)
+            where.parent.mkdir(parents=True, exist_ok=True)
+            metadata: list[Any] = []
+            writer = pq.ParquetWriter(where, self._stored, compression="snappy", metadata_collector=metadata)
+            file = _File(path, values, writer, metadata)
+        self._open[values] = file  # the most recent comes last
+        return file
+
+    def _finish(self, file: _File) -> None:
+        file.flush()
+        file.writer.close()
+        stat = Path(self.files.root, file.path).stat()
+        self.facts.append({
+            "path": quote(file.path, safe="/= "), "size": stat.st_size, "written": int(1000 * stat.st_mtime),
+            "values": dict(zip(self.files.partition_by, file.values, strict=True)), "stats": _stats(file.metadata[0]),
+        })  # fmt: skip
+
+    def close(self) -> list[dict[str, Any]]:
+        for file in self._open.values():
+            self._finish(file)
+        self._open = {}
+        return self.facts
+
+
+def _text(name: str, column: pa.DictionaryArray, row: int) -> str | None:
+    """A partition value as the log has it."""
+    value = column.dictionary[column.indices[row].as_py()]
+    if not value.is_valid:
+        return None
+    text: str = pc.cast(value, pa.string()).as_py()
+    if text == "":
+        raise BadInput(
+            f"partition column {name!r} holds an empty text, which a Delta table cannot tell from null; replace it before hr.load"
+        )
+    return text
+
+
+def _stats(metadata: Any) -> dict[str, Any]:
+    """What a reader may skip the file by: rows, nulls, and the range of columns whose order has no pitfalls."""
+    nulls: dict[str, int] = {}
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    without: set[str] = set()
+    for group in range(metadata.num_row_groups):
+        for i in range(metadata.num_columns):
+            column = metadata.row_group(group).column(i)
+            name, stats = column.path_in_schema, column.statistics
+            if "." in name or stats is None:
+                without.add(name)
+                continue
+            nulls[name] = nulls.get(name, 0) + (stats.null_count or 0)
+            if not stats.has_min_max or stats.num_values == 0:
+                if stats.num_values:
+                    without.add(name)
+                continue
+            least, most = _plain(stats.min), _plain(stats.max)
+            if least is None or most is None:
+                without.add(name)
+                continue
+            low[name] = min(low.get(name, least), least)
+            high[name] = max(high.get(name, most), most)
+    keep = {n for n in low if n not in without}
+    return {
+        "numRecords": metadata.num_rows, "nullCount": {n: c for n, c in nulls.items() if n not in without},
+        "minValues": {n: low[n] for n in keep}, "maxValues": {n: high[n] for n in keep},
+    }  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    """A bound as JSON; None for types whose bounds are left out."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        return value if len(value) <= 256 else None
+    if type(value).__name__ == "date":
+        return str(value.isoformat())
+    return None

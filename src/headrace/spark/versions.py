@@ -1,0 +1,106 @@
+"""One version of the relation for all tasks of a micro-batch. (DESIGN D9)
+
+The first task of a micro-batch notes the version it opened in the relation's directory, which all executors see; the others read
+the note. A replayed micro-batch finds the note of its first run, so it gives the same rows, unless that version is gone by then.
+
+    relation/batches/<query>/<batch>     {"version": 3, "run": "..."}
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import VersionGone
+from headrace.relation import Relation
+from headrace.relation.disk import DiskKind
+from headrace.relation.manifest import versions
+
+if TYPE_CHECKING:
+    from pyspark import TaskContext
+
+_KEPT = 100  # micro-batches of a query whose notes are kept: Spark replays the last one only
+
+
+def open_for_batch(
+    root: Path, context: TaskContext, disk: DiskKind, at: int, current: Relation | None
+) -> Relation:  # fmt: skip
+    """The relation as this task's micro-batch sees it, open.
+
+    Parameters
+    ----------
+    at
+        The version for a task of no streaming query, or where no note can be written.
+    current
+        What this process has open.
+    """
+    query, batch = context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty("streaming.sql.batchId")
+    if query is None or batch is None:
+        return open_at(root, disk, at, current)
+    return open_noted(root, query, int(batch), context.getLocalProperty("spark.jobGroup.id") or "", disk, at, current)
+
+
+def open_noted(
+    root: Path, query: str, batch: int, run: str, disk: DiskKind, at: int, current: Relation | None = None
+) -> Relation:  # fmt: skip
+    """The same, for a query, its micro-batch, and the run of the query: a restart is another."""
+    directory = root / "batches" / query
+    try:
+        with _locked(directory):
+            note = _read(directory / str(batch))
+            if note is not None:
+                try:
+                    return open_at(root, disk, note["version"], current)
+                except VersionGone:
+                    # Other tasks of this run may have joined with it: only a run that starts over may take another.
+                    if note["run"] == run:
+                        raise
+            latest = open_at(root, disk, versions(root)[-1], current)
+            _write(directory, batch, {"version": latest.version, "run": run})
+            return latest
+    except OSError as error:
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            return open_at(root, disk, at, current)
+        raise
+
+
+def open_at(root: Path, disk: DiskKind, version: int, current: Relation | None) -> Relation:
+    """The relation at a version: what is open already, or opened anew."""
+    if current is not None and current.version == version and current.disk.kind == disk:
+        return current
+    return Relation.open(root, version=version, disk=disk)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    directory.mkdir(parents=True, exist_ok=True)
+    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What a note says; nothing if it is missing or damaged."""
+    try:
+        note = json.loads(path.read_text())
+        return {"version": int(note["version"]), "run": str(note["run"])}
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(directory: Path, batch: int, note: dict[str, Any]) -> None:
+    draft = directory / f".{batch}"
+    draft.write_text(json.dumps(note))
+    draft.replace(directory / str(batch))
+    for old in directory.iterdir():
+        if old.name.isdigit() and int(old.name) < batch - _KEPT:
+            old.unlink(missing_ok=True)
