@@ -218,15 +218,17 @@ class Version:
         within = np.arange(int(spans.sum())) - np.repeat(np.cumsum(spans) - spans, spans)
         return Pairs(np.repeat(numbers, spans), index.place(np.repeat(low, spans) + within))
 
-    def file_of(self, places: Longs) -> Longs:
-        return np.searchsorted(self._file_keys, places >> _FILE)
+    def files_of(self, places: Longs) -> Longs:
+        """Numbers of the files that sorted places are in."""
+        begins = np.append(np.searchsorted(places, self._file_keys << _FILE), places.size)
+        return np.repeat(np.arange(self._file_keys.size), np.diff(begins))
 
-    def numbers(self, places: Longs) -> Longs:
-        """What pages at these places have in their header: the tag of the file, and the page in it."""
-        return (self._tags[self.file_of(places)] << _FILE) + (places & _PAGE)
+    def numbers(self, places: Longs, files: Longs) -> Longs:
+        """What pages at these places, in these files, have in their header: the tag of the file, and the page in it."""
+        return (self._tags[files] << _FILE) + (places & _PAGE)
 
     def damaged(self, place: int, reason: str) -> DamagedRelation:
-        number = int(self.file_of(np.array([place]))[0])
+        number = int(self.files_of(np.array([place]))[0])
         return DamagedRelation(self.root / self._names[number], reason, shard=place >> _SHARD, page=place & _PAGE)
 
     def fd_of(self, files: Longs) -> np.ndarray[Any, np.dtype[np.int32]]:
@@ -277,7 +279,10 @@ class PageReader:
         version, size = self.version, self.version.page_size
         version.check_open()
         first, length = version.disk.runs(places, size, max(1, self.half // 4) if bridge else self.half, bridge=bridge)
-        run_of = np.searchsorted(first, places, side="right") - 1
+        # Every run starts at a wanted page, and both are sorted: cheaper than to look for each page's run.
+        begins = np.append(np.searchsorted(places, first), places.size)
+        run_of = np.repeat(np.arange(first.size), np.diff(begins))
+        files = version.files_of(first)
         rounds = self._rounds(length)
         wanted_before = np.searchsorted(run_of, rounds)
         stats.pages_requested += places.size
@@ -288,7 +293,7 @@ class PageReader:
         try:
             for r in range(rounds.size - 1):
                 while r + len(under_way) < rounds.size - 1 and len(under_way) < 2:
-                    under_way.append(self._start(r + len(under_way), rounds, first, length))
+                    under_way.append(self._start(r + len(under_way), rounds, first, length, files))
                 reading, targets = under_way[0]
                 bad = reading.wait()
                 under_way.pop(0)
@@ -298,7 +303,7 @@ class PageReader:
                 a, b = int(wanted_before[r]), int(wanted_before[r + 1])
                 mine = run_of[a:b] - rounds[r]
                 addresses = targets[mine] + (places[a:b] - first[runs][mine]) * size
-                self._check(places[a:b], addresses)
+                self._check(places[a:b], addresses, files[runs][mine])
                 yield a, b, addresses
         finally:
             for reading, _ in under_way:
@@ -313,22 +318,22 @@ class PageReader:
             bounds.append(int(np.searchsorted(ends, before + self.half, side="right")))
         return np.array(bounds, np.int64)
 
-    def _start(self, r: int, rounds: Longs, first: Longs, length: Longs) -> tuple[Reading, Longs]:
+    def _start(self, r: int, rounds: Longs, first: Longs, length: Longs, files: Longs) -> tuple[Reading, Longs]:
         version, size = self.version, self.version.page_size
         runs = slice(rounds[r], rounds[r + 1])
         sizes = length[runs] * size
         base = address(self._buffer) + (r % 2) * self.half * size
         targets = base + np.cumsum(sizes) - sizes
-        fds = version.fd_of(version.file_of(first[runs]))
+        fds = version.fd_of(files[runs])
         # A small buffer is for a small budget: as few threads as it can use.
         reading = version.disk.start(
             fds, (first[runs] & _PAGE) * size, sizes, targets, size, most=max(1, self.half // 8)
         )
         return reading, targets
 
-    def _check(self, places: Longs, addresses: Longs) -> None:
+    def _check(self, places: Longs, addresses: Longs, files: Longs) -> None:
         shards = places >> _SHARD
-        numbers = self.version.numbers(places)
+        numbers = self.version.numbers(places, files)
         verdict = np.empty(places.size, np.int32)
         start = 0
         while start < places.size:

@@ -117,6 +117,7 @@ class AdaptiveJoin(SemiStreamJoin):
         self._split = first_split(relation, parts, self._workload, self._payload)
         self._horizon = max(1 << 16, 10 * self._split.hot_entries)
         self._shared: Shared | None = None
+        self._entered = False
         self._hot: HotSet
         if group is None:
             self._load_filter()
@@ -156,16 +157,15 @@ class AdaptiveJoin(SemiStreamJoin):
         slot = shared.open_slot(self._split.hot_bytes)
         if slot is None:
             return False
-        if shared.arena is not before or not self._filter_reserved.nbytes:
+        if shared.arena is not before or not self._entered:
             self._version.use_indexes(shared.sidecars("index"))
-            self._filters = [arrays_in(whole)["words"] for whole in shared.sidecars("filter")]
-            self._filter_reserved.resize(self._parts.filter)
+            self._entered = True
         integer = self._version.codec.integer
         young = SharedHotSet.left_young(shared, slot, integer)
         self._hot = hot = SharedHotSet(shared, slot, integer, young, shared.sketch(self._horizon))
         self._reader = PageReader(self._version, shared.read_bytes, shared.read_buffer(slot))
         self._agreed = hot.agreed
-        split = split_beside(self.relation, self._parts, self._workload, self._payload, hot.memory)
+        split = self._beside(hot.memory)
         if young is None:
             self._adopt(split)
         else:
@@ -173,12 +173,22 @@ class AdaptiveJoin(SemiStreamJoin):
         hot.end()
         return True
 
+    def _use_filter(self, hot: SharedHotSet) -> None:
+        """Have the filters of the generation that is pinned."""
+        if bool(self._filters) != (hot.filtered and self._parts.filter > 0):
+            pieces = hot.shared.sidecars("filter") if hot.filtered else []
+            self._filters = [arrays_in(whole)["words"] for whole in pieces]
+
+    def _beside(self, hot_bytes: int) -> Split:
+        return split_beside(self.relation, self._parts, self._workload, self._payload, self._moving, hot_bytes)
+
     def leave(self) -> None:
         """Let another worker have the place."""
         hot, shared = self._hot, self._shared
         assert isinstance(hot, SharedHotSet) and shared is not None
         hot.end()
         shared.close_slot(hot.slot)
+        self._filters = []
         del self._hot, self._reader
 
     def snapshot(self) -> Snapshot:
@@ -230,6 +240,8 @@ class AdaptiveJoin(SemiStreamJoin):
             if not self._room_for(rows):
                 self._publish()
             self._hot.begin()
+            if isinstance(self._hot, SharedHotSet):
+                self._use_filter(self._hot)
             try:
                 yield from self._join_slice(batch.slice(at, rows), schema)
             finally:
@@ -245,7 +257,7 @@ class AdaptiveJoin(SemiStreamJoin):
             if self._group is None:
                 self._adopt(first_split(self.relation, self._parts, self._workload, self._payload))
             else:
-                self._adopt(split_beside(self.relation, self._parts, self._workload, self._payload, self._hot.memory))
+                self._adopt(self._beside(self._hot.memory))
         self._workload.rows += 0.5 * (rows - self._workload.rows)
 
     def _join_slice(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -451,21 +463,29 @@ class AdaptiveJoin(SemiStreamJoin):
             self._agreed = self._hot.agreed
             self._publish()
             size = self._hot.shared.hot_bytes
-            self._adopt(split_beside(self.relation, self._parts, self._workload, self._payload, size))
+            self._adopt(self._beside(size))
 
     @property
     def _moving(self) -> int:
         """Bytes that hot set and stream buffer share: more while the filter is out."""
+        if isinstance(self._hot, SharedHotSet):
+            return self._parts.moving + (0 if self._hot.filtered else self._parts.filter)
         return self._parts.moving + self._parts.filter - self._filter_reserved.nbytes
 
     def _keep_or_drop_filter(self) -> bool:
         """A filter that turns nothing away is memory for hot tuples; it comes back with the first absent keys."""
-        if self._parts.filter == 0 or self._group is not None:
+        if self._parts.filter == 0:
             return False
-        if self._filters and self._workload.seen >= 4 and self._workload.absent < _FEW_ABSENT:
+        hot = self._hot
+        there = hot.filtered if isinstance(hot, SharedHotSet) else bool(self._filters)
+        drop = there and self._workload.seen >= 4 and self._workload.absent < _FEW_ABSENT
+        load = not there and self._workload.absent > 2 * _FEW_ABSENT
+        if isinstance(hot, SharedHotSet):
+            return (drop or load) and hot.keep_filter(load)
+        if drop:
             self._drop_filter()
             return True
-        if not self._filters and self._workload.absent > 2 * _FEW_ABSENT:
+        if load:
             self._publish()
             self._release()
             self._load_filter()
@@ -506,5 +526,7 @@ class AdaptiveJoin(SemiStreamJoin):
         self._split = split
         self._hot_reserved.resize(0)
         self._stream_reserved.resize(0)
+        if isinstance(self._hot, SharedHotSet):
+            self._filter_reserved.resize(self._parts.filter if self._hot.filtered else 0)
         self._hot_reserved.resize(split.hot_bytes)
         self._stream_reserved.resize(self._parts.workers * split.stream_bytes)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from headrace.relation import Relation
 from headrace.relation.columns import Bytes, Column, Longs
@@ -23,9 +24,10 @@ from headrace.semistream.arena import Arena
 from headrace.semistream.hotset import SEGMENTS, HotSet, KeyedStore, Sketch
 from headrace.semistream.split import Parts
 
+Sidecar = Literal["index", "filter"]
 _PAGE = 4096
 # words of the head; word 0 is the arena's own name
-_READY, _GENERATION, _HOT_BYTES, _AGREED, _WINDOW, _PUBLISHED, _HEAD = 1, 2, 3, 4, 5, 6, 8
+_READY, _GENERATION, _HOT_BYTES, _AGREED, _WINDOW, _PUBLISHED, _FILTER_OUT, _HEAD = 1, 2, 3, 4, 5, 6, 7, 8
 # words of a slot's head, before the state of its young
 _PIN, _BUSY, _MADE_FOR, _SLOT_HEAD = 0, 1, 2, 3
 _REGIONS = SEGMENTS + 1
@@ -66,16 +68,15 @@ class Shared:
         self.relation = relation
         self.columns = tuple(payload)
         self.workers = group.workers
-        self.moving = parts.moving
         version = relation.opened
         self._state = 6 + 2 * len(self.columns)
         self._entry = 1 + self._state
-        self._directory = 1 + SEGMENTS * self._entry
+        self._directory = 2 + SEGMENTS * self._entry  # how many segments, whether with the filter, the segments
         words = _HEAD + 2 * self._directory + 2 * _REGIONS + self.workers * (_SLOT_HEAD + self._state)
         self._regions_at = _HEAD + 2 * self._directory
         self._slots_at = self._regions_at + 2 * _REGIONS
         at = _up(8 * words)
-        self._sidecars: dict[str, list[tuple[int, int]]] = {"index": [], "filter": []}
+        self._sidecars: dict[Sidecar, list[tuple[int, int]]] = {"index": [], "filter": []}
         for part, places in self._sidecars.items():
             for facts in version.manifest.shards if part == "index" or parts.filter else []:
                 size = getattr(facts, part).bytes
@@ -84,10 +85,11 @@ class Shared:
         self._sketch = (at, Sketch.size(parts.sketch))
         at += _up(self._sketch[1])
         slack = Room.slack(KeyedStore.arrays(self.columns))
-        self._region = (at, _up(parts.moving // _REGIONS + slack))
+        moving = parts.moving + parts.filter  # which may be given up for hot tuples
+        self._region = (at, _up(moving // _REGIONS + slack))
         at += _REGIONS * self._region[1]
         self.read_bytes = parts.read // self.workers
-        self._slot = (at, _up(self.read_bytes) + _up(parts.moving // self.workers + slack))
+        self._slot = (at, _up(self.read_bytes) + _up(moving // self.workers + slack))
         self.size = at + self.workers * self._slot[1]
         # Another version of the relation, or another division, is another content.
         text = f"{relation.path}:{version.manifest.created}:{relation.version}:{[c.name for c in payload]}:{self.size}"
@@ -121,10 +123,10 @@ class Shared:
             self.head[_READY] = 0
             self.arena.free(_PAGE, self.size - _PAGE)
             self.arena.piece(8 * (_READY + 1), _PAGE - 8 * (_READY + 1))[:] = 0
-            for part, places in self._sidecars.items():
-                for shard, (at, size) in enumerate(places):
-                    self.relation.opened.sidecar(shard, part, self.arena.piece(at, size))  # type: ignore[arg-type]
+            for part in self._sidecars:
+                self.read_sidecars(part)
             self.head[[_HOT_BYTES, _AGREED]] = first_hot, 1
+            self.directory(0)[1] = 1
             self.head[_READY] = self._content
             return True
         finally:
@@ -142,8 +144,16 @@ class Shared:
         """What the group agreed on for the hot set."""
         return int(self.head[_HOT_BYTES])
 
-    def sidecars(self, part: str) -> list[Bytes]:
+    def sidecars(self, part: Sidecar) -> list[Bytes]:
         return [self.arena.piece(at, size) for at, size in self._sidecars[part]]
+
+    def read_sidecars(self, part: Sidecar) -> None:
+        for shard, piece in enumerate(self.sidecars(part)):
+            self.relation.opened.sidecar(shard, part, piece)
+
+    def free_sidecars(self, part: Sidecar) -> None:
+        for at, size in self._sidecars[part]:
+            self.arena.free(at, size)
 
     def sketch(self, horizon: int) -> Sketch:
         at, size = self._sketch
@@ -207,6 +217,7 @@ class SharedHotSet(HotSet):
         self.slot = slot
         self._head = shared.slot_head(slot)
         self._seen = -1  # the generation in `segments`
+        self.filtered = True  # whether the group has a filter in memory
         self._regions: list[int] = []
         self._spare = -1
         self._sync()
@@ -266,7 +277,8 @@ class SharedHotSet(HotSet):
             words = shared.directory(generation).copy()
             if generation != int(shared.head[_GENERATION]):
                 continue  # it was written over while it was copied
-            entries = words[1:].reshape(SEGMENTS, -1)[: int(words[0])]
+            entries = words[2:].reshape(SEGMENTS, -1)[: int(words[0])]
+            self.filtered = bool(words[1])
             self._regions = [int(entry[0]) for entry in entries]
             self.segments = [self._attach(entry) for entry in entries]
             self._seen = generation
@@ -313,6 +325,7 @@ class SharedHotSet(HotSet):
         return segment
 
     def _free_region(self) -> int:
+        self._reclaim_filter()
         out_since, written = self.shared.notes()
         pins = self.shared.pinned()
         free = [r for r in range(_REGIONS) if r not in self._regions and all(p >= out_since[r] for p in pins)]
@@ -332,16 +345,42 @@ class SharedHotSet(HotSet):
         out = self._regions[number : number + 1]
         self._regions[number : number + 1] = [self._spare] if segments else []
         super()._put(number, *segments)
-        generation = self._seen + 1
-        words = shared.directory(generation)
-        words[0] = len(self.segments)
-        for i, (region, segment) in enumerate(zip(self._regions, self.segments, strict=True)):
-            words[1 + i * shared._entry : 1 + (i + 1) * shared._entry] = [region, *segment.state()]
         # Before the generation is current: if this process dies in between, the region is still in the list that is.
-        shared.notes()[0][out] = generation + 1
+        shared.notes()[0][out] = self._seen + 2
         shared.head[_PUBLISHED] += bool(segments)
+        self._next_generation()
+
+    def _next_generation(self) -> None:
+        shared, generation = self.shared, self._seen + 1
+        words = shared.directory(generation)
+        words[:2] = len(self.segments), self.filtered
+        entries = words[2:].reshape(SEGMENTS, -1)
+        for i, (region, segment) in enumerate(zip(self._regions, self.segments, strict=True)):
+            entries[i] = [region, *segment.state()]
         shared.head[_GENERATION] = generation
         self._seen = generation
+
+    def keep_filter(self, wanted: bool) -> bool:
+        """Give the filter's memory up, or read it again; whether that was done. Not while a slice is joined."""
+        shared = self.shared
+        with shared.publishing() as mine:
+            if not mine:
+                return False
+            self._sync()
+            if wanted:
+                shared.read_sidecars("filter")
+            else:
+                shared.head[_FILTER_OUT] = self._seen + 2
+            self.filtered = wanted
+            self._next_generation()
+        return True
+
+    def _reclaim_filter(self) -> None:
+        """Once no reader can have it in use, the filter's memory goes back to the system."""
+        out = int(self.shared.head[_FILTER_OUT])
+        if out and not self.filtered and all(pin >= out for pin in self.shared.pinned()):
+            self.shared.free_sidecars("filter")
+            self.shared.head[_FILTER_OUT] = 0
 
 
 def _up(size: int) -> int:

@@ -27,13 +27,13 @@ ROW_BYTES = 6
 KEY_BYTES = 34
 MISS_BYTES = 62
 TEXT_BYTES = 32  # more for each copy of a key that is a byte string
-MISS_CPU = 1e-6  # seconds of work for a missing key besides reading
+MISS_CPU = 2e-6  # seconds of work for a missing key besides reading
 _HELD = SEGMENTS / (SEGMENTS + 1)  # of the hot set: one segment is spare
 _MIN_SLICE = 512
 _MIN_ENTRIES = 64
 _MIN_OUTPUT = 256
 _LARGEST_SLICE = 1 << 21
-_PAGES_IN_FLIGHT = 1024  # pages in the read buffer at most: enough to keep a disk busy
+_PAGES_IN_FLIGHT = 1024  # pages in read buffers at most: enough to keep a disk busy
 _OUTPUT_ROWS = 1 << 14
 _FILTER_SHARE = 0.35  # of the budget after what is needed: a larger filter would starve the rest
 _SHARES = (0.04, 0.08, 0.12, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of what moves, for the stream buffer
@@ -150,7 +150,7 @@ def fixed_parts(
         )
         filter_bytes = 0
     spare -= filter_bytes
-    read = workers * 2 * page * int(np.clip(spare // workers // (12 * page), 2, _PAGES_IN_FLIGHT // 2))
+    read = workers * 2 * page * int(np.clip(spare // workers // (12 * page), 2, _PAGES_IN_FLIGHT // 2 // workers))
     output_rows = int(np.clip(spare // workers // 16 // output_row, _MIN_OUTPUT, _OUTPUT_ROWS))
     output = workers * output_rows * output_row
     gathered = spare // 12 if workers > 1 else 0
@@ -206,10 +206,10 @@ def resized(
 
 
 def split_beside(
-    relation: Relation, parts: Parts, workload: Workload, payload: Sequence[Column], hot_bytes: int
+    relation: Relation, parts: Parts, workload: Workload, payload: Sequence[Column], moving: int, hot_bytes: int
 ) -> Split:  # fmt: skip
     """A worker's stream buffer beside a hot set of a size that was agreed on."""
-    return _split(relation, parts, workload, parts.moving, 1 - hot_bytes / parts.moving, payload, hot_bytes)
+    return _split(relation, parts, workload, moving, 1 - hot_bytes / moving, payload, hot_bytes)
 
 
 def _split(
@@ -299,13 +299,13 @@ def read_seconds(relation: Relation, keys: float) -> float:
     """Time of an optimal plan for this many keys, scattered evenly: pages wanted, gaps bridged, seeks left."""
     pages = max(1, relation.num_pages)
     disk = relation.disk
-    transfer = disk.transfer * relation.page_size / 8192
+    seek, transfer = disk.costs(relation.page_size)
     wanted = pages * -np.expm1(-keys / pages)
     if wanted <= 0:
         return 0.0
     density = min(1.0, wanted / pages)
-    reach = int(min(disk.seek / transfer, 1000))
+    reach = int(min(seek / transfer, 1000))
     gaps = np.arange(reach + 1)
     bridged = float((gaps * density * (1 - density) ** gaps).sum())
     apart = float((1 - density) ** (reach + 1))
-    return float(wanted * (transfer * (1 + bridged) + disk.seek * apart))
+    return float(wanted * (transfer * (1 + bridged) + seek * apart))
