@@ -18,9 +18,13 @@ def name(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=name)
-def test_python_in_documents_runs(page, tmp_path, monkeypatch):
+def test_python_in_documents_runs(page, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
     text = page.read_text()
+    if "pyspark" in text:
+        spark = request.getfixturevalue("spark")
+        hadoop = spark._jvm.org.apache.hadoop.fs  # has a working directory of its own
+        hadoop.FileSystem.get(spark._jsc.hadoopConfiguration()).setWorkingDirectory(hadoop.Path(str(tmp_path)))
     namespace: dict[str, object] = {"__name__": "__main__"}
     for block in BLOCK.finditer(text):
         # blank lines before it, so that a traceback shows the document's own line numbers

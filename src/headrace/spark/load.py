@@ -7,16 +7,18 @@ through delta-rs, together with the number of the micro-batch. A micro-batch tha
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake import Schema as DeltaSchema
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.errors import BadInput, HeadraceError, UnsupportedType
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 _TRIES = 50  # commits that lost against other writers, before giving up
+_RULES = ("delta.invariants", "delta.generationExpression", "delta.identity")  # of a column, for every writer
 _PARTITION_TYPES = "text, whole numbers, dates and booleans"
 
 
@@ -96,9 +99,9 @@ def load(
                 raise BadInput(f"{option}={value!r} is for a streaming DataFrame, and this is a batch one")
     sink = Sink(_local(path), plan, by)
     if not df.isStreaming:
-        app, number = transaction or (f"headrace-{uuid.uuid4().hex}", 0)
+        app, number = _transaction(transaction)
         return sink.load(plan.source, app, number, plan)
-    writer = plan.source.writeStream.foreachBatch(sink.load_batch).option("checkpointLocation", str(checkpoint))
+    writer = plan.source.writeStream.foreachBatch(sink.load_batch).option("checkpointLocation", _absolute(checkpoint))
     if trigger:
         writer = writer.trigger(**trigger)
     if name:
@@ -126,17 +129,19 @@ class Sink:
         self.schema = _delta_types(stream_schema(plan.schema))
         self.table = self._open_or_create()
         self.required = _check_schema(self.table, self.schema, partition_by, path)
+        self._begun: dict[str, int] = {}  # last number of an application when this run began
         self._swept: set[str] = set()
         self._relations = list(plan.relations)
 
     def _open_or_create(self) -> DeltaTable:
         _check_partitions(self.schema, self.partition_by)
-        if DeltaTable.is_deltatable(str(self.path)):
-            return DeltaTable(str(self.path))
-        if self.path.exists() and any(self.path.iterdir()):
+        uri = self.path.as_uri()  # not as it is: delta-rs would take a % in it for an escape
+        if self.path.is_dir() and DeltaTable.is_deltatable(uri):
+            return DeltaTable(uri)
+        if not _free(self.path):
             raise BadInput(f"{self.path} exists and is not a Delta table; give another path, or remove it")
         return DeltaTable.create(
-            str(self.path), DeltaSchema.from_arrow(self.schema), mode="ignore", partition_by=list(self.partition_by)
+            uri, DeltaSchema.from_arrow(self.schema), mode="ignore", partition_by=list(self.partition_by)
         )
 
     def load_batch(self, df: DataFrame, batch: int) -> None:
@@ -156,25 +161,35 @@ class Sink:
 
     def load(self, df: DataFrame, app: str, number: int, plan: Plan) -> Loaded:
         """Write and commit the rows of a batch DataFrame, unless this transaction was committed before."""
-        if self._done(app, number):
-            return Loaded(self.table.version(), 0, 0, 0, repeated=True)
-        self._sweep(app)
+        last = self._last(app)
+        self._begun.setdefault(app, last)
+        if last >= number:
+            return self._repeated()
         files = TableFiles(
             str(self.path), self.schema, self.partition_by, self.required, f"{_prefix(app)}-{number:010d}"
         )
         rows = plan.map(df, FACTS, Task(plan.steps, files)).collect()
         facts = [json.loads(row.facts) for row in rows]
-        facts = [f for f in facts if f["stats"]["numRecords"]]
-        done = not facts or self._commit(facts, app, number)
+        if facts:
+            if not self._commit(facts, app, number):
+                for f in facts:
+                    (self.path / f["path"]).unlink(missing_ok=True)
+                return self._repeated()
+            self._sweep(app, number)
         return Loaded(
             self.table.version(), sum(f["stats"]["numRecords"] for f in facts), len(facts), sum(f["size"] for f in facts),
-            repeated=not done,
+            repeated=False,
         )  # fmt: skip
 
-    def _done(self, app: str, number: int) -> bool:
+    def _repeated(self) -> Loaded:
+        return Loaded(self.table.version(), 0, 0, 0, repeated=True)
+
+    def _last(self, app: str) -> int:
+        """The application's last number in the table as it is now, -1 if none; refuses a table whose columns have changed."""
         self.table.update_incremental()
+        self.required = _check_schema(self.table, self.schema, self.partition_by, self.path)
         last = self.table.transaction_version(app)
-        return last is not None and last >= number
+        return -1 if last is None else int(last)
 
     def _commit(self, facts: list[dict[str, Any]], app: str, number: int) -> bool:
         """Add the files in one commit with the transaction's number; False if somebody else committed that number."""
@@ -193,37 +208,74 @@ class Sink:
                     commit_properties=CommitProperties(max_commit_retries=0, app_transactions=[Transaction(app, number)]),
                 )  # fmt: skip
             except CommitFailedError:
-                if self._done(app, number):
+                if self._last(app) >= number:
                     return False
                 continue
+            self.table.update_incremental()  # a commit leaves the object at the version before
             return True
         raise HeadraceError(
             f"the commit to {self.path} lost against other writers {_TRIES} times; load again when they are fewer"
         )
 
-    def _sweep(self, app: str) -> None:
-        """Once a run: remove files that an earlier run of this application wrote and did not commit."""
+    def _sweep(self, app: str, number: int) -> None:
+        """Once a run: remove files that earlier runs of this application wrote and did not commit.
+
+        Only after the run's first commit: until then somebody who is only thought dead may commit them, but not once the number
+        is taken.
+        """
         if app in self._swept:
             return
         self._swept.add(app)
-        last = self.table.transaction_version(app)
-        for file in self.path.rglob(f"{_prefix(app)}-*.parquet"):
-            number = int(file.name.removeprefix(_prefix(app)).split("-")[1])
-            if last is None or number > last:
+        found = [
+            f for f in self.path.rglob(f"{_prefix(app)}-*.parquet") if self._begun[app] < _number(f, app) <= number
+        ]
+        added = pa.table(self.table.get_add_actions())["path"].to_pylist() if found else []
+        committed = {path.rpartition("/")[2] for path in added}
+        for file in found:
+            if file.name not in committed:
                 file.unlink(missing_ok=True)
+
+
+def _transaction(given: tuple[str, int] | None) -> tuple[str, int]:
+    if given is None:
+        return f"headrace-{uuid.uuid4().hex}", 0
+    app, number = given
+    if not isinstance(app, str) or not isinstance(number, int) or not 0 <= number < 1 << 63:
+        raise BadInput(f"transaction={given!r} is not a name and a number from 0 on, such as ('nightly', 17)")
+    return app, number
+
+
+def _number(file: Path, app: str) -> int:
+    return int(file.name.removeprefix(_prefix(app)).split("-")[1])
 
 
 def _prefix(app: str) -> str:
     return f"part-{uuid.uuid5(uuid.NAMESPACE_OID, app).hex[:12]}"
 
 
+def _absolute(checkpoint: Any) -> str:
+    """A relative path means the same as for the table: the JVM may have been started elsewhere."""
+    return str(checkpoint) if "://" in str(checkpoint) else str(Path(checkpoint).absolute())
+
+
 def _local(path: str | Path) -> Path:
     text = str(path)
-    if "://" in text and not text.startswith("file://"):
-        raise BadInput(
-            f"path={text!r} is not a local directory; the fused load writes to directories that all workers see"
-        )
-    return Path(text.removeprefix("file://")).absolute()
+    if isinstance(path, str) and (scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", text)):
+        if scheme[0].lower() != "file:/":
+            raise BadInput(
+                f"path={text!r} is not a local directory; the fused load writes to directories that all workers see"
+            )
+        text = unquote(urlsplit(text).path)
+    return Path(text).absolute()
+
+
+def _free(path: Path) -> bool:
+    """Whether a table can be made there: nothing is, or what a create left that was killed before its commit."""
+    if not path.is_dir():
+        return not path.exists()
+    return all(f.is_dir() and f.name == "_delta_log" for f in path.iterdir()) and not any(
+        f.name[:20].isdigit() and f.suffix in (".json", ".parquet") for f in path.glob("_delta_log/*")
+    )
 
 
 def _delta_types(schema: pa.Schema) -> pa.Schema:
@@ -231,11 +283,27 @@ def _delta_types(schema: pa.Schema) -> pa.Schema:
     for field in schema:
         try:
             DeltaSchema.from_arrow(pa.schema([field]))
-        except (DeltaError, ValueError, TypeError) as error:
+            holds = not _strange(field.type)
+        except Exception:  # delta-rs raises no narrower one
+            holds = False
+        if not holds:
             raise UnsupportedType(
                 f"column {field.name!r} has type {field.type}, which a Delta table cannot hold; drop it or cast it before hr.load"
-            ) from error
+            )
+    names = [name.lower() for name in schema.names]
+    for name in schema.names:
+        if names.count(name.lower()) > 1:
+            raise BadInput(f"column {name!r} is there twice, and a Delta table ignores case; rename it before hr.load")
     return schema
+
+
+def _strange(type_: pa.DataType) -> bool:
+    """A struct of nothing, which Parquet cannot store, or one that stands for another type, which readers would not see."""
+    inside = [type_.field(i) for i in range(type_.num_fields)]
+    marks = {key for field in inside for key in field.metadata or ()}
+    if pa.types.is_struct(type_) and (not inside or marks & {b"variant", b"geometry", b"geography"}):
+        return True
+    return any(_strange(field.type) for field in inside)
 
 
 def _check_partitions(schema: pa.Schema, partition_by: tuple[str, ...]) -> None:
@@ -278,8 +346,14 @@ def _check_schema(
         raise BadInput(
             f"the table at {path} maps columns by {mapping}, which hr.load cannot write; load with Spark's Delta"
         )
+    rules = [n for n in metadata.configuration if n.startswith("delta.constraints.")]
+    rules += [f"{n}: {rule}" for n in theirs for rule in theirs[n].metadata if rule.startswith(_RULES)]
+    if rules:
+        raise BadInput(
+            f"the table at {path} has rules that hr.load cannot keep ({', '.join(rules)}); load with Spark's Delta"
+        )
     return tuple(n for n in mine if not theirs[n].nullable)
 
 
 def _type(field: Any) -> str:
-    return str(field.type).removeprefix("PrimitiveType").strip("()\"'")
+    return str(field.type.to_json()).strip('"')

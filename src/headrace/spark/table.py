@@ -28,6 +28,7 @@ FACTS = "facts string"  # schema of what a writing task gives back: one JSON tex
 _ROW_GROUP = 16 << 20  # bytes gathered for one row group
 _BUFFERED = 64 << 20  # bytes gathered for all files of a task
 _OPEN = 64  # files open at a time
+_LONGEST = 200  # characters of a directory's name
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 Values = tuple[str | None, ...]
@@ -97,9 +98,8 @@ class _Writer:
         self._stored = pa.schema([f for f in files.schema if f.name not in files.partition_by])
 
     def take(self, batch: pa.RecordBatch) -> None:
-        names = self.files.schema.names
-        if batch.schema.names != names:
-            batch = batch.select(names)
+        # Without a join before, columns come under numbers: see Plan.map.
+        batch = batch.rename_columns(self.files.schema.names)
         if not batch.schema.equals(self.files.schema):
             batch = batch.cast(self.files.schema)
         for name in self.files.required:
@@ -131,12 +131,11 @@ class _Writer:
             codes = codes * (len(column.dictionary) + 1) + np.asarray(column.indices)
         _, first, which = np.unique(codes, return_index=True, return_inverse=True)
         order = np.argsort(which, kind="stable")
-        rows = batch.drop_columns(list(by)).take(pa.array(order))
-        ends = np.cumsum(np.bincount(which))
-        for number, row in enumerate(first):
-            start = int(ends[number - 1]) if number else 0
+        rows = batch.drop_columns(list(by))
+        # Each part is a copy: a slice of one row, held, would keep the whole batch in memory.
+        for row, part in zip(first, np.split(order, np.cumsum(np.bincount(which))[:-1]), strict=True):
             values = tuple(_text(name, c, int(row)) for name, c in zip(by, encoded, strict=True))
-            yield values, rows.slice(start, int(ends[number]) - start)
+            yield values, rows.take(pa.array(part))
 
     def _file(self, values: Values) -> _File:
         file = self._open.pop(values, None)
@@ -144,7 +143,7 @@ class _Writer:
             if len(self._open) >= _OPEN:
                 self._finish(self._open.pop(next(iter(self._open))))
             pairs = zip(self.files.partition_by, values, strict=True)
-            folder = "".join(f"{quote(n, safe='')}={_NO_VALUE if v is None else quote(v, safe=' ')}/" for n, v in pairs)
+            folder = "".join(f"{_folder(n, v)}/" for n, v in pairs)
             path = f"{folder}{self.name}-{uuid.uuid4().hex}.parquet"
             where = Path(self.files.root, path)
             where.parent.mkdir(parents=True, exist_ok=True)
@@ -159,7 +158,7 @@ class _Writer:
         file.writer.close()
         stat = Path(self.files.root, file.path).stat()
         self.facts.append({
-            "path": quote(file.path, safe="/= "), "size": stat.st_size, "written": int(1000 * stat.st_mtime),
+            "path": file.path, "size": stat.st_size, "written": int(1000 * stat.st_mtime),
             "values": dict(zip(self.files.partition_by, file.values, strict=True)), "stats": _stats(file.metadata[0]),
         })  # fmt: skip
 
@@ -168,6 +167,14 @@ class _Writer:
             self._finish(file)
         self._open = {}
         return self.facts
+
+
+def _folder(name: str, value: str | None) -> str:
+    """The directory of a partition value. Readers go by the log, so one too long for a file system may be cut."""
+    folder = f"{quote(name, safe='')}={_NO_VALUE if value is None else quote(value, safe=' ')}"
+    if len(folder) <= _LONGEST:
+        return folder
+    return f"{folder[: _LONGEST - 33]}-{uuid.uuid5(uuid.NAMESPACE_OID, folder).hex}"
 
 
 def _text(name: str, column: pa.DictionaryArray, row: int) -> str | None:
@@ -201,7 +208,10 @@ def _stats(metadata: Any) -> dict[str, Any]:
                 if stats.num_values:
                     without.add(name)
                 continue
-            least, most = _plain(stats.min), _plain(stats.max)
+            try:
+                least, most = _plain(stats.min), _plain(stats.max)
+            except (OverflowError, ValueError):  # a date that Python has no name for, text that is not UTF-8
+                least = most = None
             if least is None or most is None:
                 without.add(name)
                 continue
