@@ -1,9 +1,15 @@
-"""One Spark session for the whole run, started by the first test that asks for it."""
+"""One Spark session for the whole run, started by the first test that asks for it; and no traces in the home directory."""
 
 import os
 import sys
 
 import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state(tmp_path_factory):
+    """Logs of queries go here, and not to the home directory of whoever runs the tests."""
+    os.environ["HEADRACE_STATE"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(scope="session")

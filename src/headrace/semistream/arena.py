@@ -54,6 +54,15 @@ class Arena:
         mine
             The memory this process used until now.
         """
+        while True:
+            try:
+                return cls._find(card, size, mine)
+            except (FileNotFoundError, FileExistsError):  # the directory was deleted meanwhile
+                if card.parent.is_file():
+                    raise
+
+    @classmethod
+    def _find(cls, card: Path, size: int, mine: Arena | None) -> Arena:
         card.parent.mkdir(parents=True, exist_ok=True)
         directory = os.open(card.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -61,8 +70,8 @@ class Arena:
             text = _read(card)
             if mine is not None and text.get("name") == mine.name:
                 return mine
-            found = _open(text)
-            if found is not None and os.fstat(found).st_size == size:
+            found = _open(text, size)
+            if found is not None:
                 arena = cls(found)
                 holders = text["holders"]
             else:
@@ -119,6 +128,11 @@ class Arena:
         self._locked.add(number)
         return True
 
+    def wait(self, number: int) -> None:
+        """Take a lock when it is free. Its holders must not keep it while they wait for anything."""
+        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLKW, _flock(fcntl.F_WRLCK, number))
+        self._locked.add(number)
+
     def unlock(self, number: int) -> None:
         if number in self._locked:
             self._locked.discard(number)
@@ -145,13 +159,13 @@ def _read(card: Path) -> dict[str, Any]:
     try:
         text = json.loads(card.read_text())
         name, holders = int(text["name"]), [[int(pid), int(fd)] for pid, fd in text["holders"]]
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
         return {}
     return {"name": name, "holders": holders}
 
 
-def _open(text: dict[str, Any]) -> int | None:
-    """Open the memory through a process that has it, if one lives."""
+def _open(text: dict[str, Any], size: int) -> int | None:
+    """Open the memory through a process that has it, if one lives and the memory has this size."""
     for pid, number in text.get("holders", ()):
         try:
             fd = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
@@ -159,7 +173,8 @@ def _open(text: dict[str, Any]) -> int | None:
             continue
         # The process may have died and its number been given to another: whatever this is, it must have the name.
         with suppress(OSError):
-            if os.pread(fd, 8, 8 * _NAME_WORD) == int(text["name"]).to_bytes(8, "little"):
+            name = int.from_bytes(os.pread(fd, 8, 8 * _NAME_WORD), "little")
+            if name == text["name"] and os.fstat(fd).st_size == size:
                 return fd
         os.close(fd)
     return None

@@ -90,9 +90,15 @@ class Shared:
         at += _REGIONS * self._region[1]
         self.read_bytes = parts.read // self.workers
         self._slot = (at, _up(self.read_bytes) + _up(moving // self.workers + slack))
-        self.size = at + self.workers * self._slot[1]
-        # Another version of the relation, or another division, is another content.
-        text = f"{relation.path}:{version.manifest.created}:{relation.version}:{[c.name for c in payload]}:{self.size}"
+        # The same for every version, so that an update goes on in the same memory. What is not written takes none.
+        limit = parts.index + parts.filter + parts.sketch + parts.read + parts.output + parts.input + parts.moving
+        pieces = 2 * relation.num_shards + 1 + _REGIONS + 2 * self.workers
+        self.size = _up(8 * words) + _up(3 * limit) + pieces * (_PAGE + _up(slack))
+        assert at + self.workers * self._slot[1] <= self.size
+        # Another version of the relation, or a relation made anew, or another division, is another content.
+        shards = version.manifest.shards
+        tags = [file.tag for shard in shards for file in (*shard.files, shard.index, shard.filter)]
+        text = f"{relation.path}:{relation.version}:{tags}:{[c.name for c in payload]}:{at}"
         self._content = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1 | 1
         self.arena = Arena.find(self.card, self.size)
 
@@ -113,13 +119,15 @@ class Shared:
 
     def _fill(self, first_hot: int) -> bool:
         """Start over with this content, if nobody is at work with another."""
-        locks = [_PUBLISH, *(_FIRST_SLOT + n for n in range(self.workers))]
-        taken = [number for number in locks if self.arena.lock(number)]
+        self.arena.wait(_PUBLISH)  # another may be filling it with the same just now
+        taken = [_PUBLISH]
         try:
             if int(self.head[_READY]) == self._content:
                 return True
-            if len(taken) < len(locks):
-                return False
+            for slot in range(_FIRST_SLOT, _FIRST_SLOT + self.workers):
+                if not self.arena.lock(slot):
+                    return False
+                taken.insert(0, slot)
             self.head[_READY] = 0
             self.arena.free(_PAGE, self.size - _PAGE)
             self.arena.piece(8 * (_READY + 1), _PAGE - 8 * (_READY + 1))[:] = 0
@@ -220,7 +228,7 @@ class SharedHotSet(HotSet):
         self.filtered = True  # whether the group has a filter in memory
         self._regions: list[int] = []
         self._spare = -1
-        self._sync()
+        self._pin()  # to attach a segment is to touch it; `end` lets go
 
     @property
     def agreed(self) -> int:
@@ -228,9 +236,11 @@ class SharedHotSet(HotSet):
         return int(self.shared.head[_AGREED])
 
     def agree(self, memory: int) -> None:
-        """Have every worker use another size of the hot set. The caller may publish."""
-        self.shared.head[_HOT_BYTES] = memory
-        self.shared.head[_AGREED] += 1
+        """Have every worker use another size of the hot set, unless another publishes just now."""
+        with self.shared.publishing() as mine:
+            if mine:
+                self.shared.head[_HOT_BYTES] = memory
+                self.shared.head[_AGREED] += 1
 
     def begin(self) -> None:
         """Pin the current generation, so that its regions stay as they are."""

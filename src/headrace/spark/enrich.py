@@ -58,7 +58,7 @@ class Plan:
 
             return worker.run(task, batches, report)
 
-        # On the way columns go by number: mapInArrow cannot resolve every name that a user's column may have.
+        # On the way columns go by number: mapInArrow cannot resolve every name that a user's column may have, nor one twice.
         return source.toDF(*(f"c{i}" for i in range(len(source.columns)))).mapInArrow(run, schema)
 
 
@@ -118,7 +118,10 @@ def enrich(
         version=rel.version, follow=df.isStreaming, casts=casts,
     )  # fmt: skip
     plan = replace(plan, steps=(*plan.steps, step), relations=(*plan.relations, rel), schema=schema)
-    out = plan.map(plan.source, schema, worker.Task(plan.steps))
+    numbered = StructType(
+        [StructField(f"c{i}", f.dataType, f.nullable, f.metadata) for i, f in enumerate(schema.fields)]
+    )
+    out = plan.map(plan.source, numbered, worker.Task(plan.steps)).toDF(*schema.names)
     setattr(out, _PLAN, plan)  # with it the relation stays open, and so its version, as long as the DataFrame is there
     return out
 
@@ -156,9 +159,8 @@ def workers_of(session: SparkSession) -> int:
     """Tasks that an executor runs at the same time: its cores by the cores of a task."""
     context = session.sparkContext
     each = int(context.getConf().get("spark.task.cpus", "1"))
-    if str(context.master).startswith("local"):
-        return max(1, int(context.defaultParallelism) // each)
-    cores = context.getConf().get("spark.executor.cores")
+    local = str(context.master).startswith("local")
+    cores = None if local else context.getConf().get("spark.executor.cores")
     if cores is None:
         # A standalone executor takes all cores of its machine unless told otherwise: ask those that are there.
         executors = context._jsc.sc().statusStore().executorList(True)

@@ -10,6 +10,7 @@ import json
 import re
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,10 +98,10 @@ def load(
         for option, value in (("checkpoint", checkpoint), ("trigger", trigger), ("name", name)):
             if value is not None:
                 raise BadInput(f"{option}={value!r} is for a streaming DataFrame, and this is a batch one")
+    numbered = _transaction(transaction)
     sink = Sink(_local(path), plan, by)
     if not df.isStreaming:
-        app, number = _transaction(transaction)
-        return sink.load(plan.source, app, number, plan)
+        return sink.load(plan.source, *numbered, plan)
     writer = plan.source.writeStream.foreachBatch(sink.load_batch).option("checkpointLocation", _absolute(checkpoint))
     if trigger:
         writer = writer.trigger(**trigger)
@@ -135,13 +136,18 @@ class Sink:
 
     def _open_or_create(self) -> DeltaTable:
         _check_partitions(self.schema, self.partition_by)
-        uri = self.path.as_uri()  # not as it is: delta-rs would take a % in it for an escape
-        if self.path.is_dir() and DeltaTable.is_deltatable(uri):
-            return DeltaTable(uri)
-        if not _free(self.path):
-            raise BadInput(f"{self.path} exists and is not a Delta table; give another path, or remove it")
-        return DeltaTable.create(
-            uri, DeltaSchema.from_arrow(self.schema), mode="ignore", partition_by=list(self.partition_by)
+        for _ in range(_TRIES):
+            free = _free(self.path)  # looked at first: somebody else may make the table in between
+            if self.path.is_dir() and DeltaTable.is_deltatable(str(self.path)):
+                return DeltaTable(str(self.path))
+            if not free:
+                raise BadInput(f"{self.path} exists and is not a Delta table; give another path, or remove it")
+            with suppress(CommitFailedError):  # somebody else made it this moment: look again
+                return DeltaTable.create(
+                    str(self.path), DeltaSchema.from_arrow(self.schema), mode="ignore", partition_by=list(self.partition_by)
+                )  # fmt: skip
+        raise HeadraceError(
+            f"the table at {self.path} could not be made; load again when there are fewer other writers"
         )
 
     def load_batch(self, df: DataFrame, batch: int) -> None:
@@ -266,16 +272,22 @@ def _local(path: str | Path) -> Path:
                 f"path={text!r} is not a local directory; the fused load writes to directories that all workers see"
             )
         text = unquote(urlsplit(text).path)
-    return Path(text).absolute()
+    local = Path(text).absolute()
+    if re.search("%[0-9A-Fa-f]{2}", str(local)):
+        raise BadInput(f"path={str(local)!r} has a % that delta-rs takes for an escape; give another path")
+    return local
 
 
 def _free(path: Path) -> bool:
     """Whether a table can be made there: nothing is, or what a create left that was killed before its commit."""
-    if not path.is_dir():
-        return not path.exists()
-    return all(f.is_dir() and f.name == "_delta_log" for f in path.iterdir()) and not any(
-        f.name[:20].isdigit() and f.suffix in (".json", ".parquet") for f in path.glob("_delta_log/*")
-    )
+    try:
+        alone = all(f.is_dir() and f.name == "_delta_log" for f in path.iterdir())
+    except FileNotFoundError:
+        return True
+    except NotADirectoryError:
+        return False
+    begun = (f for f in path.glob("_delta_log/*") if f.name[:20].isdigit() and f.suffix in (".json", ".parquet"))
+    return alone and not any(begun)
 
 
 def _delta_types(schema: pa.Schema) -> pa.Schema:
@@ -308,6 +320,8 @@ def _strange(type_: pa.DataType) -> bool:
 
 def _check_partitions(schema: pa.Schema, partition_by: tuple[str, ...]) -> None:
     for name in partition_by:
+        if partition_by.count(name) > 1:
+            raise BadInput(f"partition_by names {name!r} twice")
         if name not in schema.names:
             raise BadInput(f"partition_by names {name!r}, which is not a column; choose from {', '.join(schema.names)}")
         type_ = schema.field(name).type

@@ -114,8 +114,8 @@ def read_log(path: Path) -> Iterator[Progress]:
     batches: dict[tuple[int, str], dict[int, Report]] = {}
     for file in (path.with_suffix(".1.jsonl"), path):
         with suppress(FileNotFoundError):
-            for line in file.read_text().splitlines():
-                with suppress(ValueError):
+            for line in file.read_text(errors="replace").splitlines():
+                with suppress(ValueError, KeyError, TypeError):
                     report = json.loads(line)
                     batches.setdefault((report["batch"], report["step"]), {})[report["partition"]] = report
     return (_sum(list(parts.values())) for parts in batches.values())
@@ -127,7 +127,8 @@ def _append(path: Path, report: Report) -> None:
         if path.stat().st_size > _LOG:
             path.replace(path.with_suffix(".1.jsonl"))
     with path.open("a") as file:
-        file.write(json.dumps(report) + "\n")
+        # A line of its own even after what a crash left of the last one.
+        file.write("\n" + json.dumps(report) + "\n")
 
 
 def _sum(parts: list[Report]) -> Progress:

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 FACTS = "facts string"  # schema of what a writing task gives back: one JSON text a file
 _ROW_GROUP = 16 << 20  # bytes gathered for one row group
 _BUFFERED = 64 << 20  # bytes gathered for all files of a task
+_COLUMN = 600  # bytes that a held column takes beside its values, as measured
 _OPEN = 64  # files open at a time
-_LONGEST = 200  # characters of a directory's name
+_LONGEST = 255  # bytes of a directory's name, on every common file system
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 Values = tuple[str | None, ...]
@@ -78,7 +79,7 @@ class _File:
 
     def take(self, batch: pa.RecordBatch) -> None:
         self.held.append(batch)
-        self.size += batch.nbytes
+        self.size += batch.nbytes + _COLUMN * batch.num_columns
 
     def flush(self) -> None:
         if self.held:
@@ -159,7 +160,8 @@ class _Writer:
         stat = Path(self.files.root, file.path).stat()
         self.facts.append({
             "path": file.path, "size": stat.st_size, "written": int(1000 * stat.st_mtime),
-            "values": dict(zip(self.files.partition_by, file.values, strict=True)), "stats": _stats(file.metadata[0]),
+            "values": dict(zip(self.files.partition_by, file.values, strict=True)),
+            "stats": _stats(file.metadata[0], self._stored),
         })  # fmt: skip
 
     def close(self) -> list[dict[str, Any]]:
@@ -170,11 +172,14 @@ class _Writer:
 
 
 def _folder(name: str, value: str | None) -> str:
-    """The directory of a partition value. Readers go by the log, so one too long for a file system may be cut."""
+    """The directory of a partition value. Some readers take the value from it, so it has to hold all of it."""
     folder = f"{quote(name, safe='')}={_NO_VALUE if value is None else quote(value, safe=' ')}"
-    if len(folder) <= _LONGEST:
-        return folder
-    return f"{folder[: _LONGEST - 33]}-{uuid.uuid5(uuid.NAMESPACE_OID, folder).hex}"
+    if len(folder) > _LONGEST:
+        raise BadInput(
+            f"partition column {name!r} holds a text of {len(str(value))} characters, too long for the name of a directory;"
+            " partition by another column"
+        )
+    return folder
 
 
 def _text(name: str, column: pa.DictionaryArray, row: int) -> str | None:
@@ -183,15 +188,20 @@ def _text(name: str, column: pa.DictionaryArray, row: int) -> str | None:
     if not value.is_valid:
         return None
     text: str = pc.cast(value, pa.string()).as_py()
-    if text == "":
+    if text in ("", _NO_VALUE):
         raise BadInput(
-            f"partition column {name!r} holds an empty text, which a Delta table cannot tell from null; replace it before hr.load"
+            f"partition column {name!r} holds {f'the text {text!r}' if text else 'an empty text'}, which readers of a Delta table"
+            " cannot tell from null; replace it before hr.load"
         )
     return text
 
 
-def _stats(metadata: Any) -> dict[str, Any]:
-    """What a reader may skip the file by: rows, nulls, and the range of columns whose order has no pitfalls."""
+def _stats(metadata: Any, schema: pa.Schema) -> dict[str, Any]:
+    """What a reader may skip the file by: rows, nulls, and the ranges of its columns.
+
+    Types whose order has pitfalls get no range, and then no column does: where some have one, delta-rs takes a missing one for an
+    empty one when it makes a pyarrow dataset, and a filter loses the file's rows.
+    """
     nulls: dict[str, int] = {}
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
@@ -217,11 +227,18 @@ def _stats(metadata: Any) -> dict[str, Any]:
                 continue
             low[name] = min(low.get(name, least), least)
             high[name] = max(high.get(name, most), most)
-    keep = {n for n in low if n not in without}
-    return {
-        "numRecords": metadata.num_rows, "nullCount": {n: c for n, c in nulls.items() if n not in without},
-        "minValues": {n: low[n] for n in keep}, "maxValues": {n: high[n] for n in keep},
-    }  # fmt: skip
+    nulls = {n: c for n, c in nulls.items() if n not in without}
+    facts: dict[str, Any] = {"numRecords": metadata.num_rows, "nullCount": nulls}
+    ranged = {n for n in low if n not in without}
+    if all(f.name in ranged or nulls.get(f.name) == metadata.num_rows or _unordered(f.type) for f in schema):
+        facts |= {"minValues": {n: low[n] for n in ranged}, "maxValues": {n: high[n] for n in ranged}}
+    return facts
+
+
+def _unordered(type_: pa.DataType) -> bool:
+    """Types that no reader expects a range for."""
+    is_ = pa.types
+    return bool(is_.is_binary(type_) or is_.is_list(type_) or is_.is_map(type_) or is_.is_null(type_))
 
 
 def _plain(value: Any) -> Any:

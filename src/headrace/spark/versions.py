@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import VersionGone
 from headrace.relation import Relation
 from headrace.relation.disk import DiskKind
-from headrace.relation.manifest import versions
+from headrace.relation.manifest import Manifest, manifest_path, versions
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
@@ -61,7 +61,7 @@ def open_noted(
                     # Other tasks of this run may have joined with it: only a run that starts over may take another.
                     if note["run"] == run:
                         raise
-            latest = open_at(root, disk, versions(root)[-1], current)
+            latest = open_latest(root, disk, current)
             _write(directory, batch, {"version": latest.version, "run": run})
             return latest
     except OSError as error:
@@ -72,9 +72,25 @@ def open_noted(
 
 def open_at(root: Path, disk: DiskKind, version: int, current: Relation | None) -> Relation:
     """The relation at a version: what is open already, or opened anew."""
-    if current is not None and current.version == version and current.disk.kind == disk:
+    if current is not None and current.version == version and current.disk.kind == disk and _is_there(root, current):
         return current
     return Relation.open(root, version=version, disk=disk)
+
+
+def open_latest(root: Path, disk: DiskKind, current: Relation | None) -> Relation:
+    """The same, for the version that is the latest when it is opened: one seen before may be removed by then."""
+    newest = versions(root)[-1]
+    if current is not None and current.version == newest and current.disk.kind == disk and _is_there(root, current):
+        return current
+    return Relation.open(root, disk=disk)
+
+
+def _is_there(root: Path, current: Relation) -> bool:
+    """Whether the relation at the path is the one that is open, and not another that was made in its place."""
+    try:
+        return Manifest.load(manifest_path(root, current.version)) == current.opened.manifest
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

@@ -70,7 +70,9 @@ def run(task: Task, batches: Batches, report: Any) -> Batches:
     assert context is not None
     for step in task.steps:
         batches = _join(step, batches, context, report)
-    return batches if task.files is None else task.files.write(batches, context)
+    if task.files is not None:
+        return task.files.write(batches, context)
+    return (batch.rename_columns([f"c{i}" for i in range(batch.num_columns)]) for batch in batches)
 
 
 def _join(step: Step, batches: Batches, context: TaskContext, report: Any) -> Batches:

@@ -1,0 +1,45 @@
+"""The program that test_load_killed kills: a stream of files, enriched and loaded. Arguments: a directory, see `Job`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+class Job:
+    """Where everything is."""
+
+    def __init__(self, root: Path) -> None:
+        self.relation, self.input, self.table = root / "relation", root / "in", root / "table"
+        self.checkpoint, self.scratch = root / "checkpoint", root / "scratch"
+
+
+def main(root: Path) -> None:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    import headrace as hr
+
+    job = Job(root)
+    session = SparkSession.builder.master("local[2,4]")  # a task may fail four times
+    for key, value in {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(job.scratch),
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    }.items():
+        session = session.config(key, value)
+    spark = session.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    with hr.Relation.open(job.relation) as relation:
+        reader = spark.readStream.schema("k bigint, n bigint").option("maxFilesPerTrigger", 2)  # a task each
+        out = hr.enrich(reader.parquet(str(job.input)), relation, on="k")
+        trigger = {"availableNow": True}
+        hr.load(out, job.table, checkpoint=job.checkpoint, partition_by="part", trigger=trigger).awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

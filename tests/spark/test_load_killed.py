@@ -1,0 +1,181 @@
+"""kill -9 of drivers and of Python workers while a stream is loaded: every row is in the table, and once."""
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+import headrace as hr
+from tests.spark import loading
+from tests.spark.delta import by_deltalake, in_log, on_disk, rows
+from tests.spark.loading import Job
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+FILES, ROWS, KEYS = 80, 2000, 3000  # of the input; rows of a file; keys of the relation, some of which no row has
+PATIENCE = 150  # seconds for what takes a few on an idle machine
+
+# What happens to each driver in turn: workers killed at these moments, then the driver itself.
+LIVES = [
+    ([], "start"),
+    (["file", "any"], "file"),
+    (["file"], "log"),
+    (["daemon"], "any"),
+    (["any"], "file"),
+]
+
+
+def make(job: Job, rng: np.random.Generator) -> Counter:
+    """The relation and the input; gives the rows that must be in the table."""
+    names = pa.array([f"name {k}" for k in range(KEYS)])
+    part = pa.array([f"part {k % 3}" for k in range(KEYS)])
+    hr.Relation.create(job.relation, pa.table({"k": np.arange(KEYS), "name": names, "part": part}), key="k").close()
+    job.input.mkdir()
+    job.scratch.mkdir()
+    wanted: Counter = Counter()
+    for n in range(FILES):
+        keys = rng.integers(0, KEYS + 500, ROWS)
+        pq.write_table(pa.table({"k": keys, "n": np.full(ROWS, n)}), job.input / f"{n:05d}.parquet")
+        wanted.update(repr([k, n, f"name {k}", f"part {k % 3}"]) for k in keys.tolist() if k < KEYS)
+    return wanted
+
+
+class Driver:
+    """The program, in a process group of its own."""
+
+    def __init__(self, root: Path, log: Path) -> None:
+        self.job, self.log = Job(root), log
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, loading.__file__, str(root)], stdout=out, stderr=out, start_new_session=True
+            )
+        self.tree: list[psutil.Process] = []
+
+    def look(self) -> list[psutil.Process]:
+        """Its processes now; those seen before are remembered, since a daemon has a group of its own."""
+        try:
+            now = psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            now = []
+        self.tree += [p for p in now if p not in self.tree]
+        return now
+
+    def workers(self, daemon: bool = False) -> list[psutil.Process]:
+        """Python workers that Spark has forked from its daemon, or the daemon."""
+        python = [p for p in self.look() if "pyspark.daemon" in " ".join(_cmdline(p))]
+        ids = {p.pid for p in python}
+        return [p for p in python if (_ppid(p) in ids) != daemon]
+
+    def wait_for(self, what: str, ready) -> None:
+        """Poll; a driver that ends meanwhile is an error."""
+        begun = time.monotonic()
+        while not ready():
+            assert self.process.poll() is None, f"the driver ended by itself:\n{self.log.read_text()[-3000:]}"
+            assert time.monotonic() - begun < PATIENCE, f"no {what}:\n{self.log.read_text()[-3000:]}"
+            time.sleep(0.005)
+
+    def kill(self) -> None:
+        self.look()
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def close(self) -> None:
+        """End what is left, each by its id."""
+        self.look()
+        if self.process.poll() is None:
+            self.kill()
+        for process in self.tree:
+            try:
+                process.kill()  # psutil knows an id that was given to another process since
+                process.wait(10)
+            except psutil.NoSuchProcess:
+                pass
+
+
+def _cmdline(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []
+
+
+def _ppid(process: psutil.Process) -> int:
+    try:
+        return int(process.ppid())
+    except psutil.Error:
+        return 0
+
+
+@contextmanager
+def driver(root: Path, log: Path) -> Iterator[Driver]:
+    started = Driver(root, log)
+    try:
+        yield started
+    finally:
+        started.close()
+
+
+def commits(job: Job) -> int:
+    return len(list(job.table.glob("_delta_log/*.json")))
+
+
+def moment(running: Driver, when: str, rng: np.random.Generator) -> None:
+    """Wait for a moment to kill at."""
+    job = running.job
+    if when == "start":
+        time.sleep(rng.uniform(0.2, 5))
+        return
+    now = commits(job)
+    running.wait_for("commit", lambda: commits(job) > now)  # it is at work, and got over the kill before
+    if when == "file":
+        before = on_disk(job.table)
+        running.wait_for("file", lambda: on_disk(job.table) - before)
+    elif when == "log":
+        time.sleep(rng.choice([0, 0.005, 0.02]))
+    else:
+        time.sleep(rng.uniform(0, 1))
+
+
+def test_oracle_every_row_once_whoever_is_killed(tmp_path):
+    seed = int(os.environ.get("HEADRACE_SEED", secrets.randbits(32)))
+    print(f"HEADRACE_SEED={seed}")  # noqa: T201 - shown if the test fails
+    rng = np.random.default_rng(seed)
+    job, log = Job(tmp_path), tmp_path / "log"
+    wanted = make(job, rng)
+    kills: list[str] = []
+    unfinished = 0
+    for workers, end in LIVES:
+        with driver(tmp_path, log) as running:
+            for when in workers:
+                moment(running, "any" if when == "daemon" else when, rng)
+                victims = running.workers(daemon=when == "daemon")
+                for victim in victims if when == "file" else victims[:1]:
+                    victim.kill()
+                    kills.append(f"{when}: worker")
+            moment(running, end, rng)
+            running.kill()
+            kills.append(f"{end}: driver")
+        if job.table.exists() and commits(job):
+            unfinished += len(on_disk(job.table) - in_log(job.table))
+    print(kills, f"{unfinished} files of no commit, {commits(job)} versions")  # noqa: T201
+    assert len(kills) >= 10
+    assert commits(job) < FILES // 2, "the stream ended before the last kill"
+    assert unfinished, "no kill came between a file and its commit"
+    with driver(tmp_path, log) as running:
+        assert running.process.wait(PATIENCE) == 0, log.read_text()[-3000:]
+    assert in_log(job.table) <= on_disk(job.table)
+    assert rows(by_deltalake(job.table), ["k", "n", "name", "part"]) == wanted, f"HEADRACE_SEED={seed} {kills}"
+    assert DeltaTable(str(job.table)).version() == FILES // 2  # made, then each micro-batch once
