@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import headrace
+from headrace.cli.demo import demo
 from headrace.cli.relation import relation_app
 
 app = typer.Typer(
@@ -17,6 +18,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
+app.command()(demo)
 app.add_typer(relation_app, name="relation")
 
 

@@ -1,0 +1,53 @@
+"""Chance that can be repeated: number i of a stream is a function of (seed, stream, i), whoever asks and in what order.
+
+The generator is SplitMix64, which is counter-based: its i-th output is a hash of ``seed + i * GOLDEN``, so any executor
+can make any part of the stream without the part before it.
+
+Reference: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+Floats = npt.NDArray[np.float64]
+
+GOLDEN = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+
+def mix(words: Words) -> Words:
+    """SplitMix64's finaliser: a bijection of 64-bit words that looks like chance.
+
+    Example:
+        >>> hex(mix(np.array([GOLDEN], np.uint64))[0])
+        '0xe220a8397b1dcdaf'
+    """
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+def draw(seed: int, stream: int, counters: Ints) -> Words:
+    """Words number `counters` of one stream of a seed; streams are independent of each other.
+
+    Example:
+        >>> whole = draw(7, 0, np.arange(10))
+        >>> bool((draw(7, 0, np.arange(4, 10)) == whole[4:]).all())
+        True
+    """
+    start = int(mix(np.array([(seed * GOLDEN + stream) & _MASK], np.uint64))[0])
+    return mix((counters.astype(np.uint64) + np.uint64(1)) * np.uint64(GOLDEN) + np.uint64(start))
+
+
+def unit(words: Words) -> Floats:
+    """Words as numbers in [0, 1)."""
+    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def below(words: Words, bound: int) -> Ints:
+    """Words as whole numbers in [0, bound), for bounds up to 2³²."""
+    return ((words >> np.uint64(32)) * np.uint64(bound) >> np.uint64(32)).astype(np.int64)

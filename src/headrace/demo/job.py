@@ -1,0 +1,220 @@
+"""The job: sales → enriched with products → line totals → a Delta table, exactly once; then the proof."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from subprocess import TimeoutExpired
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import headrace as hr
+from headrace.clock import Clock
+from headrace.demo import products
+from headrace.demo.arrivals import arrivals_of
+from headrace.demo.doors import Doors
+from headrace.demo.moment import Meter, Moment
+from headrace.demo.proof import Check, prove
+from headrace.demo.stopping import Stopping
+from headrace.demo.totals import ATTRIBUTES
+from headrace.demo.warehouse import Warehouse
+from headrace.errors import HeadraceError, NotARelation, UnfinishedRelation
+from headrace.metrics import JoinStats
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+Watch = Callable[[Moment], None]
+
+_LOOK = 0.2  # seconds between looks at the query
+_LEAVE = 20  # seconds that Java gets to go by itself
+
+
+class SparkFailed(HeadraceError):
+    """Spark did not start, or gave up. The message says where to read why."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run did, and whether the table is what it must be."""
+
+    loaded: int
+    """sales that this run loaded"""
+    before: int
+    """sales that earlier runs had loaded"""
+    seconds: float
+    """from the doors' opening until all was loaded"""
+    most_behind: float
+    """the longest, in seconds, that a sale waited"""
+    batches: int
+    stats: JoinStats
+    checks: list[Check]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the proof holds."""
+        return all(check.holds for check in self.checks)
+
+    @property
+    def rate(self) -> float:
+        """Sales loaded a second."""
+        return self.loaded / self.seconds if self.seconds else 0.0
+
+
+def run(warehouse: Warehouse, *, memory: str, cores: int, watch: Watch, clock: Clock, stopping: Stopping) -> Outcome:
+    """Load what is not loaded yet, and prove the whole.
+
+    Args:
+        warehouse: where; it knows the scenario.
+        memory: the budget of the join.
+        cores: for Spark.
+        watch: told how it stands, several times a second.
+        clock: times the arrivals.
+        stopping: looked at wherever stopping is safe; it raises `Interrupted`.
+    """
+
+    def tell(moment: Moment) -> None:
+        watch(moment)
+        stopping.check()
+
+    scenario = warehouse.scenario
+    before = _rows(warehouse)
+    arrivals = arrivals_of(scenario)
+    meter, seconds = Meter(arrivals, before), 0.0
+    if before < scenario.sales:
+        since = int(arrivals.time_of(np.array([before]))[0]) if before else 0
+        doors = Doors(warehouse.scratch / "doors", since)
+        _make_products(warehouse, tell)
+        tell(Moment("spark"))
+        with _spark(warehouse, cores) as spark:
+            stopping.listen()
+            tell(Moment("spark"))
+            query = _start(spark, warehouse, doors, memory, cores)
+            try:
+                _follow(query, warehouse, meter, doors, tell, clock)
+                seconds = (doors.elapsed(clock) - since) / 1_000_000
+            finally:
+                query.stop()
+    checks = prove(warehouse.table, scenario, lambda done, of: tell(Moment("proof", done, of)))
+    if all(check.holds for check in checks):
+        warehouse.mark(finished=True)
+    return Outcome(meter.loaded - before, before, seconds, meter.most_behind, meter.batches, meter.stats, checks)
+
+
+def _rows(warehouse: Warehouse) -> int:
+    from deltalake import DeltaTable
+
+    table = str(warehouse.table)
+    return int(DeltaTable(table).count()) if DeltaTable.is_deltatable(table) else 0
+
+
+def _make_products(warehouse: Warehouse, tell: Watch) -> None:
+    with suppress(NotARelation, UnfinishedRelation):
+        hr.Relation.open(warehouse.products).close()
+        return
+    count = warehouse.scenario.products
+    tell(Moment("products", 0, count))
+    hr.Relation.create(
+        warehouse.products, products.reader(count), key=products.KEY, overwrite=True,
+        progress=lambda done, of: tell(Moment("products", done, count)),
+    ).close()  # fmt: skip
+
+
+def _start(spark: SparkSession, warehouse: Warehouse, doors: Doors, memory: str, cores: int) -> StreamingQuery:
+    from pyspark.sql.functions import col
+
+    from headrace.demo.source import NAME, SalesSource, options
+
+    spark.dataSource.register(SalesSource)
+    sales: DataFrame = spark.readStream.format(NAME).options(**options(warehouse.scenario, doors, cores)).load()
+    relation = hr.Relation.open(warehouse.products)
+    enriched = hr.enrich(sales, relation, on=list(products.KEY), how="left", memory=memory, columns=list(ATTRIBUTES))
+    lines = enriched.withColumn("line_total", col("quantity") * col("unit_price"))
+    return hr.load(
+        lines, str(warehouse.table), checkpoint=str(warehouse.checkpoint), trigger={"processingTime": "1 second"}
+    )
+
+
+def _follow(query: StreamingQuery, warehouse: Warehouse, meter: Meter, doors: Doors, tell: Watch, clock: Clock) -> None:
+    """Return when every sale is loaded."""
+    from headrace.demo.source import sales_in
+
+    loaded = 0
+    while True:
+        failure = query.exception()
+        if failure is not None or not query.isActive:
+            raise SparkFailed(
+                f"the load gave up: {_reason(failure)}; {warehouse.log} says more, and --resume tries again"
+            )
+        progress = query.lastProgress
+        source = progress["sources"][0] if progress else None
+        if source and source["endOffset"]:
+            # When nothing arrives, Spark reports the number of the micro-batch to come, which is not complete.
+            idle = source["endOffset"] == source["startOffset"]
+            meter.count(hr.progress(query), progress["batchId"] - idle)
+            loaded = sales_in(source["endOffset"])
+        tell(meter.moment(loaded, doors.elapsed(clock)) if doors.are_open else Moment("spark"))
+        if meter.loaded >= warehouse.scenario.sales:
+            return
+        clock.sleep(_LOOK)
+
+
+def _reason(failure: Any) -> str:
+    """The error at the bottom of a failure: Spark wraps what happened in a worker in tracebacks of Python and of Java."""
+    found = re.findall(r"^[\w.]+(?:Error|Exception|errors\.\w+): .+", str(failure), re.MULTILINE)
+    return str(found[-1]) if found else "Spark stopped it"
+
+
+@contextmanager
+def _spark(warehouse: Warehouse, cores: int) -> Iterator[SparkSession]:
+    """A Spark of the job's own. What it has to say goes to the warehouse's log, not to the terminal."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    conf = SparkConf().setAll(list(_settings(warehouse, cores).items()))
+    with warehouse.log.open("ab") as log:
+        try:
+            gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
+        except PySparkRuntimeError as error:
+            raise SparkFailed(f"Spark did not start: it needs Java 17 or later; {warehouse.log} says more") from error
+    try:
+        spark = SparkSession(SparkContext(conf=conf, gateway=gateway))
+        try:
+            yield spark
+        finally:
+            spark.stop()
+    finally:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # Java goes when this pipe does
+        with suppress(TimeoutExpired):
+            gateway.proc.wait(_LEAVE)
+
+
+def _settings(warehouse: Warehouse, cores: int) -> dict[str, str]:
+    from headrace.demo.source import ARROW_BATCH
+
+    return {
+        "spark.master": f"local[{cores}]",
+        "spark.app.name": "headrace demo",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.log.level": "WARN",
+        "spark.local.dir": str(warehouse.scratch),
+        "spark.sql.warehouse.dir": str(warehouse.scratch / "tables"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_BATCH),
+    }

@@ -1,0 +1,143 @@
+"""Moment: how a run stands at one time, for whoever shows it; and the meter that measures it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+import numpy as np
+
+from headrace.demo.arrivals import Arrivals
+from headrace.metrics import JoinStats
+
+Stage = Literal["products", "spark", "sales", "proof"]
+
+BURSTS = 40  # seconds of arrivals that a moment shows
+_WINDOW = 5 * 1_000_000  # microseconds over which the rate of loading is taken
+_SECOND = 1_000_000
+
+
+class BatchMetrics(Protocol):
+    """What Headrace says of a micro-batch, as far as it is used here."""
+
+    @property
+    def batch(self) -> int:
+        """Its number."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """Rows that came in."""
+        ...
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        ...
+
+    @property
+    def stats(self) -> JoinStats:
+        """The join's counters."""
+        ...
+
+
+@dataclass(frozen=True)
+class Moment:
+    """How a run stands. Before and after the loading only the stage, `done` and `total` say something."""
+
+    stage: Stage
+    done: int = 0
+    """products made, sales loaded or rows proved"""
+    total: int = 0
+    arrived: int = 0
+    """sales that have arrived"""
+    arriving: int = 0
+    """sales that arrived in the last second"""
+    bursts: tuple[int, ...] = ()
+    """sales that arrived in each of the last seconds"""
+    loading: float = 0.0
+    """sales loaded a second, over the last few"""
+    behind: float = 0.0
+    """seconds since the first sale that is not loaded yet arrived"""
+    batch: int = -1
+    batch_rows: int = 0
+    batch_seconds: float = 0.0
+    batches: int = 0
+    stats: JoinStats | None = None
+    """of all micro-batches of this run; memory is that of the last"""
+
+    @property
+    def waiting(self) -> int:
+        """Sales that have arrived and are not loaded yet."""
+        return max(0, self.arrived - self.done)
+
+
+class Meter:
+    """Measures the loading.
+
+    Args:
+        arrivals: the schedule.
+        loaded: sales that earlier runs have loaded.
+    """
+
+    def __init__(self, arrivals: Arrivals, loaded: int) -> None:
+        self.arrivals = arrivals
+        self.loaded = loaded
+        self.most_behind = 0.0
+        self.stats = JoinStats()
+        self.batches = 0
+        self._last: BatchMetrics | None = None
+        self._samples: deque[tuple[int, int]] = deque()
+
+    def count(self, metrics: Sequence[BatchMetrics], complete: int) -> None:
+        """Add the micro-batches up to number `complete` that are new since the last call.
+
+        Tasks of a later one may be under way: what it says of itself is not all of it yet.
+        """
+        for one in metrics:
+            if one.batch <= complete and (self._last is None or one.batch > self._last.batch):
+                self._last = one
+                self.batches += 1
+                self.stats = add(self.stats, one.stats)
+
+    def moment(self, loaded: int, now: int) -> Moment:
+        """How the loading stands at microsecond `now` of the schedule."""
+        self.loaded = max(self.loaded, loaded)
+        arrived = max(self.arrivals.by(now), self.loaded)
+        behind = 0.0
+        if arrived > self.loaded:
+            behind = max(0.0, (now - int(self.arrivals.time_of(np.array([self.loaded]))[0])) / _SECOND)
+            self.most_behind = max(self.most_behind, behind)
+        marks = [self.arrivals.by(now - second * _SECOND) for second in range(BURSTS, -1, -1)]
+        moment = Moment(
+            "sales", self.loaded, self.arrivals.total, arrived, marks[-1] - marks[-2], tuple(np.diff(marks).tolist()),
+            self._rate(now), behind, batches=self.batches, stats=self.stats,
+        )  # fmt: skip
+        last = self._last
+        if last is None:
+            return moment
+        return replace(moment, batch=last.batch, batch_rows=last.rows, batch_seconds=last.seconds)
+
+    def _rate(self, now: int) -> float:
+        self._samples.append((now, self.loaded))
+        while len(self._samples) > 2 and self._samples[1][0] < now - _WINDOW:
+            self._samples.popleft()
+        (then, before), (until, after) = self._samples[0], self._samples[-1]
+        return (after - before) * _SECOND / (until - then) if until > then else 0.0
+
+
+def add(total: JoinStats, batch: JoinStats) -> JoinStats:
+    """Counters of successive micro-batches: work adds up, memory does not, because it is the same memory.
+
+    Example:
+        >>> one = JoinStats(tuples_in=5, memory={"index": 7}, memory_limit=10, memory_peak=9)
+        >>> both = add(one, one)
+        >>> both.tuples_in, both.memory, both.memory_limit, both.memory_peak
+        (10, {'index': 7}, 10, 9)
+    """
+    return replace(
+        total + batch, memory=dict(batch.memory), memory_limit=batch.memory_limit,
+        memory_peak=max(total.memory_peak, batch.memory_peak),
+    )  # fmt: skip

@@ -1,0 +1,102 @@
+"""The sales: sale i is a function of the scenario and i, so any executor can make any part of the stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.demo.arrivals import Arrivals, arrivals_of
+from headrace.demo.chance import Floats, Ints, below, draw, unit
+from headrace.demo.products import codes, sources
+from headrace.demo.scenario import Scenario
+
+SCHEMA = pa.schema(
+    [
+        ("sale_id", pa.int64()),
+        ("sold_at", pa.timestamp("us", tz="UTC")),
+        ("source", pa.string()),
+        ("code", pa.string()),
+        ("quantity", pa.int32()),
+        ("till", pa.int32()),
+    ]
+)
+
+ABSENT = 0.01  # the share of sales with a code that no source has
+OPENING = 1_795_770_000_000_000  # 2026-11-27 09:00 UTC in microseconds: the doors open
+
+_GOLDEN_RATIO = 0.618034
+_TILLS = 400
+_QUANTITIES = np.array([1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 4, 10], np.int32)
+
+
+@dataclass(frozen=True)
+class Sales:
+    """The stream of sales of a scenario.
+
+    Example:
+        >>> sales = Sales(Scenario(rate=100, seconds=1, products=10))
+        >>> sales.batch(0, 100).slice(40, 10) == sales.batch(40, 50)
+        True
+    """
+
+    scenario: Scenario
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return self.scenario.sales
+
+    @property
+    def arrivals(self) -> Arrivals:
+        """When they come."""
+        return arrivals_of(self.scenario)
+
+    def batch(self, start: int, stop: int) -> pa.RecordBatch:
+        """Sales `start` to `stop` - 1."""
+        ids = np.arange(start, stop, dtype=np.int64)
+        numbers = self.products(ids)
+        sold_at = OPENING + self.arrivals.time_of(ids)
+        columns = [
+            pa.array(ids),
+            pa.array(sold_at).cast(SCHEMA.field("sold_at").type),
+            sources(numbers),
+            codes(numbers),
+            pa.array(self.quantities(ids)),
+            pa.array(below(draw(self.scenario.seed, 3, ids), _TILLS).astype(np.int32) + 1),
+        ]
+        return pa.record_batch(columns, schema=SCHEMA)
+
+    def products(self, ids: Ints) -> Ints:
+        """The number of the product that each sale is of; numbers from `scenario.products` on are of no product."""
+        seed, count = self.scenario.seed, self.scenario.products
+        rank = np.searchsorted(_zipf(count, self.scenario.skew), unit(draw(seed, 0, ids)), side="right")
+        number = (np.minimum(rank, count - 1) + 1) * _stride(count) % count
+        lottery = draw(seed, 1, ids)
+        return np.where(unit(lottery) < ABSENT, count + number, number)
+
+    def quantities(self, ids: Ints) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        """How many pieces each sale is of."""
+        return _QUANTITIES[below(draw(self.scenario.seed, 2, ids), len(_QUANTITIES))]
+
+
+@lru_cache(maxsize=2)
+def _zipf(count: int, skew: float) -> Floats:
+    """The probability that a rank is at most r, for each r: its inverse at a uniform number is Zipf's distribution."""
+    weights = np.arange(1, count + 1, dtype=np.float64) ** -skew
+    sums: Floats = np.cumsum(weights)
+    return np.asarray(sums / sums[-1])
+
+
+def _stride(count: int) -> int:
+    """Rank r is product r * stride mod count: bijective, because the two have no common divisor.
+
+    Without it the popular products would be neighbours, and share pages.
+    """
+    stride = max(1, round(count * _GOLDEN_RATIO))
+    while gcd(stride, count) != 1:
+        stride += 1
+    return stride

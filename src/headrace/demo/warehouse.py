@@ -1,0 +1,157 @@
+"""Warehouse: the directory a demonstration lives in, and the rules for starting, resuming and replacing it.
+
+headrace-demo/
+  demo.json      the scenario, and whether its sales are all loaded and proved
+  products.rel   the relation
+  sales          the Delta table
+  checkpoint     how far Spark is
+  spark.log      what Spark has to say
+  scratch        temporary files
+  lock           held while a demonstration runs
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from headrace.demo.scenario import Scenario
+from headrace.errors import BadInput
+
+_NOTE = "demo.json"
+_LOCK = "lock"
+_TABLE = "sales"
+_KIND = "headrace demo"
+
+
+class Warehouse:
+    """A demonstration's directory, held by this process until it is closed. Make one with `start` or `resume`.
+
+    Example:
+        >>> import tempfile
+        >>> where = Path(tempfile.mkdtemp()) / "demo"
+        >>> with Warehouse.start(where, Scenario(rate=10)) as warehouse:
+        ...     warehouse.finished
+        False
+        >>> with Warehouse.resume(where) as warehouse:
+        ...     warehouse.scenario.rate
+        10
+    """
+
+    def __init__(self, path: Path, scenario: Scenario, lock: int) -> None:
+        self.path = path
+        self.scenario = scenario
+        self.products = path / "products.rel"
+        self.table = path / _TABLE
+        self.checkpoint = path / "checkpoint"
+        self.log = path / "spark.log"
+        self.scratch = path / "scratch"  # here, so that a killed run leaves no temporary files elsewhere
+        self._lock = lock
+        shutil.rmtree(self.scratch, ignore_errors=True)  # of a run that was killed
+        self.scratch.mkdir()
+
+    @classmethod
+    def start(cls, path: Path, scenario: Scenario, *, overwrite: bool = False) -> Warehouse:
+        """An empty warehouse.
+
+        A finished one of the demonstration's own, or one without sales, is replaced; an unfinished one only when told, and
+        what someone else made never.
+        """
+        path = path.absolute()
+        note = _read_note(path)
+        if note is None and path.exists() and not (path.is_dir() and _is_empty(path)):
+            raise BadInput(
+                f"{path} was not made by the demo and is left alone; choose another place with --warehouse DIR"
+            )
+        if note is not None and not (note["finished"] or overwrite) and (path / _TABLE).exists():
+            raise BadInput(
+                f"{path} holds a demo that did not finish; go on with --resume, or begin anew with --overwrite"
+            )
+        path.mkdir(parents=True, exist_ok=True)
+        warehouse = cls(path, scenario, _take_lock(path))
+        warehouse.mark(finished=False)  # first: killed while it is emptied, it is known as unfinished
+        warehouse._empty()
+        return warehouse
+
+    @classmethod
+    def resume(cls, path: Path, **wanted: Any) -> Warehouse:
+        """The warehouse of an earlier run. `wanted` is what is asked of its scenario; None asks for what it has."""
+        path = path.absolute()
+        note = _read_note(path)
+        if note is None:
+            raise BadInput(f"{path} holds no demo to resume; start one without --resume")
+        scenario = Scenario(**note["scenario"])
+        for name, value in wanted.items():
+            begun = getattr(scenario, name)
+            if value is not None and value != begun:
+                raise BadInput(
+                    f"--{name} {value} does not go with --resume: this demo was started with {begun}; leave the option"
+                    " out, or begin anew with --overwrite"
+                )
+        return cls(path, scenario, _take_lock(path))
+
+    @property
+    def finished(self) -> bool:
+        """Whether all sales are loaded and proved."""
+        note = _read_note(self.path)
+        return note is not None and bool(note["finished"])
+
+    def mark(self, *, finished: bool) -> None:
+        """Note how the run stands, atomically."""
+        note = {"kind": _KIND, "finished": finished, "scenario": self.scenario.as_dict()}
+        draft = self.path / f"{_NOTE}.draft"
+        with draft.open("w") as file:
+            json.dump(note, file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self.path / _NOTE)
+
+    def close(self) -> None:
+        """Remove temporary files, and let others in."""
+        if self._lock >= 0:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> Warehouse:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _empty(self) -> None:
+        # By name, not whatever is there: a file that someone else put here stays.
+        for directory in (self.products, self.table, self.checkpoint):
+            if directory.exists():
+                shutil.rmtree(directory)
+        self.log.unlink(missing_ok=True)
+
+
+def _read_note(path: Path) -> dict[str, Any] | None:
+    """What demo.json says, or None where the directory is not the demonstration's."""
+    try:
+        note = json.loads((path / _NOTE).read_text())
+    except (OSError, ValueError):
+        return None
+    return note if isinstance(note, dict) and note.get("kind") == _KIND else None
+
+
+def _is_empty(path: Path) -> bool:
+    # Killed between its first files and its note, a start leaves these; they hold nothing.
+    return {child.name for child in path.iterdir()} <= {_LOCK, f"{_NOTE}.draft"}
+
+
+def _take_lock(path: Path) -> int:
+    lock = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise BadInput(
+            f"a demo is running in {path}; wait for its end, or choose another place with --warehouse DIR"
+        ) from None
+    return lock
