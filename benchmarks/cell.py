@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from benchmarks import isolation
 
-Task = Literal["build", "verify", "measure", "create"]
+Task = Literal["build", "verify", "measure", "create", "spark"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Cell:
     method: isolation.Method = "none"
     group: str | None = None
     group_version: Literal[1, 2] = 1
+    parts: tuple[tuple[str, int], ...] = ()  # of a Spark process: workload and batch of each stream it goes through
 
     def cgroup(self) -> isolation.Group | None:
         return isolation.Group(Path(self.group), self.group_version) if self.group else None
@@ -54,6 +55,10 @@ def main(task: Task, spec: Path, result: Path) -> None:
         from benchmarks.create import measure_create
 
         out = measure_create(cell)
+    elif task == "spark":
+        from benchmarks.spark.measure import measure_spark
+
+        out = measure_spark(cell)
     else:
         from benchmarks import measure
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,19 +14,22 @@ from benchmarks import results
 from benchmarks.create import SYSTEMS as CREATE_SYSTEMS
 from benchmarks.report import report
 from benchmarks.runner import Plan, RunFailed, Runner
+from benchmarks.spark import SYSTEMS as SPARK_SYSTEMS
+from benchmarks.spark.plan import SparkPlan
 from benchmarks.streams import WORKLOADS
 from benchmarks.systems import IN_MEMORY, LOOKUP
 
-SECTIONS = ("lookup", "memory", "create")
+SECTIONS = ("lookup", "memory", "create", "spark")
+_PLAIN_WIDTH = 130  # in a file or a log, where nothing says how wide a line may be
 _DATA = Path(__file__).parent / ".data"
-_SYSTEMS = tuple(dict.fromkeys([*LOOKUP, *IN_MEMORY, *CREATE_SYSTEMS]))
+_SYSTEMS = tuple(dict.fromkeys([*LOOKUP, *IN_MEMORY, *CREATE_SYSTEMS, *SPARK_SYSTEMS]))
 
 T = TypeVar("T")
 
 
 def main() -> int:
     arguments = _parser().parse_args()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
     if arguments.sections[:1] == ["report"]:
         file = Path(arguments.sections[1]) if len(arguments.sections) > 1 else results.latest()
         report(file, console)
@@ -38,16 +42,23 @@ def main() -> int:
     sections = tuple(arguments.sections or SECTIONS)
     plan = Plan(
         sections=sections,
-        rows=arguments.rows,
+        rows=arguments.rows or (1_000_000, 10_000_000),
         batches=arguments.batch,
         budgets=tuple(b / 100 for b in arguments.budget),
-        workloads=arguments.workload,
+        workloads=arguments.workload or WORKLOADS,
         systems=arguments.systems,
         seconds=arguments.seconds or (2.0 if quick else 5.0),
         warmup=arguments.warmup or (1.5 if quick else 3.0),
         repeats=1 if quick else 3,
         root=arguments.data,
         core=arguments.core,
+        spark=SparkPlan(
+            rows=arguments.rows or ((1_000_000,) if quick else (1_000_000, 10_000_000, 30_000_000)),
+            batches=arguments.batch,
+            workloads=arguments.workload or (("zipf",) if quick else ("zipf", "uniform", "absent")),
+            systems=arguments.systems,
+            seconds=arguments.seconds or (3.0 if quick else 8.0),
+        ),
     )
     try:
         raw = Runner(plan, console).run()
@@ -65,14 +76,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("sections", nargs="*", help=f"{', '.join(SECTIONS)} (default: all), or: report [FILE]")
     add = parser.add_argument
-    add("--rows", type=_list(int), default=(1_000_000, 10_000_000), help="sizes of R")
+    add("--rows", type=_list(int), help="sizes of R (1 and 10 million; spark: 30 million too)")
     add("--batch", type=_list(int), default=(10_000, 500_000), help="rows in a stream batch")
-    add("--budget", type=_list(float), default=(1.0, 5.0, 10.0), help="memory, in per cent of R")
-    add("--workload", type=_choice(WORKLOADS), default=WORKLOADS, help=", ".join(WORKLOADS))
+    add("--budget", type=_list(float), default=(1.0, 5.0, 10.0), help="memory, in per cent of R (spark: 10)")
+    add("--workload", type=_choice(WORKLOADS), help=f"{', '.join(WORKLOADS)} (spark: not temporal)")
     add("--systems", type=_choice(_SYSTEMS), default=(), help=", ".join(_SYSTEMS))
-    add("--quick", action="store_true", help="2 s a cell and one create each")
-    add("--seconds", type=float, help="measured time a cell (5)")
-    add("--warmup", type=float, help="warm-up a cell, at most (3)")
+    add("--quick", action="store_true", help="2 s a cell and one create each; spark: 3 s, 1 million rows, zipf")
+    add("--seconds", type=float, help="measured time a cell (5; spark: 8)")
+    add("--warmup", type=float, help="warm-up a cell, at most (3; spark: a number of micro-batches)")
     add("--core", type=int, default=0, help="the core that lookups run on (0)")
     add("--data", type=Path, default=_DATA, help="where data is kept and reused")
     add("--name", help="name of the results file")

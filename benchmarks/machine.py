@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 _PACKAGES = (
-    "headrace", "pyarrow", "numpy", "numba", "lmdb", "rocksdict", "duckdb", "polars",
+    "headrace", "pyarrow", "numpy", "numba", "lmdb", "rocksdict", "duckdb", "polars", "pyspark", "deltalake",
 )  # fmt: skip
 
 

@@ -64,7 +64,7 @@ class Target:
 
 
 def measurements(raw: dict[str, Any]) -> list[Measurement]:
-    return [_measurement(c) for c in raw["cells"] if c["section"] != "create"]
+    return [_measurement(c) for c in raw["cells"] if c["section"] in ("lookup", "memory")]
 
 
 def _measurement(cell: dict[str, Any]) -> Measurement:
@@ -134,21 +134,21 @@ def targets(found: list[Measurement], created: list[Creation]) -> list[Target]:
         if m.workload == "absent":
             for (_, workload, batch, _), matched in ours.items():
                 if workload != "absent" and batch == m.batch:
-                    out.append(_at_least(f"{label}, beside {workload}", m.rate, matched.rate, 1.0))
+                    out.append(at_least(f"{label}, beside {workload}", m.rate, matched.rate, 1.0))
         else:
             rival = best_store(found, place)
             name = f"{label}, beside {rival.system if rival else 'a store'}"
-            out.append(_at_least(name, m.rate, rival.rate if rival else None, STORE_FACTOR))
+            out.append(at_least(name, m.rate, rival.rate if rival else None, STORE_FACTOR))
         out.append(_growth(label, m))
     for m in found:
         if m.system == OURS_IN_MEMORY and m.rows == TARGET_ROWS:
             engine = next((d for d in found if d.system == "duckdb-memory" and d.place == m.place), None)
             name = f"all hot, {m.workload}, batch {m.batch:,}, beside DuckDB in memory"
-            out.append(_at_least(name, m.rate, engine.rate if engine else None, MEMORY_SHARE))
+            out.append(at_least(name, m.rate, engine.rate if engine else None, MEMORY_SHARE))
     return out + _create_targets(created)
 
 
-def _at_least(name: str, rate: float | None, base: float | None, factor: float) -> Target:
+def at_least(name: str, rate: float | None, base: float | None, factor: float) -> Target:
     wanted = f">= {factor:.2g} x"
     if rate is None or base is None:
         return Target(name, wanted, "not measured", None)

@@ -12,14 +12,17 @@ from benchmarks import results
 from benchmarks.metrics import (
     Creation,
     Measurement,
-    Target,
     best_store,
     creations,
     measurements,
     targets,
 )
 from benchmarks.plot import plot
+from benchmarks.spark import SECTIONS as SPARK_SECTIONS
+from benchmarks.spark import metrics as spark_metrics
+from benchmarks.spark.report import report_spark
 from benchmarks.systems import IN_MEMORY, LOOKUP, OURS
+from benchmarks.tables import new_table, target_table
 
 
 def report(file: Path, console: Console) -> None:
@@ -39,10 +42,12 @@ def report(file: Path, console: Console) -> None:
     if created:
         console.print(_creations(created))
     if judged := targets(found, created):
-        console.print(_targets(judged))
+        console.print(target_table("Targets at 10 million rows, 10%", judged))
     _notes(raw, found, console)
     if lookup:
         console.print(f"Plot: {plot(file, lookup)}")
+    if on_spark := spark_metrics.measurements(raw):
+        report_spark(on_spark, file.with_suffix(".spark.png" if lookup else ".png"), console)
 
 
 def _conditions(raw: dict[str, Any], console: Console) -> None:
@@ -51,11 +56,15 @@ def _conditions(raw: dict[str, Any], console: Console) -> None:
     console.print(
         f"{raw['date']} · commit {m['commit'] or 'none'} · {m['cpu']} · {m['cores']} cores · "
         f"{m['memory'] / 2**30:.0f} GiB · kernel {m['kernel']} · disk {disk['device']}"
-        f"{' ' + disk['model'] if disk['model'] else ''}\n"
-        f"Page cache: {isolation['description']}; limit = base + budget + "
-        f"{isolation['allowance'] >> 20} MiB + {isolation['allowance_per_batch_row']} B/batch row",
+        f"{' ' + disk['model'] if disk['model'] else ''}",
         highlight=False,
     )
+    if any(c["section"] not in SPARK_SECTIONS for c in raw["cells"]):
+        console.print(
+            f"Page cache: {isolation['description']}; limit = base + budget + "
+            f"{isolation['allowance'] >> 20} MiB + {isolation['allowance_per_batch_row']} B/batch row",
+            highlight=False,
+        )
     for system, settings in raw["settings"].items():
         console.print(
             f"  {system} {settings['version']}: {settings['access']}; {settings['options']}; "
@@ -67,7 +76,7 @@ def _conditions(raw: dict[str, Any], console: Console) -> None:
 
 def _rates(title: str, found: list[Measurement], order: list[str]) -> Table:
     systems = [s for s in order if any(m.system == s for m in found)]
-    table = _table(title, "rows", "workload", "batch", "budget", *systems)
+    table = new_table(title, "rows", "workload", "batch", "budget", *systems)
     compare = OURS in systems
     if compare:
         table.add_column("beside best store", justify="right")
@@ -82,7 +91,7 @@ def _rates(title: str, found: list[Measurement], order: list[str]) -> Table:
 
 
 def _ours(found: list[Measurement]) -> Table:
-    table = _table("Headrace", "rows", "workload", "batch", "budget", "MiB", "RSS growth MiB",
+    table = new_table("Headrace", "rows", "workload", "batch", "budget", "MiB", "RSS growth MiB",
                    "of budget", "hit ratio", "pages/row")  # fmt: skip
     for m in found:
         if m.system == OURS and m.growth is not None and m.rate:
@@ -99,7 +108,7 @@ def _ours(found: list[Measurement]) -> Table:
 
 def _reads(found: list[Measurement]) -> Table:
     systems = [s for s in LOOKUP if any(m.system == s for m in found)]
-    table = _table("KiB read from disk a row · RSS growth in MiB",
+    table = new_table("KiB read from disk a row · RSS growth in MiB",
                    "rows", "workload", "batch", "budget", *systems)  # fmt: skip
     for place in dict.fromkeys(m.place for m in found):
         here = {m.system: m for m in found if m.place == place}
@@ -108,21 +117,11 @@ def _reads(found: list[Measurement]) -> Table:
 
 
 def _creations(created: list[Creation]) -> Table:
-    table = _table("Create: read Parquet, sort, write", "rows", "system", "s", "s, on disk",
+    table = new_table("Create: read Parquet, sort, write", "rows", "system", "s", "s, on disk",
                    "RSS growth MiB")  # fmt: skip
     for c in created:
         table.add_row(f"{c.rows:,}", c.system, f"{c.seconds:.2f}", f"{c.seconds_on_disk:.2f}",
                       f"{c.growth / 2**20:.0f}")  # fmt: skip
-    return table
-
-
-def _targets(judged: list[Target]) -> Table:
-    table = Table(title="Targets at 10 million rows, 10%")
-    for name in ("target", "wanted", "got", ""):
-        table.add_column(name)
-    words = {True: "[green]pass[/]", False: "[red]miss[/]", None: "–"}
-    for t in judged:
-        table.add_row(t.name, t.wanted, t.got, words[t.passed])
     return table
 
 
@@ -136,13 +135,6 @@ def _notes(raw: dict[str, Any], found: list[Measurement], console: Console) -> N
         console.print(f"† {system}, {count} cells: {error}", highlight=False)
     if any(m.piece for m in found):
         console.print("* a whole batch would outlast the cell: fed in slices by key range")
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title)
-    for name in columns:
-        table.add_column(name, justify="left" if name in ("workload", "system") else "right")
-    return table
 
 
 def _place(place: tuple[int, str, int, float | None]) -> tuple[str, str, str, str]:

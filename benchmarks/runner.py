@@ -22,6 +22,10 @@ from benchmarks.cell import Cell, Task
 from benchmarks.create import SYSTEMS as CREATE_SYSTEMS
 from benchmarks.data import ROW_BYTES, Dataset
 from benchmarks.measure import TINY_ROWS
+from benchmarks.spark import OURS as SPARK_OURS
+from benchmarks.spark import SECTIONS as SPARK_SECTIONS
+from benchmarks.spark.plan import SparkPlan
+from benchmarks.spark.source import stream_directory
 from benchmarks.streams import Workload, stream_file
 from benchmarks.systems import IN_MEMORY, LOOKUP
 
@@ -31,6 +35,7 @@ SEED = 7
 ALLOWANCE = 16 << 20
 ALLOWANCE_PER_BATCH_ROW = 64
 _PATIENCE = 240.0  # seconds beyond a cell's own time: opening, loading, verifying
+_SPARK_PATIENCE = 600.0  # for each stream of a Spark process, and for what comes before
 
 
 class RunFailed(Exception):
@@ -52,6 +57,7 @@ class Plan:
     repeats: int
     root: Path
     core: int
+    spark: SparkPlan
 
     def cells(self, method: isolation.Method) -> Iterator[Cell]:
         for rows in self.rows:
@@ -80,6 +86,8 @@ class Plan:
                     for system in self._chosen(dict.fromkeys(CREATE_SYSTEMS)):
                         yield replace(base, section="create", system=system, core=None,
                                       method="none")  # fmt: skip
+        if "spark" in self.sections:
+            yield from self.spark.cells(SEED, self.root)
 
     def _chosen(self, known: dict[str, Any]) -> list[str]:
         return [s for s in known if not self.systems or s in self.systems]
@@ -92,12 +100,14 @@ class Runner:
     plan: Plan
     console: Console
     _ready: dict[tuple[str, int], str | None] = field(default_factory=dict)
+    _unfit: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
 
     def run(self) -> dict[str, Any]:
         plan = self.plan
         plan.root.mkdir(parents=True, exist_ok=True)
         method = isolation.available()
-        self.console.print(f"Page cache: {isolation.DESCRIPTION[method]}", highlight=False)
+        if set(plan.sections) - {"spark"}:
+            self.console.print(f"Page cache: {isolation.DESCRIPTION[method]}", highlight=False)
         started = datetime.now().astimezone()
         results: dict[str, Any] = {
             "date": started.isoformat(timespec="seconds"),
@@ -117,9 +127,12 @@ class Runner:
             task = progress.add_task("", total=len(cells))
             for cell in cells:
                 progress.update(task, description=_title(cell))
-                error = self._prepare(cell, results["settings"])
-                raw = {"error": error, "left_out": True} if error else self._measure(cell)
-                results["cells"].append({**_public(cell), **raw})
+                if cell.section in SPARK_SECTIONS:
+                    results["cells"] += self._measure_spark(cell, results["settings"])
+                else:
+                    error = self._prepare(cell, results["settings"])
+                    raw = {"error": error, "left_out": True} if error else self._measure(cell)
+                    results["cells"].append({**_public(cell), **raw})
                 progress.advance(task)
         return results
 
@@ -127,6 +140,36 @@ class Runner:
         if cell.section == "create":
             return self._spawn("create", cell)
         return self._spawn("measure", cell)
+
+    def _measure_spark(self, cell: Cell, settings: dict[str, Any]) -> list[dict[str, Any]]:
+        """One process, one raw result for each stream that it went through."""
+        data = Dataset(cell.rows, cell.seed, self.plan.root)
+        for d in (Dataset(TINY_ROWS, cell.seed, self.plan.root), data):
+            d.write()
+        for workload, batch in cell.parts:
+            stream_directory(data, workload, batch)  # type: ignore[arg-type]
+        key = (cell.system, cell.rows)
+        failed = self._unfit.get(key)
+        raw: dict[str, Any] = {}
+        if not failed:
+            try:
+                raw = self._spawn("spark", cell, patience=_SPARK_PATIENCE * (1 + len(cell.parts)))
+            except RunFailed as failure:
+                if "WrongResult" in str(failure):
+                    raise
+                raw = {"error": str(failure)}  # a JVM that breaks is not worth the run
+        for name, words in raw.get("settings", {}).items():
+            settings[f"{name} on Spark" if name == SPARK_OURS else name] = words
+        parts = raw.get("parts") or [dict(failed or raw) for _ in cell.parts]
+        for part in parts:
+            if part.get("does_not_fit"):
+                self._unfit[key] = {"error": part["error"], "does_not_fit": True}
+            elif part["error"]:
+                part["left_out"] = True
+        return [
+            {**_public(replace(cell, workload=workload, batch=batch)), **part}
+            for (workload, batch), part in zip(cell.parts, parts, strict=True)
+        ]
 
     def _prepare(self, cell: Cell, settings: dict[str, Any]) -> str | None:
         """Write data, build and verify a system once. A system that cannot be built is an error."""
@@ -202,14 +245,19 @@ def _group(wanted: bool) -> Iterator[isolation.Group | None]:
             group.remove()
 
 
+_PRIVATE = ("root", "group", "group_version", "parts")
+
+
 def _public(cell: Cell) -> dict[str, Any]:
     """A cell without what is only of this machine."""
-    return {k: v for k, v in asdict(cell).items() if k not in ("root", "group", "group_version")}
+    return {k: v for k, v in asdict(cell).items() if k not in _PRIVATE}
 
 
 def _title(cell: Cell) -> str:
     parts = [cell.section, cell.system, f"{cell.rows:,} rows"]
-    if cell.section != "create":
+    if len(cell.parts) > 1:
+        parts.append(f"{len(cell.parts)} streams")
+    elif cell.section != "create":
         parts += [cell.workload, f"batch {cell.batch:,}"]
     if cell.budget is not None:
         parts.append(f"{cell.budget:.0%}")

@@ -1,0 +1,165 @@
+"""From the raw results of the Spark section to rates and memory, and its targets."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.metrics import Target, at_least
+from benchmarks.spark import FORMS, JOIN, LOAD, OURS, PASS_WIDE, SECTIONS
+from benchmarks.spark.plan import TARGET_ROWS
+
+LARGE, SMALL = 500_000, 10_000  # the batch sizes that targets speak of
+LARGE_FACTOR = 2.5
+SMALL_FACTOR = 4.0
+SMALL_FACTOR_AT = {TARGET_ROWS: SMALL_FACTOR, 30_000_000: 10.0}
+LIMIT_SHARE = 0.8
+ABSENT_SHARE = 0.9
+FLAT = 1.2
+FLAT_ROWS = (1_000_000, 30_000_000)
+LOAD_FACTOR = 3.0
+GROWTH = 1.15
+
+Place = tuple[str, int, str, int]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One system on one stream."""
+
+    section: str
+    system: str
+    rows: int
+    workload: str
+    batch: int
+    memory: int
+    seconds: float | None  # the median of a micro-batch; None: nothing was measured, and `error` says why
+    batches: int
+    base: dict[str, int]  # the executor's memory before the stream: see `benchmarks.spark.memory`
+    peak: dict[str, int]
+    hit_ratio: float | None
+    error: str | None
+    does_not_fit: bool
+
+    @property
+    def place(self) -> Place:
+        return self.section, self.rows, self.workload, self.batch
+
+    @property
+    def rate(self) -> float | None:
+        return self.batch / self.seconds if self.seconds else None
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The executor's memory beside that of the widest pass-through, in bytes."""
+
+    once: int  # every resident page once
+    warm: int  # the same, but without what imports and compiled code take in either
+
+
+def measurements(raw: dict[str, Any]) -> list[Measurement]:
+    return [_measurement(c) for c in raw["cells"] if c["section"] in SECTIONS]
+
+
+def _measurement(cell: dict[str, Any]) -> Measurement:
+    samples = cell.get("samples") or []
+    stats = cell.get("stats") or {}
+    names = ("section", "system", "rows", "workload", "batch", "memory")
+    return Measurement(
+        **{name: cell[name] for name in names},
+        seconds=statistics.median(s for _, s in samples) if samples else None,
+        batches=len(samples),
+        base=cell.get("base") or {},
+        peak=cell.get("peak") or {},
+        hit_ratio=stats["hits"] / stats["tuples_in"] if stats.get("tuples_in") else None,
+        error=cell.get("error"),
+        does_not_fit=cell.get("does_not_fit", False),
+    )
+
+
+def find(found: list[Measurement], system: str, place: Place) -> Measurement | None:
+    return next((m for m in found if m.system == system and m.place == place), None)
+
+
+def best_form(found: list[Measurement], place: Place) -> Measurement | None:
+    """The fastest of Spark's own forms under the same conditions."""
+    rivals = [m for m in found if m.system in FORMS and m.place == place and m.rate]
+    return max(rivals, key=lambda m: m.rate or 0.0, default=None)
+
+
+def limit(found: list[Measurement], system: str, batch: int) -> Measurement | None:
+    """The pass-through of the same batch size: it knows no relation and no keys."""
+    return next((m for m in found if m.system == system and m.batch == batch), None)
+
+
+def growth(found: list[Measurement], m: Measurement) -> Growth | None:
+    base = limit(found, PASS_WIDE, m.batch)
+    if base is None or not base.peak or not m.peak:
+        return None
+    grown = m.peak["once"] - base.peak["once"]
+    return Growth(grown, warm=grown - (m.base["once"] - base.base["once"]))
+
+
+def targets(found: list[Measurement]) -> list[Target]:
+    ours = [m for m in found if m.system == OURS]
+    joins = [m for m in ours if m.section == JOIN]
+    out = [t for m in joins for t in _speed(found, m)]
+    out += [t for m in joins for t in _absent(joins, m)]
+    out += [t for m in joins for t in _flat(joins, m)]
+    for m in ours:
+        if m.section == LOAD and m.rows == TARGET_ROWS:
+            out.append(_beside_spark(found, m, LOAD_FACTOR))
+    return out + [t for m in joins if m.rows == TARGET_ROWS for t in _growth(found, m)]
+
+
+def _speed(found: list[Measurement], m: Measurement) -> Iterator[Target]:
+    if m.batch == SMALL and m.rows in SMALL_FACTOR_AT:
+        yield _beside_spark(found, m, SMALL_FACTOR_AT[m.rows])
+    if m.batch == LARGE and m.rows == TARGET_ROWS:
+        yield _beside_spark(found, m, LARGE_FACTOR)
+        if m.workload != "absent":  # nothing is returned, so the limit is another
+            wide = limit(found, PASS_WIDE, m.batch)
+            yield at_least(f"{_label(m)}, beside {PASS_WIDE}", m.rate, wide and wide.rate, LIMIT_SHARE)
+
+
+def _beside_spark(found: list[Measurement], m: Measurement, factor: float) -> Target:
+    rival = best_form(found, m.place)
+    name = f"{_label(m)}, beside {rival.system if rival else 'Spark'}"
+    return at_least(name, m.rate, rival and rival.rate, factor)
+
+
+def _absent(joins: list[Measurement], m: Measurement) -> Iterator[Target]:
+    if m.workload == "absent" and m.rows == TARGET_ROWS:
+        for matched in joins:
+            if matched.workload != "absent" and (matched.rows, matched.batch) == (m.rows, m.batch):
+                yield at_least(f"{_label(m)}, beside {matched.workload}", m.rate, matched.rate, ABSENT_SHARE)
+
+
+def _flat(joins: list[Measurement], m: Measurement) -> Iterator[Target]:
+    small, large = FLAT_ROWS
+    if m.batch == SMALL and m.rows == large:
+        at_small = find(joins, OURS, (m.section, small, m.workload, m.batch))
+        if at_small is not None and at_small.seconds and m.seconds:
+            ratio = m.seconds / at_small.seconds
+            name = f"{_label(m)}, time beside {small / 1e6:.0f} M"
+            yield Target(name, f"<= {FLAT} x", f"{ratio:.2f} x", ratio <= FLAT)
+
+
+def _growth(found: list[Measurement], m: Measurement) -> Iterator[Target]:
+    """Two readings: all that the executor holds more than the pass-through, and without imports as in other sections."""
+    wanted = f"<= {GROWTH:.0%} of the budget"
+    grown = growth(found, m)
+    readings = {"executor memory": grown and grown.once, "executor memory after imports": grown and grown.warm}
+    for name, size in readings.items():
+        if size is None:
+            yield Target(f"{_label(m)}, {name}", wanted, "not measured", None)
+        else:
+            yield Target(f"{_label(m)}, {name}", wanted, f"{size / m.memory:.0%}", size <= GROWTH * m.memory)
+
+
+def _label(m: Measurement) -> str:
+    what = "load" if m.section == LOAD else "join"
+    return f"{what}, {m.rows / 1e6:.3g} M, {m.workload}, batch {m.batch:,}"
