@@ -354,6 +354,7 @@ def test_a_table_made_by_several_at_the_same_time_is_made_once(tmp_path):
             *(lambda path=path, n=n: append(sink_of(path, LONG), pa.table({"v": [n]}), f"app{n}") for n in range(3))
         )
         assert sorted(by_deltalake(path)["v"].to_pylist()) == [0, 1, 2]
+        assert DeltaTable(str(path)).version() == 3
 
 
 def test_queries_into_one_table_at_the_same_time_lose_nothing(spark, rel, files, tmp_path):

@@ -1,5 +1,6 @@
 """kill -9 of drivers and of Python workers while a stream is loaded: every row is in the table, and once."""
 
+import json
 import os
 import secrets
 import signal
@@ -16,7 +17,6 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
 
 import headrace as hr
 from tests.spark import loading
@@ -33,7 +33,7 @@ LIVES = [
     ([], "start"),
     (["file", "any"], "file"),
     (["file"], "log"),
-    (["daemon"], "any"),
+    (["daemon"], "log"),
     (["any"], "file"),
 ]
 
@@ -65,7 +65,7 @@ class Driver:
         self.tree: list[psutil.Process] = []
 
     def look(self) -> list[psutil.Process]:
-        """Its processes now; those seen before are remembered, since a daemon has a group of its own."""
+        """Its processes now. They are remembered for `close`, since Python workers have a group of their own."""
         try:
             now = psutil.Process(self.process.pid).children(recursive=True)
         except psutil.NoSuchProcess:
@@ -88,7 +88,7 @@ class Driver:
             time.sleep(0.005)
 
     def kill(self) -> None:
-        self.look()
+        """At once; `look` before."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
@@ -132,21 +132,29 @@ def commits(job: Job) -> int:
     return len(list(job.table.glob("_delta_log/*.json")))
 
 
-def moment(running: Driver, when: str, rng: np.random.Generator) -> None:
-    """Wait for a moment to kill at."""
+def numbers(job: Job) -> list[int]:
+    """The micro-batches' numbers, in the order of their commits."""
+    lines = [line for log in sorted(job.table.glob("_delta_log/*.json")) for line in log.read_text().splitlines()]
+    return [txn["version"] for line in lines if (txn := json.loads(line).get("txn"))]
+
+
+def moment(running: Driver, when: str, rng: np.random.Generator, daemon: bool = False) -> list[psutil.Process]:
+    """Wait for a moment to kill at; gives the workers, found before it, since to find them takes longer than it lasts."""
     job = running.job
     if when == "start":
         time.sleep(rng.uniform(0.2, 5))
-        return
-    now = commits(job)
+        return running.workers()
+    now = max(1, commits(job))  # the first makes the table
     running.wait_for("commit", lambda: commits(job) > now)  # it is at work, and got over the kill before
+    workers = running.workers(daemon)
+    now, before = commits(job), on_disk(job.table)
     if when == "file":
-        before = on_disk(job.table)
         running.wait_for("file", lambda: on_disk(job.table) - before)
     elif when == "log":
-        time.sleep(rng.choice([0, 0.005, 0.02]))
+        running.wait_for("commit", lambda: commits(job) > now)
     else:
         time.sleep(rng.uniform(0, 1))
+    return workers
 
 
 def test_oracle_every_row_once_whoever_is_killed(tmp_path):
@@ -160,8 +168,8 @@ def test_oracle_every_row_once_whoever_is_killed(tmp_path):
     for workers, end in LIVES:
         with driver(tmp_path, log) as running:
             for when in workers:
-                moment(running, "any" if when == "daemon" else when, rng)
-                victims = running.workers(daemon=when == "daemon")
+                daemon = when == "daemon"
+                victims = moment(running, "any" if daemon else when, rng, daemon)
                 for victim in victims if when == "file" else victims[:1]:
                     victim.kill()
                     kills.append(f"{when}: worker")
@@ -172,10 +180,11 @@ def test_oracle_every_row_once_whoever_is_killed(tmp_path):
             unfinished += len(on_disk(job.table) - in_log(job.table))
     print(kills, f"{unfinished} files of no commit, {commits(job)} versions")  # noqa: T201
     assert len(kills) >= 10
-    assert commits(job) < FILES // 2, "the stream ended before the last kill"
+    assert commits(job) < FILES // 3, "the stream ended before the last kill"
     assert unfinished, "no kill came between a file and its commit"
     with driver(tmp_path, log) as running:
         assert running.process.wait(PATIENCE) == 0, log.read_text()[-3000:]
     assert in_log(job.table) <= on_disk(job.table)
     assert rows(by_deltalake(job.table), ["k", "n", "name", "part"]) == wanted, f"HEADRACE_SEED={seed} {kills}"
-    assert DeltaTable(str(job.table)).version() == FILES // 2  # made, then each micro-batch once
+    # A micro-batch may have the files of two: Spark notes files before offsets. But each number is there once.
+    assert numbers(job) == list(range(len(numbers(job))))

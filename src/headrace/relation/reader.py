@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import mmap
 import os
 from collections.abc import Generator, Iterator
@@ -112,7 +113,7 @@ class Version:
         self._names: list[str] = []
         self._tags = np.array([f.tag for shard in manifest.shards for f in shard.files], np.int64)
         self._sidecars: dict[str, int] = {}
-        self.closed = False
+        self._closed = [False]  # a list, so that all who share the version see it
         self._open_files()
 
     def _open_files(self) -> None:
@@ -149,8 +150,12 @@ class Version:
             )
         return fd
 
+    @property
+    def closed(self) -> bool:
+        return self._closed[0]
+
     def close(self) -> None:
-        self.closed = True
+        self._closed[0] = True
         for fd in (*self._fds, *self._sidecars.values()):
             os.close(int(fd))
         self._fds = np.empty(0, np.int32)
@@ -172,9 +177,11 @@ class Version:
         file: FileFacts = getattr(self.manifest.shards[shard], part)
         read_arrays_into(into, self._sidecars[file.name], self.root / file.name, shard, file.bytes, file.tag)
 
-    def use_indexes(self, sidecars: list[Bytes]) -> None:
-        """Take the indexes from memory that `sidecar` filled, instead of reading them again."""
-        self._indexes = [Index.of(arrays_in(whole), i, self.codec) for i, whole in enumerate(sidecars)]
+    def with_indexes(self, sidecars: list[Bytes]) -> Version:
+        """The same open version for one user, who has the indexes in memory that `sidecar` filled."""
+        other = copy.copy(self)
+        other._indexes = [Index.of(arrays_in(whole), i, self.codec) for i, whole in enumerate(sidecars)]
+        return other
 
     @property
     def page_size(self) -> int:

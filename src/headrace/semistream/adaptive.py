@@ -157,9 +157,18 @@ class AdaptiveJoin(SemiStreamJoin):
         slot = shared.open_slot(self._split.hot_bytes)
         if slot is None:
             return False
-        if shared.arena is not before or not self._entered:
-            self._version.use_indexes(shared.sidecars("index"))
-            self._entered = True
+        try:
+            if shared.arena is not before or not self._entered:
+                self._version = self.relation.opened.with_indexes(shared.sidecars("index"))
+                self._entered = True
+            self._settle(shared, slot)
+        except BaseException:
+            shared.close_slot(slot)
+            raise
+        return True
+
+    def _settle(self, shared: Shared, slot: int) -> None:
+        """Go on in a slot with what its last worker left."""
         integer = self._version.codec.integer
         young = SharedHotSet.left_young(shared, slot, integer)
         self._hot = hot = SharedHotSet(shared, slot, integer, young, shared.sketch(self._horizon))
@@ -171,7 +180,6 @@ class AdaptiveJoin(SemiStreamJoin):
         else:
             self._take_over(split)
         hot.end()
-        return True
 
     def _use_filter(self, hot: SharedHotSet) -> None:
         """Have the filters of the generation that is pinned."""
@@ -271,6 +279,8 @@ class AdaptiveJoin(SemiStreamJoin):
                 setattr(self.stats, name, value)
             if self._hot.young.tuples.used:
                 self._publish()
+                if isinstance(self._hot, SharedHotSet):
+                    self._use_filter(self._hot)  # publishing pinned another generation, perhaps one without it
                 yield from self._join_slice(batch, schema)
             elif batch.num_rows > 1:
                 half = batch.num_rows // 2

@@ -143,8 +143,10 @@ class Sink:
             if not free:
                 raise BadInput(f"{self.path} exists and is not a Delta table; give another path, or remove it")
             with suppress(CommitFailedError):  # somebody else made it this moment: look again
+                # No retry inside: it would make the table again, over the other's.
                 return DeltaTable.create(
-                    str(self.path), DeltaSchema.from_arrow(self.schema), mode="ignore", partition_by=list(self.partition_by)
+                    str(self.path), DeltaSchema.from_arrow(self.schema), mode="ignore", partition_by=list(self.partition_by),
+                    commit_properties=CommitProperties(max_commit_retries=0),
                 )  # fmt: skip
         raise HeadraceError(
             f"the table at {self.path} could not be made; load again when there are fewer other writers"
