@@ -31,7 +31,7 @@ class Cell:
     memory: int = 0  # the budget in bytes
     allowance: int = 0  # what the limit grants every process beside base and budget
     seconds: float = 5.0
-    warmup: float = 3.0
+    warmup: float = 3.0  # seconds; on Spark large micro-batches
     core: int | None = None  # None: every core
     method: isolation.Method = "none"
     group: str | None = None

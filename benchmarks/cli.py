@@ -58,6 +58,7 @@ def main() -> int:
             workloads=arguments.workload or (("zipf",) if quick else ("zipf", "uniform", "absent")),
             systems=arguments.systems,
             seconds=arguments.seconds or (3.0 if quick else 8.0),
+            warmup=int(arguments.warmup or (2 if quick else 6)),
         ),
     )
     try:
@@ -83,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--systems", type=_choice(_SYSTEMS), default=(), help=", ".join(_SYSTEMS))
     add("--quick", action="store_true", help="2 s a cell and one create each; spark: 3 s, 1 million rows, zipf")
     add("--seconds", type=float, help="measured time a cell (5; spark: 8)")
-    add("--warmup", type=float, help="warm-up a cell, at most (3; spark: a number of micro-batches)")
+    add("--warmup", type=float, help="seconds of warm-up a cell, at most (3); spark: large micro-batches (6)")
     add("--core", type=int, default=0, help="the core that lookups run on (0)")
     add("--data", type=Path, default=_DATA, help="where data is kept and reused")
     add("--name", help="name of the results file")

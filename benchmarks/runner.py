@@ -147,7 +147,7 @@ class Runner:
         for d in (Dataset(TINY_ROWS, cell.seed, self.plan.root), data):
             d.write()
         for workload, batch in cell.parts:
-            stream_directory(data, workload, batch)  # type: ignore[arg-type]
+            stream_directory(data, workload, batch, int(cell.warmup))  # type: ignore[arg-type]
         key = (cell.system, cell.rows)
         failed = self._unfit.get(key)
         raw: dict[str, Any] = {}

@@ -94,9 +94,11 @@ def _verify(system: SparkSystem, section: str, work: Path) -> None:
 def _measure(system: SparkSystem, cell: Cell, workload: Workload, batch: int, work: Path) -> dict[str, Any]:
     """One stream from its first micro-batch; `samples` are those after the warm-up, in rows and seconds."""
     out: dict[str, Any] = {"samples": [], "error": None}
-    frame = system.frame(source.read(system.spark, source.stream_directory(system.data, workload, batch)))
+    large = int(cell.warmup)
+    directory = source.stream_directory(system.data, workload, batch, large)
+    frame = system.frame(source.read(system.spark, directory))
     sink = (system.load if cell.section == LOAD else Noop)(work)
-    warm, _ = source.sizes(batch)
+    warm, _ = source.sizes(batch, large)
     try:
         with memory.Sampler() as sampler, _started(sink, frame) as query:
             _watch(query, len(warm), cell.seconds)

@@ -25,6 +25,7 @@ class SparkPlan:
     workloads: tuple[Workload, ...]
     systems: tuple[str, ...]  # empty: the default ones
     seconds: float
+    warmup: int  # large micro-batches before a stream is measured
 
     def cells(self, seed: int, root: Path) -> Iterator[Cell]:
         """One cell a process. `parts` are the streams it goes through, one after the other.
@@ -36,7 +37,7 @@ class SparkPlan:
         for section, rows, system in product((JOIN, LOAD), self.rows, self._chosen()):
             parts = list(product(self._workloads(section, rows, system), self.batches))
             base = Cell(
-                section, system, rows, seed, str(root), budget=BUDGET, seconds=self.seconds,
+                section, system, rows, seed, str(root), budget=BUDGET, seconds=self.seconds, warmup=self.warmup,
                 memory=int(Dataset(rows, seed, root).bytes * BUDGET),
             )  # fmt: skip
             for group in [parts] if system in FORMS else [[part] for part in parts]:

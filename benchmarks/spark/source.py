@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FILES = 2  # a micro-batch, so that two cores have a task each
-WARM_BATCHES = 6
-WARM_ROWS = 500_000
+WARM_ROWS = 500_000  # of a large micro-batch of the warm-up
 WARM_OWN_BATCHES = 4  # of the measured size, where that is another
 MEASURED_BATCHES = 120  # at most; fewer where the stream ends before
 MEASURED_ROWS = 7_000_000
@@ -33,18 +32,18 @@ _SPARK_SCHEMA = "k long, seq long, v double"
 _EPOCH = 1_700_000_000
 
 
-def sizes(batch: int) -> tuple[list[int], list[int]]:
-    """Rows of the micro-batches that warm up, and of those that are measured."""
-    warm = [WARM_ROWS] * WARM_BATCHES + ([] if batch == WARM_ROWS else [batch] * WARM_OWN_BATCHES)
+def sizes(batch: int, large: int) -> tuple[list[int], list[int]]:
+    """Rows of the micro-batches that warm up, `large` of them large, and of those that are measured."""
+    warm = [WARM_ROWS] * large + ([] if batch == WARM_ROWS else [batch] * WARM_OWN_BATCHES)
     return warm, [batch] * max(5, min(MEASURED_BATCHES, MEASURED_ROWS // batch))
 
 
-def stream_directory(data: Dataset, workload: Workload, batch: int) -> Path:
+def stream_directory(data: Dataset, workload: Workload, batch: int, large: int) -> Path:
     """The directory of the stream's files, written if it is not there yet."""
-    path = data.directory / f"spark-{workload}-{batch}"
+    path = data.directory / f"spark-{workload}-{large}-{batch}"
     if not path.exists():
         keys = np.memmap(stream_file(data, workload), np.int64, mode="r")
-        warm, measured = sizes(batch)
+        warm, measured = sizes(batch, large)
         ends = np.cumsum([0, *warm, *measured])
         _write(path, (_slice(keys, int(a), int(b)) for a, b in pairwise(ends)))
     return path

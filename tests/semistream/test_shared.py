@@ -111,7 +111,7 @@ def test_oracle_a_slice_in_the_middle_of_its_results_keeps_them_while_others_pub
         worker.tell("work", "op", 10 + seed, 60, KEYS)
     for worker in others:
         worker.answer()
-    assert others[0].do("stats", "op")["generations"] > published + 9  # every region had its turn, but for the reader
+    assert max(worker.do("stats", "op")["generations"] for worker in others) > published
     check(batch, reader.do("finish", "op"))
     assert reader.do("stats", "op")["hits"] > 1000
 
