@@ -22,9 +22,10 @@ from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
-from headrace.errors import BadInput, HeadraceError, UnsupportedType
+from headrace.errors import BadInput, HeadraceError
 from headrace.relation import Relation
 from headrace.spark.enrich import Plan, stream_schema
+from headrace.spark.fit import check_partitions, check_schema, delta_types
 from headrace.spark.table import FACTS, TableFiles
 from headrace.spark.worker import Task
 
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 _TRIES = 50  # commits that lost against other writers, before giving up
-_RULES = ("delta.invariants", "delta.generationExpression", "delta.identity")  # of a column, for every writer
-_PARTITION_TYPES = "text, whole numbers, dates and booleans"
 
 
 @dataclass(frozen=True)
@@ -127,15 +126,15 @@ class Sink:
         self.path = path
         self.plan = plan
         self.partition_by = partition_by
-        self.schema = _delta_types(stream_schema(plan.schema))
+        self.schema = delta_types(stream_schema(plan.schema))
         self.table = self._open_or_create()
-        self.required = _check_schema(self.table, self.schema, partition_by, path)
+        self.required = check_schema(self.table, self.schema, partition_by, path)
         self._begun: dict[str, int] = {}  # last number of an application when this run began
         self._swept: set[str] = set()
         self._relations = list(plan.relations)
 
     def _open_or_create(self) -> DeltaTable:
-        _check_partitions(self.schema, self.partition_by)
+        check_partitions(self.schema, self.partition_by)
         for _ in range(_TRIES):
             free = _free(self.path)  # looked at first: somebody else may make the table in between
             if self.path.is_dir() and DeltaTable.is_deltatable(str(self.path)):
@@ -195,7 +194,7 @@ class Sink:
     def _last(self, app: str) -> int:
         """The application's last number in the table as it is now, -1 if none; refuses a table whose columns have changed."""
         self.table.update_incremental()
-        self.required = _check_schema(self.table, self.schema, self.partition_by, self.path)
+        self.required = check_schema(self.table, self.schema, self.partition_by, self.path)
         last = self.table.transaction_version(app)
         return -1 if last is None else int(last)
 
@@ -290,86 +289,3 @@ def _free(path: Path) -> bool:
         return False
     begun = (f for f in path.glob("_delta_log/*") if f.name[:20].isdigit() and f.suffix in (".json", ".parquet"))
     return alone and not any(begun)
-
-
-def _delta_types(schema: pa.Schema) -> pa.Schema:
-    """The schema, if a Delta table can hold it; refuses columns that it cannot, by name."""
-    for field in schema:
-        try:
-            DeltaSchema.from_arrow(pa.schema([field]))
-            holds = not _strange(field.type)
-        except Exception:  # delta-rs raises no narrower one
-            holds = False
-        if not holds:
-            raise UnsupportedType(
-                f"column {field.name!r} has type {field.type}, which a Delta table cannot hold; drop it or cast it before hr.load"
-            )
-    names = [name.lower() for name in schema.names]
-    for name in schema.names:
-        if names.count(name.lower()) > 1:
-            raise BadInput(f"column {name!r} is there twice, and a Delta table ignores case; rename it before hr.load")
-    return schema
-
-
-def _strange(type_: pa.DataType) -> bool:
-    """A struct of nothing, which Parquet cannot store, or one that stands for another type, which readers would not see."""
-    inside = [type_.field(i) for i in range(type_.num_fields)]
-    marks = {key for field in inside for key in field.metadata or ()}
-    if pa.types.is_struct(type_) and (not inside or marks & {b"variant", b"geometry", b"geography"}):
-        return True
-    return any(_strange(field.type) for field in inside)
-
-
-def _check_partitions(schema: pa.Schema, partition_by: tuple[str, ...]) -> None:
-    for name in partition_by:
-        if partition_by.count(name) > 1:
-            raise BadInput(f"partition_by names {name!r} twice")
-        if name not in schema.names:
-            raise BadInput(f"partition_by names {name!r}, which is not a column; choose from {', '.join(schema.names)}")
-        type_ = schema.field(name).type
-        test = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
-        if not any(is_(type_) for is_ in test):
-            raise BadInput(f"partition_by names {name!r} of type {type_}; a table is partitioned by {_PARTITION_TYPES}")
-    if len(partition_by) == len(schema):
-        raise BadInput("partition_by names every column; at least one must be left to store")
-
-
-def _check_schema(
-    table: DeltaTable, schema: pa.Schema, partition_by: tuple[str, ...], path: Path
-) -> tuple[str, ...]:  # fmt: skip
-    """Refuse rows that do not fit the table; returns the columns that must not be null."""
-    mine = {f.name: f for f in DeltaSchema.from_arrow(schema).fields}
-    theirs = {f.name: f for f in table.schema().fields}
-    wrong = [f"{n!r} is not in the table" for n in mine if n not in theirs]
-    wrong += [f"{n!r} is missing" for n in theirs if n not in mine]
-    wrong += [
-        f"{n!r} is {_type(mine[n])} and the table has {_type(theirs[n])}"
-        for n in mine
-        if n in theirs and mine[n].type != theirs[n].type
-    ]
-    if wrong:
-        raise BadInput(
-            f"the columns do not fit the table at {path}: {'; '.join(wrong)}; select or cast them before hr.load"
-        )
-    metadata = table.metadata()
-    if tuple(metadata.partition_columns) != partition_by:
-        raise BadInput(
-            f"partition_by={list(partition_by)} differs from the table at {path}, which is partitioned by"
-            f" {list(metadata.partition_columns)}"
-        )
-    mapping = metadata.configuration.get("delta.columnMapping.mode", "none")
-    if mapping != "none":
-        raise BadInput(
-            f"the table at {path} maps columns by {mapping}, which hr.load cannot write; load with Spark's Delta"
-        )
-    rules = [n for n in metadata.configuration if n.startswith("delta.constraints.")]
-    rules += [f"{n}: {rule}" for n in theirs for rule in theirs[n].metadata if rule.startswith(_RULES)]
-    if rules:
-        raise BadInput(
-            f"the table at {path} has rules that hr.load cannot keep ({', '.join(rules)}); load with Spark's Delta"
-        )
-    return tuple(n for n in mine if not theirs[n].nullable)
-
-
-def _type(field: Any) -> str:
-    return str(field.type.to_json()).strip('"')
