@@ -34,7 +34,7 @@ _QUERY = (
 
 def demo(
     rate: Annotated[int | None, typer.Option(help="Mean sales a second.", show_default="60000")] = None,
-    seconds: Annotated[float | None, typer.Option(help="For how long sales arrive.", show_default="45")] = None,
+    seconds: Annotated[float | None, typer.Option(help="For how long sales arrive.", show_default="40")] = None,
     products: Annotated[int | None, typer.Option(help="Products in the relation.", show_default="1000000")] = None,
     memory: Annotated[str, typer.Option(help="The join's budget; the products take about 120 bytes each.")] = _MEMORY,
     skew: Annotated[
@@ -49,7 +49,7 @@ def demo(
 ) -> None:
     """A retail warehouse: sales stream in, get their products, and are loaded into a Delta table.
 
-    It takes about a minute, and then proves that the table holds exactly what was sold.
+    It takes about a minute, and then proves that the table holds exactly what was sold. Ctrl-C stops it; --resume goes on.
     """
     with clean_errors():
         chosen = {"rate": rate, "seconds": seconds, "products": products, "skew": skew, "seed": seed}

@@ -41,7 +41,7 @@ class Scenario:
     """
 
     rate: int = 60_000
-    seconds: float = 45.0
+    seconds: float = 40.0
     products: int = 1_000_000
     skew: float = 1.0
     seed: int = 1
