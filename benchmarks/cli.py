@@ -20,7 +20,7 @@ from benchmarks.streams import WORKLOADS
 from benchmarks.systems import IN_MEMORY, LOOKUP
 
 SECTIONS = ("lookup", "memory", "create", "spark")
-_PLAIN_WIDTH = 130  # in a file or a log, where nothing says how wide a line may be
+_PLAIN_WIDTH = 150  # in a file or a log, where nothing says how wide a line may be
 _DATA = Path(__file__).parent / ".data"
 _SYSTEMS = tuple(dict.fromkeys([*LOOKUP, *IN_MEMORY, *CREATE_SYSTEMS, *SPARK_SYSTEMS]))
 

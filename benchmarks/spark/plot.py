@@ -24,7 +24,7 @@ def plot(path: Path, found: list[Measurement]) -> Path:
     lines = list(dict.fromkeys((m.section, m.batch) for m in sorted(joined, key=lambda m: (m.section, m.batch))))
     figure, panels = plt.subplots(
         len(lines), len(workloads), sharey=True, squeeze=False,
-        figsize=(3.6 * len(workloads) + 1, 2.6 * len(lines) + 1),
+        figsize=(max(7.0, 3.6 * len(workloads) + 1), 2.6 * len(lines) + 1),
     )  # fmt: skip
     for i, (section, batch) in enumerate(lines):
         for j, workload in enumerate(workloads):
@@ -43,7 +43,7 @@ def plot(path: Path, found: list[Measurement]) -> Path:
     for axes in panels.flat:
         handles.update(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     figure.legend(list(handles.values()), list(handles), loc="lower center", ncols=len(handles), fontsize=8)
-    figure.suptitle("Stream joined with rows of 115 bytes on Spark, two cores, budget 10% of R")
+    figure.suptitle("Stream joined with rows of 115 bytes on Spark, two cores, budget 10% of R", fontsize=11)
     figure.tight_layout(rect=(0, 0.05, 1, 1))
     figure.savefig(path, dpi=130)
     plt.close(figure)

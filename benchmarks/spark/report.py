@@ -82,7 +82,7 @@ def _at(found: list[Measurement], system: str, place: tuple[str, int, str, int])
 
 def _words(place: tuple[str, int, str, int]) -> tuple[str, str, str]:
     _, rows, workload, batch = place
-    return f"{rows:,}", workload, f"{batch:,}"
+    return f"{rows / 1e6:.3g} M", workload, f"{batch:,}"
 
 
 def _rate(m: Measurement | None) -> str:
