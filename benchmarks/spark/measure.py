@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
 
+import psutil
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
@@ -41,9 +43,7 @@ class TooSlow(Exception):
 
 def measure_spark(cell: Cell) -> dict[str, Any]:
     """Verify, then measure every part. What fails is a result; a wrong result ends the run."""
-    work = Path(cell.root) / "spark-work"
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
+    work = _work_directory(Path(cell.root))
     try:
         with session(work) as spark:
             data = Dataset(cell.rows, cell.seed, Path(cell.root))
@@ -77,6 +77,17 @@ def measure_spark(cell: Cell) -> dict[str, Any]:
             return {**out, "parts": parts}
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _work_directory(root: Path) -> Path:
+    """A directory of this process alone: another run beside this one must not lose its files. Clears what the dead left."""
+    for left in root.glob("spark-work-*"):
+        if not psutil.pid_exists(int(left.name.rsplit("-", 1)[1])):
+            shutil.rmtree(left, ignore_errors=True)
+    work = root / f"spark-work-{os.getpid()}"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    return work
 
 
 def _verify(system: SparkSystem, section: str, work: Path) -> None:

@@ -87,6 +87,8 @@ class Journal:
 def progress(query: Any) -> list[Progress]:
     """What enrichment did in each micro-batch so far, oldest first.
 
+    The last one may be under way: it sums up the tasks that have ended.
+
     Parameters
     ----------
     query
