@@ -80,7 +80,7 @@ def run(task: Task, batches: Batches, report: Any) -> Batches:
 
 @functools.cache
 def _settle() -> None:
-    """Once a process: what is imported is not looked at again when Python looks for garbage, which took a sixth of its time."""
+    """Once a process: what is imported is not looked at again when Python looks for garbage, which took a seventh of its time."""
     gc.collect()
     gc.freeze()
 
