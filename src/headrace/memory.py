@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from types import TracebackType
+
+import pyarrow as pa
 
 from headrace.errors import BadInput, MemoryRefused
 from headrace.units import format_size, parse_size
@@ -161,3 +164,12 @@ class Reservation:
 
     def __repr__(self) -> str:
         return f"Reservation({self.part!r}, {self._nbytes})"
+
+
+_trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _keep: 0)  # glibc has it
+
+
+def give_back() -> None:
+    """Return to the system what malloc and Arrow keep of freed memory for the next time. For a process that may idle now."""
+    pa.default_memory_pool().release_unused()
+    _trim(0)

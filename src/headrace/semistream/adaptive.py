@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from headrace.clock import Clock
 from headrace.kernels.filter import filter_test
+from headrace.memory import give_back
 from headrace.relation import Relation
 from headrace.relation.columns import Bytes, Longs
 from headrace.relation.keys import Hashes, Ints, Keys
@@ -103,7 +104,7 @@ class AdaptiveJoin(SemiStreamJoin):
         reserve = self.budget.reserve
         self._reserved = [
             reserve("index", parts.index), reserve("sketch", parts.sketch), reserve("read buffer", parts.read),
-            reserve("output", parts.output), reserve("input", parts.input),
+            reserve("output", parts.output), reserve("input", parts.input), reserve("process", parts.process),
         ]  # fmt: skip
         self._filter_reserved = reserve("filter", 0)
         self._hot_reserved = reserve("hot set", 0)
@@ -198,6 +199,7 @@ class AdaptiveJoin(SemiStreamJoin):
         shared.close_slot(hot.slot)
         self._filters = []
         del self._hot, self._reader
+        give_back()
 
     def snapshot(self) -> Snapshot:
         """What the operator knows between two batches. Results do not depend on it; hits do."""

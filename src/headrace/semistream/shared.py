@@ -91,7 +91,8 @@ class Shared:
         self.read_bytes = parts.read // self.workers
         self._slot = (at, _up(self.read_bytes) + _up(moving // self.workers + slack))
         # The same for every version, so that an update goes on in the same memory. What is not written takes none.
-        limit = parts.index + parts.filter + parts.sketch + parts.read + parts.output + parts.input + parts.moving
+        limit = parts.index + parts.filter + parts.sketch + parts.read + parts.output + parts.input + parts.process
+        limit += parts.moving
         pieces = 2 * relation.num_shards + 1 + _REGIONS + 2 * self.workers
         self.size = _up(8 * words) + _up(3 * limit) + pieces * (_PAGE + _up(slack))
         assert at + self.workers * self._slot[1] <= self.size

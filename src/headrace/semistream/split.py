@@ -35,6 +35,9 @@ _MIN_OUTPUT = 256
 _LARGEST_SLICE = 1 << 21
 _PAGES_IN_FLIGHT = 1024  # pages in read buffers at most: enough to keep a disk busy
 _OUTPUT_ROWS = 1 << 14
+# A worker's own memory that no array of ours accounts for: objects, threads, and what malloc cannot put to use between arrays of
+# other sizes. Measured as RSS; a worker of a small budget has less to put aside.
+_PROCESS, _PROCESS_SHARE = 2 << 20, 3
 _FILTER_SHARE = 0.35  # of the budget after what is needed: a larger filter would starve the rest
 _SHARES = (0.04, 0.08, 0.12, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of what moves, for the stream buffer
 
@@ -57,6 +60,7 @@ class Parts:
     left_out: dict[str, str] = field(default_factory=dict)
     workers: int = 1  # processes that join at the same time, each with buffers of its own
     input: int = 0  # stream tuples gathered to be joined together
+    process: int = 0  # what workers need besides: see _PROCESS
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,8 @@ def fixed_parts(
             f"memory={format_size(limit)} is too small to join with {relation.path}: the index needs {format_size(index)}"
             f" and the buffers {format_size((least - index) // workers)}{each}; give {format_size(least)} or more"
         )
+    process = workers * min(_PROCESS, (limit - least) // workers // _PROCESS_SHARE) if workers > 1 else 0
+    limit -= process
     spare = limit - least
     left_out = {}
     filter_bytes = relation.filter_bytes
@@ -163,7 +169,7 @@ def fixed_parts(
         sketch = 64
     return Parts(
         index, filter_bytes, sketch, read, output, output_rows, left - sketch, width,
-        least_room, left_out, workers, gathered,
+        least_room, left_out, workers, gathered, process,
     )  # fmt: skip
 
 
