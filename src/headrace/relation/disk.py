@@ -152,9 +152,7 @@ class Disk:
         n = fds.size
         # Long runs keep the disk busy with few requests in flight, and every task costs some 20 µs to hand over.
         workers = min(self.workers, most, n, max(4, 2 * self.workers * n * page_size // int(sizes.sum())))
-        if self.cached:
-            workers = 1  # copying needs no depth
-        if self.workers == 1 or most == 1 or (n == 1 and sizes[0] <= 4 * page_size):
+        if self.cached or self.workers == 1 or most == 1 or (n == 1 and sizes[0] <= 4 * page_size):
             return Reading([], [0], [self._read(fds, offsets, sizes, targets)])
         bounds = [n * w // workers for w in range(workers + 1)]
         pool = self._threads()

@@ -290,7 +290,9 @@ class PageReader:
         begins = np.append(np.searchsorted(places, first), places.size)
         run_of = np.repeat(np.arange(first.size), np.diff(begins))
         files = version.files_of(first)
-        rounds = self._rounds(length)
+        # Reads that come from memory are copies made here and now: nothing to overlap, and one round takes the whole buffer.
+        halves = 1 if version.disk.cached else 2
+        rounds = self._rounds(length, halves)
         wanted_before = np.searchsorted(run_of, rounds)
         stats.pages_requested += places.size
         stats.pages_read += int(length.sum())
@@ -299,8 +301,9 @@ class PageReader:
         under_way: list[tuple[Reading, Longs]] = []
         try:
             for r in range(rounds.size - 1):
-                while r + len(under_way) < rounds.size - 1 and len(under_way) < 2:
-                    under_way.append(self._start(r + len(under_way), rounds, first, length, files))
+                while r + len(under_way) < rounds.size - 1 and len(under_way) < halves:
+                    r_next = r + len(under_way)
+                    under_way.append(self._start(r_next, r_next % halves, rounds, first, length, files))
                 reading, targets = under_way[0]
                 bad = reading.wait()
                 under_way.pop(0)
@@ -316,20 +319,22 @@ class PageReader:
             for reading, _ in under_way:
                 reading.wait()
 
-    def _rounds(self, length: Longs) -> Longs:
-        """Where each round starts, and the end: as many runs as fit one half."""
+    def _rounds(self, length: Longs, halves: int) -> Longs:
+        """Where each round starts, and the end: as many runs as fit one half of the buffer, or all of it."""
         ends = np.cumsum(length)
         bounds = [0]
         while bounds[-1] < length.size:
             before = int(ends[bounds[-1] - 1]) if bounds[-1] else 0
-            bounds.append(int(np.searchsorted(ends, before + self.half, side="right")))
+            bounds.append(int(np.searchsorted(ends, before + 2 * self.half // halves, side="right")))
         return np.array(bounds, np.int64)
 
-    def _start(self, r: int, rounds: Longs, first: Longs, length: Longs, files: Longs) -> tuple[Reading, Longs]:
+    def _start(
+        self, r: int, half: int, rounds: Longs, first: Longs, length: Longs, files: Longs
+    ) -> tuple[Reading, Longs]:  # fmt: skip
         version, size = self.version, self.version.page_size
         runs = slice(rounds[r], rounds[r + 1])
         sizes = length[runs] * size
-        base = address(self._buffer) + (r % 2) * self.half * size
+        base = address(self._buffer) + half * self.half * size
         targets = base + np.cumsum(sizes) - sizes
         fds = version.fd_of(files[runs])
         # A small buffer is for a small budget: as few threads as it can use.

@@ -33,7 +33,7 @@ _MIN_SLICE = 512
 _MIN_ENTRIES = 64
 _MIN_OUTPUT = 256
 _LARGEST_SLICE = 1 << 21
-_PAGES_IN_FLIGHT = 1024  # pages in read buffers at most: enough to keep a disk busy
+_PAGES_IN_FLIGHT = 512  # pages in read buffers at most: enough to keep a disk busy
 _OUTPUT_ROWS = 1 << 14
 # A worker's own memory that no array of ours accounts for: objects, threads, and what malloc cannot put to use between arrays of
 # other sizes. Measured as RSS; a worker of a small budget has less to put aside.
