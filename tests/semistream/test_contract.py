@@ -27,9 +27,18 @@ def operator(request):
     return request.param
 
 
-@pytest.fixture(scope="module")
-def case():
-    return make_case(20241, "composite")
+@pytest.fixture
+def case(operator):
+    """Its relation has every key once where the operator asks for that."""
+    case = make_case(20241, "composite")
+    if operator.unique_keys:
+        first = (
+            case.rows.append_column("row", pa.array(range(case.rows.num_rows)))
+            .group_by(case.key)
+            .aggregate([("row", "min")])
+        )
+        case.rows = case.rows.take(first["row_min"])
+    return case
 
 
 @pytest.fixture
@@ -118,12 +127,16 @@ def test_contract_empty_stream_empty_batches_and_empty_relation(operator, case, 
 
 
 def test_contract_a_giant_key_is_joined_within_the_budget(operator, tmp_path):
+    if operator.unique_keys:
+        pytest.skip("it takes relations with unique keys only")
     n = 60_000  # 3 MB of tuples for one key
     rows = pa.table({"k": np.zeros(n, np.int64), "v": np.arange(n), "s": [f"text {i:06}" for i in range(n)]})
     relation = hr.Relation.create(tmp_path / "g", rows, key="k", page_size="4KiB")
     stream = pa.record_batch({"k": pa.array([1, 0, None, 0], pa.int64()), "seq": [0, 1, 2, 3]})
     op = operator(relation, on="k", memory="400KiB", how="left")
     out = pa.Table.from_batches(op.run([stream]))
+    if not operator.in_order:
+        out = out.sort_by([("seq", "ascending"), ("v", "ascending")])
     assert out["seq"].to_pylist() == [0] + [1] * n + [2] + [3] * n
     assert out["v"].to_pylist() == [None, *range(n), None, *range(n)]
     op.stats.check()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -24,6 +24,7 @@ from headrace.clock import ManualClock
 from headrace.errors import BadInput, choice
 from headrace.kernels.jit import I32, I64, int64, kernel
 from headrace.kernels.plan import plan_greedy, plan_optimal
+from headrace.metrics import Factors
 from headrace.relation.columns import Longs
 
 DiskKind = Literal["buffered", "direct", "simulated"]
@@ -65,6 +66,10 @@ class Disk:
         Requests in flight. A simulated disk serves one at a time.
     plan
         optimal ([SSIJ] §IV.D), greedy (Seeger et al.) or none (one request a page).
+    longest
+        Pages of a planned request at most: maxScan of [SSIJ].
+    factors
+        Seconds of each step of a join on a simulated machine, charged to its clock by `spend`.
     """
 
     kind: DiskKind = "buffered"
@@ -73,6 +78,7 @@ class Disk:
     workers: int = 32
     plan: PlanKind = "optimal"
     longest: int = 200
+    factors: Factors = field(default_factory=Factors)
     clock: ManualClock = field(default_factory=ManualClock)
     _delay: float = field(
         default=math.inf, repr=False, compare=False
@@ -99,6 +105,11 @@ class Disk:
                 ) from error
         return os.open(path, flags)
 
+    def spend(self, steps: Mapping[str, int]) -> None:
+        """Steps of a join that were done, by the names of Factors. Only a simulated machine takes its time from this."""
+        if self.kind == "simulated":
+            self.clock.advance(sum(count * getattr(self.factors, name) for name, count in steps.items()))
+
     def costs(self, page_size: int) -> tuple[float, float]:
         """Seconds for a request and for a page of it, as things are: a buffered disk may turn out to be in memory."""
         seek, transfer = (_CACHED_SEEK, _CACHED_TRANSFER) if self.cached else (self.seek, self.transfer)
@@ -122,7 +133,7 @@ class Disk:
 
         Without `bridge` only pages side by side share a run, and nothing unwanted is read.
         """
-        longest = max(1, min(self.longest, longest))
+        longest = max(1, min(self.longest, longest) if bridge else longest)
         seek, transfer = self.costs(page_size)
         n = places.size
         first, length = np.empty(n, np.int64), np.empty(n, np.int64)

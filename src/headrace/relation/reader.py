@@ -258,18 +258,24 @@ class PageReader:
         Bytes of the buffer. At least two pages.
     buffer
         Page-aligned memory of that many bytes to use; its own by default.
+    whole
+        Read into all of it at a time, as the disk buffer of a published algorithm is; one page is enough then.
     """
 
-    def __init__(self, version: Version, memory: int, buffer: Bytes | None = None) -> None:
+    def __init__(self, version: Version, memory: int, buffer: Bytes | None = None, *, whole: bool = False) -> None:
         self.version = version
-        self.half = memory // 2 // version.page_size
-        if self.half < 1:
+        self.whole = whole
+        self.pages = memory // version.page_size
+        self.half = self.pages // 2
+        if self.half < 1 and not (whole and self.pages):
             raise MemoryRefused(
                 f"read buffer asked for two pages of {format_size(version.page_size)}; {format_size(memory)} is there"
             )
         if buffer is None:
             # A mapping of its own is page-aligned, as direct reads need, and goes back to the system when dropped.
-            buffer = np.frombuffer(mmap.mmap(-1, 2 * self.half * version.page_size), np.uint8)
+            buffer = np.frombuffer(
+                mmap.mmap(-1, (self.pages if whole else 2 * self.half) * version.page_size), np.uint8
+            )
         self._buffer = buffer
 
     @property
@@ -285,14 +291,16 @@ class PageReader:
             return
         version, size = self.version, self.version.page_size
         version.check_open()
-        first, length = version.disk.runs(places, size, max(1, self.half // 4) if bridge else self.half, bridge=bridge)
+        # Reads that come from memory are copies made here and now: nothing to overlap, and one round takes the whole buffer.
+        halves = 1 if self.whole or version.disk.cached else 2
+        most = self.pages if self.whole else self.half
+        longest = most if self.whole or not bridge else max(1, most // 4)
+        first, length = version.disk.runs(places, size, longest, bridge=bridge)
         # Every run starts at a wanted page, and both are sorted: cheaper than to look for each page's run.
         begins = np.append(np.searchsorted(places, first), places.size)
         run_of = np.repeat(np.arange(first.size), np.diff(begins))
         files = version.files_of(first)
-        # Reads that come from memory are copies made here and now: nothing to overlap, and one round takes the whole buffer.
-        halves = 1 if version.disk.cached else 2
-        rounds = self._rounds(length, halves)
+        rounds = self._rounds(length, self.pages if self.whole else 2 * self.half // halves)
         wanted_before = np.searchsorted(run_of, rounds)
         stats.pages_requested += places.size
         stats.pages_read += int(length.sum())
@@ -319,13 +327,13 @@ class PageReader:
             for reading, _ in under_way:
                 reading.wait()
 
-    def _rounds(self, length: Longs, halves: int) -> Longs:
+    def _rounds(self, length: Longs, pages: int) -> Longs:
         """Where each round starts, and the end: as many runs as fit one half of the buffer, or all of it."""
         ends = np.cumsum(length)
         bounds = [0]
         while bounds[-1] < length.size:
             before = int(ends[bounds[-1] - 1]) if bounds[-1] else 0
-            bounds.append(int(np.searchsorted(ends, before + 2 * self.half // halves, side="right")))
+            bounds.append(int(np.searchsorted(ends, before + pages, side="right")))
         return np.array(bounds, np.int64)
 
     def _start(
@@ -404,6 +412,12 @@ class PageReader:
             yield self._all_rows(addresses, columns)
 
     def _all_rows(self, addresses: Longs, columns: tuple[Column, ...]) -> tuple[PageFacts, TupleStore]:
+        rows, used = np.empty(addresses.size, np.int32), np.empty(addresses.size, np.int64)
+        page_facts(addresses, rows, used)
+        return PageFacts(rows, used), self.tuples(addresses, columns)[0]
+
+    def tuples(self, addresses: Longs, columns: tuple[Column, ...]) -> tuple[TupleStore, Longs, Ints]:
+        """All tuples of pages in memory, with the page address and row of each."""
         n = addresses.size
         rows, used = np.empty(n, np.int32), np.empty(n, np.int64)
         page_facts(addresses, rows, used)
@@ -412,7 +426,7 @@ class PageReader:
         expand_rows(addresses, np.zeros(n, np.int32), rows, at, row)
         store = TupleStore(columns, total, {c.name: int(used.sum()) for c in columns})
         store.append_from_pages(at, row)
-        return PageFacts(rows, used), store
+        return store, at, row
 
 
 def _unsorted(values: Longs) -> bool:

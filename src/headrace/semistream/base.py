@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -63,6 +63,9 @@ class SemiStreamJoin(ABC):
     suffix
         Added to the name of a payload column that the stream has too; None refuses it.
     """
+
+    unique_keys: ClassVar[bool] = False  # whether the relation's keys must be unique
+    in_order: ClassVar[bool] = True  # whether results come in stream order without being asked to
 
     def __init__(
         self, relation: Relation, on: On, memory: int | str, *, how: How = "inner",
@@ -129,7 +132,7 @@ class SemiStreamJoin(ABC):
                 emitted = True
                 yield out
         if schema is not None and not emitted:
-            yield _empty(self._schema_for(schema))
+            yield empty(self._schema_for(schema))
 
     def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Join one batch to its end, in stream order."""
@@ -190,5 +193,6 @@ class SemiStreamJoin(ABC):
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
+def empty(schema: pa.Schema) -> pa.RecordBatch:
+    """A batch without rows."""
     return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)

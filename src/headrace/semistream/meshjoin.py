@@ -1,0 +1,235 @@
+"""MESHJOIN: join a stream with a relation by one shared cyclic scan. [MESH] §3.1-3.3"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.clock import Clock
+from headrace.errors import BadInput, choice
+from headrace.relation import Relation
+from headrace.relation.columns import Longs
+from headrace.relation.reader import PageReader
+from headrace.semistream.base import How, On
+from headrace.semistream.waiting import LEAST_WINDOW, Order, WaitingJoin
+from headrace.semistream.window import POINTER_BYTES
+
+Tuning = Literal["optimal", "default"]
+DEFAULT_BUFFER = 930_000  # bytes of the disk buffer that [DEF] recommends whatever the budget
+_DEFAULT_SHARE = 0.25  # of the budget, where that is more
+
+
+@dataclass(frozen=True)
+class MeshCost:
+    """Memory and time of one iteration as functions of w and b. [MESH] §3.2, eq. 1-3; Table 1 names the symbols.
+
+    Parameters
+    ----------
+    pages, rows_per_page, page_bytes
+        N_R, v_P / v_R, v_P (with what is noted of a page's tuples).
+    stream_bytes, slot_bytes, pointer_bytes
+        v_S, f * v_S, sizeof(ptr).
+    seek, transfer
+        c_I/O(b) = seek + b * transfer.
+    stream, probe, output
+        c_E + c_S + c_A; c_H; c_O.
+    matches
+        Results a stream tuple gives: sigma, seen from the other side.
+    """
+
+    pages: int
+    rows_per_page: float
+    page_bytes: float
+    stream_bytes: float
+    slot_bytes: float
+    pointer_bytes: float
+    seek: float
+    transfer: float
+    stream: float
+    probe: float
+    output: float
+    matches: float = 1.0
+
+    @classmethod
+    def of(cls, relation: Relation, stream_bytes: float, slot_bytes: float, page_bytes: float) -> MeshCost:
+        """For a relation on its disk; the steps of a join cost what the disk's factors say."""
+        seek, transfer = relation.disk.costs(relation.page_size)
+        factors = relation.disk.factors
+        return cls(
+            max(1, relation.num_pages), relation.num_rows / max(1, relation.num_pages), page_bytes, stream_bytes, slot_bytes,
+            POINTER_BYTES, seek, transfer, factors.c_E + factors.c_S + factors.c_A, factors.c_H, factors.c_O,
+        )  # fmt: skip
+
+    def memory(self, w: float, b: float) -> float:
+        """M(w, b), eq. 1."""
+        window = w * -(-self.pages // b)
+        return b * self.page_bytes + w * self.stream_bytes + window * (self.pointer_bytes + self.slot_bytes)
+
+    def w(self, memory: float, b: float) -> int:
+        """The largest w within a memory: eq. 1 solved, [DEF] eq. 3."""
+        iterations = -(-self.pages // b)
+        each = self.stream_bytes + iterations * (self.pointer_bytes + self.slot_bytes)
+        return max(0, int((memory - b * self.page_bytes) / each))
+
+    def loop(self, w: float, b: float) -> float:
+        """c_loop, eq. 2: seconds of an iteration."""
+        probes = b * self.rows_per_page
+        return self.seek + b * self.transfer + w * self.stream + probes * self.probe + w * self.matches * self.output
+
+    def rate(self, memory: float, b: float) -> float:
+        """mu, eq. 3: stream tuples a second with all of a memory in use."""
+        w = self.w(memory, b)
+        return w / self.loop(w, b)
+
+    def best_b(self, memory: float) -> int:
+        """The disk buffer that makes mu largest. [MESH] §3.3"""
+        candidates = candidate_buffers(self.pages, int(memory / self.page_bytes))
+        return max(candidates, key=lambda b: self.rate(memory, b))
+
+    def least(self, rate: float) -> tuple[int, int, float]:
+        """w, b and M of the least memory that keeps up with a rate. [MESH] §3.3"""
+        best: tuple[int, int, float] | None = None
+        for b in candidate_buffers(self.pages, self.pages):
+            # w = rate * c_loop, and c_loop grows with w: solved for w.
+            each = 1 - rate * (self.stream + self.matches * self.output)
+            if each <= 0:
+                break
+            w = int(np.ceil(rate * self.loop(0, b) / each))
+            memory = self.memory(w, b)
+            if best is None or memory < best[2]:
+                best = w, b, memory
+        if best is None:
+            raise BadInput(
+                f"{rate:,.0f} tuples a second cannot be kept up with by MESHJOIN in any memory: a tuple alone takes"
+                f" {1e6 * (self.stream + self.matches * self.output):.1f} µs"
+            )
+        return best
+
+
+def candidate_buffers(pages: int, most: int) -> list[int]:
+    """Sizes of a disk buffer to compare: every small one, then in steps of an eighth."""
+    sizes, b = [], 1
+    while b <= max(1, min(pages, most)):
+        sizes.append(b)
+        b = max(b + 1, b + b // 8)
+    return sizes
+
+
+class MeshJoin(WaitingJoin):
+    """Scan the relation round and round; every stream tuple stays for one round and so meets every page.
+
+        R  p0 p1 p2 ... --b pages a time--> [disk buffer] --probe--> [H: the last N_R/b packets of w tuples] <--w-- S
+                                                                     [Q: packets, oldest first          ]
+
+    Choose it for a relation without an index on the join column, or for streams so fast and scattered that most pages are
+    wanted anyway. It is exact for many-to-many joins, and blind to skew.
+
+    Parameters
+    ----------
+    relation, on, memory, how, columns, suffix, clock, order
+        See WaitingJoin.
+    w, b
+        Stream tuples and pages an iteration. Without them b is tuned and w is what the memory allows.
+    tuning
+        "optimal": the b with the best service rate by the cost model. "default": a fixed buffer of 0.93 MB ([DEF]), a quarter
+        of the memory at most.
+
+    Example
+    -------
+    >>> import pyarrow as pa, tempfile, headrace as hr
+    >>> from headrace.semistream import MeshJoin
+    >>> lookup = pa.table({"id": [1, 2, 3], "skey": [100, 110, 120]})
+    >>> rel = hr.Relation.create(tempfile.mkdtemp() + "/lookup", lookup, key="id")
+    >>> op = MeshJoin(rel, on="id", memory="1MiB")
+    >>> pa.Table.from_batches(op.run([pa.record_batch({"id": [2, 1, 2]})])).sort_by("skey").to_pydict()
+    {'id': [1, 2, 2], 'skey': [100, 110, 110]}
+
+    References
+    ----------
+    [MESH] §3.1 (Fig. 4), §3.2, §3.3, §3.4.
+
+    Deviations: when the stream ends, or a batch is joined to its end, what is left enters H at once, as far as there is room,
+    instead of w tuples an iteration; without it a last packet would wait for scans that no new tuple shares.
+    """
+
+    def __init__(
+        self, relation: Relation, on: On, memory: int | str = "64MiB", *, how: How = "inner",
+        columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
+        order: Order = "any", w: int | None = None, b: int | None = None, tuning: Tuning = "optimal",
+    ) -> None:  # fmt: skip
+        self.tuning: Tuning = choice("tuning", tuning, ("optimal", "default"))  # type: ignore[assignment]
+        for name, value in (("w", w), ("b", b)):
+            if value is not None and value < 1:
+                raise BadInput(
+                    f"{name}={value} is not a number of {'tuples' if name == 'w' else 'pages'}; give 1 or more"
+                )
+        self.w, self.b = w, b
+        super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock, order=order)
+        self._page = 0  # where the scan is
+        self._Q: deque[tuple[int, int]] = deque()  # packets: tuples, and the iteration at whose start they leave
+        self._iteration = 0
+        self._w = self._b = 0
+
+    def _least(self) -> int:
+        return self._page_bytes + LEAST_WINDOW * int(self._slot_bytes + POINTER_BYTES + 64)
+
+    def cost(self, stream_bytes: float) -> MeshCost:
+        """The cost model for stream tuples of so many bytes. [MESH] §3.2"""
+        slot = self._slot_bytes - self._stream_bytes + stream_bytes
+        return MeshCost.of(self.relation, stream_bytes, slot, self._page_bytes)
+
+    def _begin(self) -> None:
+        memory = self._room - self._output_bytes
+        cost = self.cost(self._stream_bytes)
+        self._b = min(self.b or self._tuned(cost, memory), max(1, self._places.size))
+        self._w = self.w or max(1, cost.w(memory, self._b))
+        self._reserve("disk buffer", self._b * self._page_bytes)
+        self._reserve("stream buffer", int(self._w * self._stream_bytes))
+        self._make_window(self._w * max(1, self._partitions))
+        self._disk_buffer = PageReader(self._version, self._b * self.relation.page_size, whole=True)
+
+    def _tuned(self, cost: MeshCost, memory: int) -> int:
+        if self.tuning == "default":
+            return max(1, min(DEFAULT_BUFFER, int(memory * _DEFAULT_SHARE)) // self._page_bytes)
+        return cost.best_b(memory)
+
+    @property
+    def _partitions(self) -> int:
+        """Iterations of one round: packets that Q holds."""
+        return -(-self._places.size // self._b)
+
+    @property
+    def _reader(self) -> PageReader:
+        return self._disk_buffer
+
+    def _wanted_now(self) -> int:
+        return self._w
+
+    def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
+        while self._Q and self._Q[0][1] <= self._iteration:
+            yield from self._leave(self._H.oldest(self._Q.popleft()[0]))
+        before = self._H.used
+        yield from self._take_in(w)
+        if self._H.used > before:
+            self._Q.append((self._H.used - before, self._iteration + self._partitions))
+        for addresses in self._next_pages(self._b):
+            yield from self._probe(addresses)
+        self._iteration += 1
+
+    def _next_pages(self, b: int) -> Iterator[Longs]:
+        """Read the next b pages of the scan, fewer before its end; yields their addresses."""
+        places = self._places[self._page : self._page + b]
+        for _, _, addresses in self._disk_buffer.read(places, self.stats, bridge=False):
+            yield addresses
+        self._page = (self._page + places.size) % max(1, self._places.size)
+
+    def _position(self) -> list[int]:
+        return [self._page]
+
+    def _go_to(self, position: list[int]) -> None:
+        self._page = position[0]

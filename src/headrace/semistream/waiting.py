@@ -1,0 +1,443 @@
+"""The driver of the published joins, in which stream tuples wait in memory for the pages they need. [MESH] §3.1, [XHJ] §3
+
+    offer --> stream buffer --w tuples--> H and Q <--probed by-- pages in the disk buffer <--read-- R
+                                            |
+                                 results as they are found; left and anti when a tuple leaves
+
+An operator says which pages come next and which tuples leave; this file takes tuples in, finds their matches, makes results and
+keeps the books. Work is done in bounded steps: one `advance` is one iteration of the paper's loop.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.clock import Clock
+from headrace.errors import MemoryRefused, choice
+from headrace.memory import Reservation
+from headrace.relation import Relation
+from headrace.relation.columns import Longs
+from headrace.relation.keys import Ints, Keys
+from headrace.relation.reader import PageReader, key_column, stored_keys
+from headrace.relation.store import Sources, StoreFull, TupleStore
+from headrace.semistream.base import How, On, SemiStreamJoin, empty
+from headrace.semistream.snapshot import Snapshot
+from headrace.semistream.split import tuple_bytes
+from headrace.semistream.window import POINTER_BYTES, SLOT_BYTES, HashQueue, StreamWindow
+from headrace.units import format_size
+
+Order = Literal["any", "stream"]
+PROBE_BYTES = 64  # of a tuple of R in the disk buffer: where it is, its key, its hash
+LEAST_WINDOW = 64  # tuples
+_LEAST_OUTPUT = 16
+_OUTPUT_ROWS = 1 << 13
+_ORDERED_SHARE = 0.5  # of the budget, for results that wait to go out in stream order
+
+
+class WaitingJoin(SemiStreamJoin):
+    """A join whose stream tuples wait in H until their pages come by.
+
+    Parameters
+    ----------
+    relation, on, memory, how, columns, suffix, clock
+        See SemiStreamJoin.
+    order
+        "any": results go out as they are found. "stream": results of a tuple go out together, tuples in the order they came
+        ([MESH] §3.4); half of the budget is kept for results that wait.
+    """
+
+    in_order = False
+
+    def __init__(
+        self, relation: Relation, on: On, memory: int | str = "64MiB", *, how: How = "inner",
+        columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
+        order: Order = "any",
+    ) -> None:  # fmt: skip
+        super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock)
+        self.order: Order = choice("order", order, ("any", "stream"))  # type: ignore[assignment]
+        self._version = relation.opened
+        self._places: Longs = np.sort(
+            np.concatenate([np.empty(0, np.int64), *(self._version.places(s) for s in range(relation.num_shards))])
+        )
+        self._window = StreamWindow()
+        self._H = HashQueue(0)
+        self._buffer: list[pa.RecordBatch] = []  # the stream buffer: offered and not in H yet
+        self._buffered = 0
+        self._held: list[tuple[Longs, pa.RecordBatch]] = []  # results in wait for their turn
+        self._stream_bytes = 0.0  # v_S; 0 until the first tuple
+        self._reservations: dict[str, Reservation] = {}
+        width = tuple_bytes(relation, self._payload) + 64
+        room = self.budget.limit * (1 - _ORDERED_SHARE) if order == "stream" else self.budget.limit
+        self._room = int(room)  # bytes for everything but ordered results
+        least_output = (
+            TupleStore.size(self._payload, _LEAST_OUTPUT, self._data_room(_LEAST_OUTPUT)) + 40 * _LEAST_OUTPUT
+        )
+        least = least_output + self._least()
+        if least > self._room:
+            whole = int(least / (1 - _ORDERED_SHARE)) if order == "stream" else least
+            raise MemoryRefused(
+                f"memory={format_size(self.budget.limit)} is too small for {type(self).__name__} with {relation.path}: its"
+                f" buffers need {format_size(least)}{' beside ordered results' if whole > least else ''}; give"
+                f" {format_size(whole)} or more"
+            )
+        spare = (self._room - least) // 12
+        self._output_rows = int(np.clip(spare // width, _LEAST_OUTPUT, _OUTPUT_ROWS))
+        self._results = TupleStore(self._payload, self._output_rows, self._data_room(self._output_rows))
+        self._reserve("output", self._output_bytes)
+
+    # -- the public steps ------------------------------------------------------------------------------------------------
+
+    def offer(self, batch: pa.RecordBatch) -> None:
+        """Hand over stream tuples. They are taken into H by `advance`."""
+        self._schema_for(batch.schema)
+        self.stats.batches += 1
+        self.stats.tuples_in += batch.num_rows
+        if batch.num_rows:
+            if not self._stream_bytes:
+                self._stream_bytes = max(1.0, batch.nbytes / batch.num_rows)
+                self._begin()
+            self._buffer.append(batch)
+            self._buffered += batch.num_rows
+
+    @property
+    def wanted(self) -> int:
+        """Stream tuples that the next iteration would take in."""
+        return self._wanted_now() if self._stream_bytes else 1
+
+    @property
+    def waiting(self) -> int:
+        """Stream tuples offered that have not left."""
+        return self._buffered + self._H.used
+
+    def advance(self) -> Iterator[pa.RecordBatch]:
+        """One iteration."""
+        self.stats.iterations += 1
+        yield from self._counted(self._iterate(self._wanted_now()))
+
+    def drain(self) -> Iterator[pa.RecordBatch]:
+        """Iterate until every tuple has left."""
+        while self.waiting:
+            # The rest is all there: what H has room for enters at once, and shares one pass.
+            self.stats.iterations += 1
+            yield from self._counted(self._iterate(min(self._buffered, self._room_now())))
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Join a stream: an iteration whenever there are tuples for one, and all that is left at the end."""
+        emitted, schema = False, None
+        for batch in batches:
+            schema = batch.schema
+            self.offer(batch)
+            while self._buffered and self._buffered >= self.wanted:
+                for out in self.advance():
+                    emitted = True
+                    yield out
+        for out in self.drain():
+            emitted = True
+            yield out
+        self._take_stock()
+        if schema is not None and not emitted:
+            yield empty(self._schema_for(schema))
+
+    def _join(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        raise NotImplementedError  # join is offer and drain
+
+    def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Join one batch to its end."""
+        self.offer(batch)
+        yield from self.drain()
+        self._take_stock()
+
+    def _take_stock(self) -> None:
+        self.stats.memory = self.budget.held()
+        self.stats.memory_peak = self.budget.peak
+
+    def _counted(self, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for out in results:
+            self.stats.results += out.num_rows
+            yield out
+        if self.order == "stream":
+            for out in self._release():
+                self.stats.results += out.num_rows
+                yield out
+
+    # -- what an operator says -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _least(self) -> int:
+        """Bytes that it needs besides the output, whatever the stream."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """The size of a stream tuple is known: choose sizes, reserve them, make H with `_make_window`."""
+
+    @abstractmethod
+    def _wanted_now(self) -> int:
+        """w of the next iteration."""
+
+    def _room_now(self) -> int:
+        """Tuples that could enter H in one iteration."""
+        return self._H.room
+
+    @abstractmethod
+    def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
+        """One iteration that takes in up to w tuples."""
+
+    # -- memory ----------------------------------------------------------------------------------------------------------
+
+    def _reserve(self, part: str, nbytes: int) -> None:
+        """Hold so many bytes for a part from now on."""
+        if part in self._reservations:
+            self._reservations[part].resize(nbytes)
+        else:
+            self._reservations[part] = self.budget.reserve(part, nbytes)
+
+    def _data_room(self, rows: int) -> dict[str, int]:
+        """Bytes for the variable columns of so many tuples of mean size, and one page of them."""
+        total, variable = max(1, self.relation.num_rows), self.relation.variable_bytes
+        return {
+            c.name: int(1.05 * rows * variable[c.name] / total) + self.relation.page_size
+            for c in self._payload if c.width == 0
+        }  # fmt: skip
+
+    @property
+    def _output_bytes(self) -> int:
+        return self._results.nbytes + 40 * self._output_rows
+
+    @property
+    def _page_bytes(self) -> int:
+        """Bytes of the disk buffer a page, with what is noted of its tuples while they are probed."""
+        return self.relation.page_size + int(PROBE_BYTES * self._rows_per_page)
+
+    @property
+    def _rows_per_page(self) -> float:
+        return self.relation.num_rows / max(1, self.relation.num_pages)
+
+    @property
+    def _slot_bytes(self) -> float:
+        """Bytes of a waiting tuple in H, its columns included: f * v_S of eq. 1, without the queue."""
+        return SLOT_BYTES - POINTER_BYTES + self._stream_bytes
+
+    def _make_window(self, tuples: int) -> None:
+        """H and Q with room for so many tuples."""
+        self._H = HashQueue(tuples)
+        self._reserve("hash table", int(tuples * self._slot_bytes))
+        self._reserve("queue", tuples * POINTER_BYTES)
+
+    # -- stream tuples come and go ---------------------------------------------------------------------------------------
+
+    def _take_in(self, count: int) -> Iterator[pa.RecordBatch]:
+        """Move up to so many tuples from the stream buffer to H. Tuples with a null in the key leave at once."""
+        count = min(count, self._buffered, self._H.room)
+        if not count:
+            return
+        taken = self._from_buffer(count)
+        numbers = self._window.append(taken)
+        keys, valid = self._version.codec.encode([taken.column(name) for name in self.stream_key])
+        hashes = keys.hashes()
+        self._spend(c_S=count, c_A=count)
+        if valid.size:
+            there = np.flatnonzero(valid)
+            self._enter(taken, hashes[there], numbers[there])
+            nulls = numbers[valid == 0]
+            self.stats.nulls += nulls.size
+            if nulls.size:
+                yield from self._without_match(nulls)
+                self._window.leave(nulls, self._numbers)
+        else:
+            self._enter(taken, hashes, numbers)
+
+    def _enter(self, batch: pa.RecordBatch, hashes: Any, numbers: Longs) -> None:
+        self._H.insert(hashes, numbers, self.clock.now())
+
+    def _from_buffer(self, count: int) -> pa.RecordBatch:
+        parts = []
+        while count:
+            batch = self._buffer[0]
+            if batch.num_rows <= count:
+                parts.append(self._buffer.pop(0))
+            else:
+                parts.append(batch.slice(0, count))
+                self._buffer[0] = batch.slice(count)
+            count -= parts[-1].num_rows
+        self._buffered -= sum(part.num_rows for part in parts)
+        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+
+    def _numbers(self) -> Longs:
+        """Numbers of the tuples in H, ascending: the queue is in order of arrival."""
+        return self._H.number[self._H.oldest(self._H.used)]
+
+    def _leave(self, slots: Ints, *, hits: bool = False) -> Iterator[pa.RecordBatch]:
+        """Tuples have met every page they need. `hits`: without a read of their own."""
+        if not slots.size:
+            return
+        H = self._H
+        numbers, matched = H.number[slots], H.matched[slots] == 1
+        waited = self.clock.now() - H.arrived[slots]
+        stats = self.stats
+        stats.waiting_seconds += float(waited.sum())
+        stats.longest_wait = max(stats.longest_wait, float(waited.max()))
+        stats.matched += int(matched.sum())
+        if hits:
+            stats.hits += slots.size
+        else:
+            stats.misses += slots.size
+        self._spend(c_E=slots.size)
+        H.remove(slots)
+        yield from self._without_match(numbers[~matched])
+        self._window.leave(numbers, self._numbers)
+
+    def _without_match(self, numbers: Longs) -> Iterator[pa.RecordBatch]:
+        self.stats.unmatched += numbers.size
+        if self.how in ("left", "anti"):
+            for a in range(0, numbers.size, self._output_rows):
+                yield from self._result(numbers[a : a + self._output_rows], None)
+
+    # -- pages meet H ----------------------------------------------------------------------------------------------------
+
+    def _probe(self, addresses: Longs) -> Iterator[pa.RecordBatch]:
+        """Join the pages at these addresses with all that waits."""
+        if not addresses.size or not self._H.used:
+            return
+        keys, at, row = self._tuples_of(addresses)
+        self.stats.probes += len(keys)
+        self._spend(c_H=len(keys))
+        yield from self._match(keys, at, row)
+
+    def _match(self, keys: Keys, at: Longs, row: Ints) -> Iterator[pa.RecordBatch]:
+        """Join tuples of R, given by key and place, with all that waits."""
+        hashes, stop = keys.hashes(), np.array([0, -1])
+        while stop[0] < hashes.size:
+            number, slots = np.empty(self._output_rows, np.int32), np.empty(self._output_rows, np.int32)
+            n = self._H.probe(hashes, stop, number, slots)
+            r, slots = self._really(keys, number[:n], slots[:n])
+            if r.size:
+                yield from self._found(slots, at[r], row[r])
+
+    def _really(self, keys: Keys, r: Ints, slots: Ints) -> tuple[Ints, Ints]:
+        """Pairs whose keys are equal. Hashes of integers are one to one; texts with one hash may differ."""
+        if self._version.codec.integer or not r.size:
+            return r, slots
+        names = self.stream_key
+        stream = self._window.take(self._H.number[slots])
+        mine, _ = self._version.codec.encode([stream.column(name) for name in names])
+        same = mine.equal_at(keys.take(r), np.arange(r.size, dtype=np.int32))  # type: ignore[arg-type]
+        return r[same], slots[same]
+
+    def _found(self, slots: Ints, at: Longs, row: Ints) -> Iterator[pa.RecordBatch]:
+        """Pairs of a waiting tuple and a tuple of R at (page address, row)."""
+        H = self._H
+        if self.how == "semi":
+            first = np.unique(slots)
+            fresh = first[H.matched[first] == 0]
+            H.matched[fresh] = 1
+            if fresh.size:
+                yield from self._result(H.number[fresh], None)
+            return
+        H.matched[slots] = 1
+        if self.how != "anti":
+            yield from self._pairs(H.number[slots], at, row)
+
+    def _pairs(self, numbers: Longs, at: Longs, row: Ints) -> Iterator[pa.RecordBatch]:
+        """Results of an inner or left join."""
+        self._results.clear()
+        try:
+            self._results.append_from_pages(at, row)
+            payload = self._gathered(numbers.size)
+        except StoreFull:  # longer texts than expected
+            half = numbers.size // 2
+            if half == 0:
+                raise
+            yield from self._pairs(numbers[:half], at[:half], row[:half])
+            yield from self._pairs(numbers[half:], at[half:], row[half:])
+            return
+        yield from self._result(numbers, payload)
+
+    def _gathered(self, count: int) -> list[pa.Array]:
+        sources = Sources([self._results])
+        src, pos = np.zeros(count, np.int32), np.arange(count, dtype=np.int32)
+        return [sources.gather(i, src, pos, outer=False) for i in range(len(self._payload))]
+
+    def _tuples_of(self, addresses: Longs) -> tuple[Keys, Longs, Ints]:
+        """Key, page address and row of every tuple in some pages."""
+        store, at, row = self._reader.tuples(addresses, (key_column(self._version.codec),))
+        return stored_keys(store, self._version.codec.integer), at, row
+
+    @property
+    def _reader(self) -> PageReader:
+        """The disk buffer."""
+        raise NotImplementedError
+
+    # -- results ---------------------------------------------------------------------------------------------------------
+
+    def _result(self, numbers: Longs, payload: list[pa.Array] | None) -> Iterator[pa.RecordBatch]:
+        """Send results out, or hold them until all earlier tuples have left."""
+        stream = self._window.take(numbers)
+        arrays: list[Any] = list(stream.columns)
+        schema = self._schema_for(stream.schema)
+        if self._payload:
+            arrays += payload or [pa.nulls(numbers.size, field.type) for field in list(schema)[len(arrays) :]]
+        out = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        self._spend(c_O=numbers.size)
+        if self.order == "any":
+            yield out
+            return
+        self._held.append((numbers, out))
+        self._hold()
+
+    def _hold(self) -> None:
+        size = sum(batch.nbytes + 8 * numbers.size for numbers, batch in self._held)
+        if size > self.budget.limit - self._room:
+            raise MemoryRefused(
+                f"order='stream' holds {format_size(size)} of results that wait for earlier tuples, and"
+                f" {format_size(self.budget.limit - self._room)} is there for them; give more memory, or use order='any'"
+            )
+        self._reserve("ordered results", size)
+
+    def _release(self) -> Iterator[pa.RecordBatch]:
+        """Results of tuples before the oldest that waits."""
+        if not self._held:
+            return
+        oldest = self._H.oldest(1)
+        mark = self._H.number[oldest[0]] if oldest.size else np.iinfo(np.int64).max
+        numbers = np.concatenate([n for n, _ in self._held])
+        order = np.argsort(numbers, kind="stable")
+        ready = int(np.searchsorted(numbers[order], mark))
+        if not ready:
+            return
+        whole = pa.concat_batches([batch for _, batch in self._held])
+        kept = order[ready:]
+        self._held = [(numbers[kept], whole.take(pa.array(kept)))] if kept.size else []
+        self._hold()
+        for a in range(0, ready, self._output_rows):
+            yield whole.take(pa.array(order[a : min(ready, a + self._output_rows)]))
+
+    # -- the books -------------------------------------------------------------------------------------------------------
+
+    def _spend(self, **steps: int) -> None:
+        """Work done, by the names of [MESH] Table 1: a simulated machine takes its time for it."""
+        self.relation.disk.spend(steps)
+
+    def snapshot(self) -> Snapshot:
+        """Where the operator is between two batches that were joined to their end."""
+        assert not self.waiting, "take a snapshot when nothing waits"
+        return self._named({"position": np.array(self._position())})
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on where the operator was that the snapshot was taken of."""
+        snapshot.check(self._named({}))
+        self._go_to([int(x) for x in snapshot.arrays["position"]])
+
+    def _position(self) -> list[int]:
+        return [0]
+
+    def _go_to(self, position: list[int]) -> None:
+        """Start from a position."""
+
+    def _named(self, arrays: dict[str, np.ndarray[Any, Any]]) -> Snapshot:
+        names = tuple(column.name for column in self._payload)
+        return Snapshot(type(self).__name__, str(self.relation.path), self.relation.version, names, arrays)
