@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.conditions import equal
+    from headrace.conditions import all_of, band, between, compare, equal, intersects, within
     from headrace.errors import (
         BadInput,
         DamagedRelation,
@@ -51,20 +51,27 @@ __all__ = [
     "VersionConflict",
     "VersionGone",
     "__version__",
+    "all_of",
+    "band",
+    "between",
+    "compare",
     "enrich",
     "equal",
+    "intersects",
     "load",
     "progress",
+    "within",
 ]
 
 _HOME = {
     "Relation": "headrace.relation",
     "MemoryBudget": "headrace.memory",
-    "equal": "headrace.conditions",
     "enrich": "headrace.spark.enrich",
     "load": "headrace.spark.load",
     "progress": "headrace.spark.progress",
 }
+_CONDITIONS = ("all_of", "band", "between", "compare", "equal", "intersects", "within")
+_HOME |= dict.fromkeys(_CONDITIONS, "headrace.conditions")
 _HOME |= {name: "headrace.errors" for name in __all__ if name not in _HOME and name != "__version__"}
 
 

@@ -1,17 +1,26 @@
-"""Join conditions: which columns of the two sides must agree, and how."""
+"""Join conditions: which columns of the two sides must agree, and how. Left is the stream, right is the relation."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any, Literal, TypeAlias
 
-from headrace.errors import BadInput
+from headrace.errors import BadInput, choice
 
 On: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
+Op = Literal["<", "<=", ">", ">=", "!=", "="]
+Metric = Literal["euclidean", "manhattan", "chebyshev"]
+Side = Literal["left", "right"]
+Amount: TypeAlias = "int | float | Decimal | timedelta"
 
 ON_FORMS = "'col', ['a', 'b'] or {'stream_col': 'relation_col'}"
+OPS = ("<", "<=", ">", ">=", "!=", "=")
+METRICS = ("euclidean", "manhattan", "chebyshev")
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,203 @@ class Equal(Condition):
         return self.right
 
 
+@dataclass(frozen=True)
+class Compare(Condition):
+    """left op right, of numbers, dates or timestamps. Nulls and NaN satisfy nothing, not even !=.
+
+    Args:
+        left: a column of the left side.
+        op: one of <, <=, >, >=, !=, =.
+        right: a column of the right side.
+    """
+
+    left: str
+    op: Op
+    right: str
+
+    def __post_init__(self) -> None:
+        _check_columns("left", (self.left,))
+        choice("op", self.op, OPS)
+        _check_columns("right", (self.right,))
+
+    @property
+    def left_columns(self) -> tuple[str, ...]:
+        """The column of the left side."""
+        return (self.left,)
+
+    @property
+    def right_columns(self) -> tuple[str, ...]:
+        """The column of the right side."""
+        return (self.right,)
+
+
+@dataclass(frozen=True)
+class Between(Condition):
+    """low <= column <= high, the column on one side and the two bounds on the other.
+
+    Args:
+        column: the column that must lie between.
+        low, high: the bounds, both included; where low is above high nothing does.
+        of: the side that `column` is on.
+    """
+
+    column: str
+    low: str
+    high: str
+    of: Side = "left"
+
+    def __post_init__(self) -> None:
+        choice("of", self.of, ("left", "right"))
+        _check_columns("left", self.left_columns)
+        _check_columns("right", self.right_columns)
+
+    @property
+    def left_columns(self) -> tuple[str, ...]:
+        """The column, or the bounds."""
+        return (self.column,) if self.of == "left" else (self.low, self.high)
+
+    @property
+    def right_columns(self) -> tuple[str, ...]:
+        """The bounds, or the column."""
+        return (self.low, self.high) if self.of == "left" else (self.column,)
+
+
+@dataclass(frozen=True)
+class Band(Condition):
+    """right - below <= left <= right + above.
+
+    Args:
+        left: a column of the left side.
+        right: a column of the right side.
+        below, above: how far left may lie below and above right; timedeltas where the columns are dates or timestamps.
+    """
+
+    left: str
+    right: str
+    below: Amount
+    above: Amount
+
+    def __post_init__(self) -> None:
+        _check_columns("left", (self.left,))
+        _check_columns("right", (self.right,))
+        for name, amount in (("below", self.below), ("above", self.above)):
+            _check_amount(name, amount, (int, float, Decimal, timedelta), "a number or a timedelta of 0 or more")
+            if amount < type(amount)(0):  # type: ignore[operator]
+                raise BadInput(f"{name}={amount!r} is negative; give 0 or more")
+        if isinstance(self.below, timedelta) != isinstance(self.above, timedelta):
+            raise BadInput(
+                f"below={self.below!r} and above={self.above!r} are of two kinds; give two numbers or two timedeltas"
+            )
+
+    @property
+    def left_columns(self) -> tuple[str, ...]:
+        """The column of the left side."""
+        return (self.left,)
+
+    @property
+    def right_columns(self) -> tuple[str, ...]:
+        """The column of the right side."""
+        return (self.right,)
+
+
+@dataclass(frozen=True)
+class Within(Condition):
+    """The distance of two vectors is at most eps.
+
+    Args:
+        left: a fixed-size list column of the left side, or numeric columns, one a coordinate.
+        right: the same of the right side. A relation stores no lists: numeric columns there.
+        eps: the largest distance, above 0.
+        metric: euclidean, manhattan or chebyshev.
+    """
+
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+    eps: float
+    metric: Metric = "euclidean"
+
+    def __post_init__(self) -> None:
+        _check_columns("left", self.left)
+        _check_columns("right", self.right)
+        if len(self.left) > 1 and len(self.right) > 1 and len(self.left) != len(self.right):
+            raise BadInput(f"vectors of {len(self.left)} and of {len(self.right)} coordinates have no distance")
+        choice("metric", self.metric, METRICS)
+        _check_amount("eps", self.eps, (int, float), "a distance above 0")
+        if self.eps <= 0:
+            raise BadInput(f"eps={self.eps!r} is not a distance above 0")
+
+    @property
+    def left_columns(self) -> tuple[str, ...]:
+        """The vector of the left side."""
+        return self.left
+
+    @property
+    def right_columns(self) -> tuple[str, ...]:
+        """The vector of the right side."""
+        return self.right
+
+
+@dataclass(frozen=True)
+class Intersects(Condition):
+    """Two boxes have a point in common; touching is enough.
+
+    Args:
+        left: the low corner, then the high corner: (xmin, ymin, xmax, ymax) in two dimensions.
+        right: the same of the right side.
+    """
+
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _check_columns("left", self.left)
+        _check_columns("right", self.right)
+        for side, columns in (("left", self.left), ("right", self.right)):
+            if len(columns) % 2:
+                raise BadInput(
+                    f"the {side} box has {len(columns)} columns {list(columns)}; give the low corner, then the high corner, such"
+                    " as ('xmin', 'ymin', 'xmax', 'ymax')"
+                )
+        if len(self.left) != len(self.right):
+            raise BadInput(
+                f"boxes of {len(self.left) // 2} and of {len(self.right) // 2} dimensions do not intersect; name as many columns"
+                " on both sides"
+            )
+
+    @property
+    def left_columns(self) -> tuple[str, ...]:
+        """The box of the left side."""
+        return self.left
+
+    @property
+    def right_columns(self) -> tuple[str, ...]:
+        """The box of the right side."""
+        return self.right
+
+
+@dataclass(frozen=True)
+class AllOf(Condition):
+    """Several conditions, all of which must hold."""
+
+    conditions: tuple[Condition, ...]
+
+    def __post_init__(self) -> None:
+        if not self.conditions:
+            raise BadInput("all_of() of no conditions; give one or more")
+        for condition in self.conditions:
+            check_condition(condition)
+
+    @property
+    def left_columns(self) -> tuple[str, ...]:
+        """The columns of the left side that any of them reads."""
+        return tuple(dict.fromkeys(name for c in self.conditions for name in c.left_columns))
+
+    @property
+    def right_columns(self) -> tuple[str, ...]:
+        """The columns of the right side that any of them reads."""
+        return tuple(dict.fromkeys(name for c in self.conditions for name in c.right_columns))
+
+
 def equal(left: str, right: str | None = None) -> Equal:
     """The condition that two columns are equal; one name serves both sides.
 
@@ -75,6 +281,82 @@ def equal(left: str, right: str | None = None) -> Equal:
         Equal(left=('lk',), right=('rk',))
     """
     return Equal((left,), (left if right is None else right,))
+
+
+def compare(left: str, op: Op, right: str) -> Compare:
+    """The condition that a column of the left side is <, <=, >, >=, != or = one of the right side.
+
+    Example:
+        >>> compare("price", "<", "limit")
+        Compare(left='price', op='<', right='limit')
+    """
+    return Compare(left, op, right)
+
+
+def between(column: str, low: str, high: str, *, of: Side = "left") -> Between:
+    """The condition that a column of one side lies between two columns of the other, bounds included.
+
+    Example:
+        >>> between("sold_at", "valid_from", "valid_to")  # sold_at is of the stream, the bounds are of the relation
+        Between(column='sold_at', low='valid_from', high='valid_to', of='left')
+        >>> between("id", "first", "last", of="right")  # id is of the relation, the bounds are of the stream
+        Between(column='id', low='first', high='last', of='right')
+    """
+    return Between(column, low, high, of)
+
+
+def band(left: str, right: str | None = None, *, below: Amount, above: Amount) -> Band:
+    """The condition that right - below <= left <= right + above; one name serves both sides.
+
+    Example:
+        >>> band("x", "y", below=1, above=2)
+        Band(left='x', right='y', below=1, above=2)
+    """
+    return Band(left, left if right is None else right, below, above)
+
+
+def within(
+    left: str | Sequence[str], *, eps: float, metric: Metric = "euclidean", right: str | Sequence[str] | None = None
+) -> Within:
+    """The condition that two vectors are at most eps apart; the same names serve both sides.
+
+    A vector is a fixed-size list column or a tuple of numeric columns.
+
+    Example:
+        >>> within(("x", "y"), eps=0.5)
+        Within(left=('x', 'y'), right=('x', 'y'), eps=0.5, metric='euclidean')
+        >>> within("v", eps=2, metric="manhattan", right=("a", "b")).right_columns
+        ('a', 'b')
+    """
+    return Within(_names(left), _names(left if right is None else right), eps, metric)
+
+
+def intersects(left: Sequence[str], right: Sequence[str] | None = None) -> Intersects:
+    """The condition that two boxes have a point in common; the same names serve both sides.
+
+    Example:
+        >>> intersects(("xmin", "ymin", "xmax", "ymax")).right
+        ('xmin', 'ymin', 'xmax', 'ymax')
+    """
+    return Intersects(_names(left), _names(left if right is None else right))
+
+
+def all_of(*conditions: Condition) -> AllOf:
+    """The condition that all of several hold.
+
+    Example:
+        >>> all_of(compare("a", "<=", "b"), band("t", below=0, above=5)).left_columns
+        ('a', 't')
+    """
+    return AllOf(conditions)
+
+
+def check_condition(condition: object) -> None:
+    """Refuse what is not a condition."""
+    if not isinstance(condition, Condition):
+        raise BadInput(
+            f"{condition!r} is not a condition; make one with equal, compare, between, band, within, intersects or all_of"
+        )
 
 
 def parse_on(on: On) -> Equal:
@@ -110,3 +392,13 @@ def _check_columns(side: str, columns: tuple[str, ...]) -> None:
     twice = sorted({column for column in columns if columns.count(column) > 1})
     if twice:
         raise BadInput(f"{', '.join(twice)} is named twice on the {side} side")
+
+
+def _check_amount(name: str, value: Any, types: tuple[type, ...], expected: str) -> None:
+    fits = isinstance(value, types) and not isinstance(value, bool)
+    if not fits or (not isinstance(value, timedelta) and not math.isfinite(value)):
+        raise BadInput(f"{name}={value!r} is not {expected}")
+
+
+def _names(columns: str | Sequence[str]) -> tuple[str, ...]:
+    return (columns,) if isinstance(columns, str) else tuple(columns)

@@ -86,6 +86,8 @@ class JoinStats:
     """time between taking a stream tuple in and letting it go, summed over tuples"""
     longest_wait: float = 0.0
     """the longest such time"""
+    late: int = 0
+    """stream tuples that left after their deadline"""
     memory: dict[str, int] = field(default_factory=dict)
     """bytes held now, by part"""
     memory_limit: int = 0

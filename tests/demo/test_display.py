@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from headrace.arrivals import Arrivals
 from headrace.clock import ManualClock
-from headrace.demo.arrivals import Arrivals
 from headrace.demo.display import LiveDisplay, NoDisplay, PlainDisplay, display, line, panel, sparkline
 from headrace.demo.moment import Meter, Moment
 from headrace.metrics import JoinStats

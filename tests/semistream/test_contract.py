@@ -42,8 +42,21 @@ def case(operator):
 
 
 @pytest.fixture
-def relation(tmp_path, case):
-    return hr.Relation.create(tmp_path / "r", case.rows, key=case.key, page_size="4KiB", disk=Disk("simulated"))
+def create(operator):
+    """Relation.create, by popularity where the operator asks for that."""
+
+    def make(path, rows, key, **given):
+        if operator.needs_popularity:
+            frequencies = rows.select(key).append_column("frequency", pa.array(np.arange(rows.num_rows) % 17))
+            given = {"order": "frequency", "frequencies": frequencies} | given
+        return hr.Relation.create(path, rows, key=key, **given)
+
+    return make
+
+
+@pytest.fixture
+def relation(tmp_path, case, create):
+    return create(tmp_path / "r", case.rows, case.key, page_size="4KiB", disk=Disk("simulated"))
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -74,11 +87,11 @@ def test_contract_a_budget_too_small_is_refused_with_one_that_would_do(operator,
     tuples(operator(relation, on=case.key, memory=round(1.01 * hr.units.parse_size(least))).run(case.batches))
 
 
-def test_contract_deterministic(operator, case, tmp_path):
+def test_contract_deterministic(operator, case, create, tmp_path):
     runs = []
     for name in ("a", "b"):
         disk = Disk("simulated", clock=ManualClock())
-        relation = hr.Relation.create(tmp_path / name, case.rows, key=case.key, page_size="4KiB", disk=disk)
+        relation = create(tmp_path / name, case.rows, case.key, page_size="4KiB", disk=disk)
         op = operator(relation, on=case.key, memory="600KiB")
         out = list(op.run(case.batches * 3))
         runs.append((out, op.stats.as_dict(), disk.clock.now()))
@@ -114,8 +127,8 @@ def test_contract_survives_snapshot_and_restore(operator, relation, case):
     assert got == expected
 
 
-def test_contract_empty_stream_empty_batches_and_empty_relation(operator, case, tmp_path):
-    empty = hr.Relation.create(tmp_path / "e", case.rows.slice(0, 0), key=case.key)
+def test_contract_empty_stream_empty_batches_and_empty_relation(operator, case, create, tmp_path):
+    empty = create(tmp_path / "e", case.rows.slice(0, 0), case.key)
     for how in HOWS:
         assert list(operator(empty, on=case.key, memory="1MiB", how=how).run([])) == []
         got = tuples(operator(empty, on=case.key, memory="1MiB", how=how).run(case.batches))

@@ -7,8 +7,11 @@ from typing import Annotated
 import typer
 
 import headrace
+from headrace.cli.bench import bench_app
+from headrace.cli.calibrate import calibrate
 from headrace.cli.demo import demo
 from headrace.cli.relation import relation_app
+from headrace.cli.tune import tune
 
 app = typer.Typer(
     name="headrace",
@@ -19,7 +22,10 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.command()(demo)
+app.command()(calibrate)
+app.command()(tune)
 app.add_typer(relation_app, name="relation")
+app.add_typer(bench_app, name="bench")
 
 
 def _show_version(wanted: bool) -> None:

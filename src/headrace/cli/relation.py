@@ -17,7 +17,7 @@ from headrace.cli.screen import (
     show_json,
     show_table,
 )
-from headrace.errors import DamagedRelation
+from headrace.errors import BadInput, DamagedRelation
 
 relation_app = typer.Typer(
     help="Make and inspect relations: the tables on disk that streams are joined with.",
@@ -36,11 +36,18 @@ def create(
         list[str],
         typer.Option("--key", "-k", help="The key column; repeat it for a composite key."),
     ],
-    shards: Annotated[int, typer.Option(min=1, help="Units of parallel work and memory.")] = 2,
+    shards: Annotated[
+        int | None, typer.Option(min=1, help="Units of parallel work and memory: 2, or 1 with --order frequency.")
+    ] = None,
     page_size: Annotated[str, typer.Option(help="A multiple of 4KiB.")] = "8KiB",
     fill: Annotated[float, typer.Option(help="How full pages are made, above 0 up to 1.")] = 0.8,
     memory: Annotated[str, typer.Option(help="What sorting may hold.")] = "512MiB",
     drop_null_keys: Annotated[bool, typer.Option("--drop-null-keys", help="Leave out rows with a null key.")] = False,
+    order: Annotated[str, typer.Option(help="key, or frequency: the most popular keys first.")] = "key",
+    frequencies: Annotated[
+        Path | None,
+        typer.Option(help="A Parquet file with the key columns and frequency, for --order frequency."),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a relation at PATH.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -57,6 +64,8 @@ def create(
                 memory=memory,
                 null_keys="drop" if drop_null_keys else "refuse",
                 overwrite=overwrite,
+                order=order,  # type: ignore[arg-type]
+                frequencies=frequencies and _table(frequencies),
                 progress=report,
             )
         if as_json:
@@ -124,6 +133,15 @@ def verify(path: PathArgument, as_json: JsonOption = False) -> None:
             show_json({"path": str(path), "damaged": False, **counts})
         else:
             typer.echo(f"{plain(path)}: all {counts['pages']} pages are as they were written")
+
+
+def _table(path: Path) -> Any:
+    """The rows of a Parquet file."""
+    import pyarrow.parquet
+
+    if not path.exists():
+        raise BadInput(f"there are no frequencies at {path}; expected a Parquet file")
+    return pyarrow.parquet.read_table(path)
 
 
 def _readable(column: Any) -> list[Any]:

@@ -1,93 +1,11 @@
-"""Arrivals: when each sale comes in. Bursty at every time scale, and exact to the microsecond."""
+"""When each sale of a scenario comes in."""
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 
-import numpy as np
-
-from headrace.demo.chance import Ints, draw, unit
+from headrace.arrivals import Arrivals
 from headrace.demo.scenario import Scenario
-
-BIAS = 0.7  # of a period's sales, the share that falls in its busier half; 0.5 would be smooth
-SLOT = 0.05  # seconds: within a slot sales are evenly spaced
-
-_STREAM = 10  # of chance, see `draw`
-_MICRO = 1_000_000
-
-
-class Arrivals:
-    """A schedule of `total` arrivals over `seconds` by the b-model, a multiplicative cascade.
-
-    The total is split 70 : 30 between the two halves of the time, at random which way round, and so on down to slots
-    of about 50 ms. The result is self-similar: there are bursts of seconds, with bursts of milliseconds in them.
-
-    All of it is whole numbers (sales, microseconds), so `by` and `time_of` are inverse to each other without rounding.
-
-    Args:
-        total: how many arrive.
-        seconds: in what time.
-        seed: of the choices which half is the busier.
-        bias: the share of the busier half.
-
-    Example:
-        >>> arrivals = Arrivals(1000, 10.0, seed=1)
-        >>> arrivals.by(0), arrivals.by(10_000_000)
-        (0, 1000)
-        >>> times = arrivals.time_of(np.arange(1000))
-        >>> arrivals.by(int(times[499])) >= 500 > arrivals.by(int(times[499]) - 1)
-        True
-
-    Reference:
-        Wang, Madhyastha, Chan, Papadimitriou, Faloutsos, "Data mining meets performance evaluation: fast algorithms for
-        modeling bursty traffic", ICDE 2002.
-
-    Deviations: counts are whole, so that a split of few sales is rounded at random and the sum is kept.
-    """
-
-    def __init__(self, total: int, seconds: float, seed: int, bias: float = BIAS) -> None:
-        self.total = total
-        self.seconds = seconds
-        self.seed = seed
-        self.bias = bias
-        levels = max(0, round(math.log2(seconds / SLOT)))
-        self.slot = max(1, round(seconds * _MICRO / (1 << levels)))
-        self.counts = self._cascade(levels)
-        self._before = np.concatenate([[0], np.cumsum(self.counts)])
-
-    def __repr__(self) -> str:
-        return f"Arrivals({self.total}, {self.seconds}, seed={self.seed}, bias={self.bias})"
-
-    @property
-    def duration(self) -> int:
-        """Microseconds until the last arrival, at the most."""
-        return self.slot * len(self.counts)
-
-    def by(self, microseconds: int) -> int:
-        """How many have arrived by this time."""
-        slot, rest = divmod(min(max(microseconds, 0), self.duration), self.slot)
-        if slot == len(self.counts):
-            return self.total
-        return int(self._before[slot]) + rest * int(self.counts[slot]) // self.slot
-
-    def time_of(self, numbers: Ints) -> Ints:
-        """When each of these arrives, in microseconds: the first time that `by` counts it."""
-        slot = np.searchsorted(self._before, numbers, side="right") - 1
-        place = numbers - self._before[slot] + 1
-        times: Ints = slot * self.slot - (-place * self.slot // self.counts[slot])  # rounded up
-        return times
-
-    def _cascade(self, levels: int) -> Ints:
-        counts = np.array([self.total], np.int64)
-        for _ in range(levels):
-            # nodes of a level are numbered from its size on, as in a heap: every node has a word of its own
-            words = draw(self.seed, _STREAM, len(counts) + np.arange(len(counts)))
-            left = np.where(words & np.uint64(1), self.bias, 1 - self.bias)
-            first = np.floor(counts * left + unit(words)).astype(np.int64)
-            first = np.minimum(first, counts)
-            counts = np.stack([first, counts - first], axis=1).ravel()
-        return counts
 
 
 @lru_cache(maxsize=4)

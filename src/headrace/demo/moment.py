@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from headrace.demo.arrivals import Arrivals
+from headrace.arrivals import Arrivals
 from headrace.metrics import JoinStats
 
 Stage = Literal["products", "spark", "sales", "proof"]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.demo.chance import Ints, below, draw
+from headrace.chance import Ints, below, draw
 from headrace.demo.strings import Bytes, strings
 
 KEY = ("source", "code")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.demo.chance import Ints
+from headrace.chance import Ints
 from headrace.demo.scenario import Scenario
 from headrace.demo.totals import CHUNK, COLUMNS, Totals, expected
 

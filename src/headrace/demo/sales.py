@@ -9,8 +9,9 @@ from math import gcd
 import numpy as np
 import pyarrow as pa
 
-from headrace.demo.arrivals import Arrivals, arrivals_of
-from headrace.demo.chance import Floats, Ints, below, draw, unit
+from headrace.arrivals import Arrivals
+from headrace.chance import Floats, Ints, below, draw, unit
+from headrace.demo.arrivals import arrivals_of
 from headrace.demo.products import codes, sources
 from headrace.demo.scenario import Scenario
 

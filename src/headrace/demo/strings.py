@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.demo.chance import Ints, Words, draw
+from headrace.chance import Ints, Words, draw
 
 Bytes = npt.NDArray[np.uint8]
 

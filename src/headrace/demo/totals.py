@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.demo.chance import GOLDEN, mix
+from headrace.chance import GOLDEN, mix
 from headrace.demo.products import products
 from headrace.demo.sales import Sales
 from headrace.demo.scenario import Scenario

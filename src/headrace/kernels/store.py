@@ -143,6 +143,44 @@ def expand(uid, src, pos, count, how, row, within, stop, out_row, out_src, out_p
     return n
 
 
+@kernel(int64(I64, I32, I32, I32, I32, I64, i64, i32, i64, i32))
+def expand_pages(pages, key, low, high, rows, starts, stop, out_row, out_at, out_tuple):
+    """Pairs of a stream row and a tuple in a page, from stop = (pair, row within, tuple within) until the outputs are full.
+
+    Pair i has the tuples low[i] .. high[i] of the page at pages[i] for key[i], whose stream rows are rows[starts[k]:starts[k + 1]].
+    Returns how many; stop[0] == pages.size when all are out.
+    """
+    room = out_row.size
+    n = 0
+    i = stop[0]
+    r = stop[1]
+    t = stop[2]
+    while i < pages.size:
+        k = key[i]
+        many = high[i] - low[i]
+        first = starts[k]
+        while many > 0 and first + r < starts[k + 1]:
+            while t < many:
+                if n == room:
+                    stop[0] = i
+                    stop[1] = r
+                    stop[2] = t
+                    return n
+                out_row[n] = rows[first + r]
+                out_at[n] = pages[i]
+                out_tuple[n] = low[i] + t
+                n += 1
+                t += 1
+            t = 0
+            r += 1
+        r = 0
+        i += 1
+    stop[0] = i
+    stop[1] = 0
+    stop[2] = 0
+    return n
+
+
 @kernel(void(I64, I32, I32, int64, int64))
 def take_fixed(base, src, pos, width, out):
     for i in range(src.size):

@@ -8,6 +8,8 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import pyarrow.parquet
 from headrace.errors import BadInput, choice
 from headrace.relation.columns import plain_schema
 from headrace.relation.manifest import UNFINISHED, Manifest, commit, drafts, sync_directory, versions
+from headrace.relation.popularity import Popularity, PopularitySorter
 from headrace.relation.sorter import ExternalSorter, batches_of
 from headrace.relation.writer import Layout, ShardWriter
 from headrace.units import parse_size
@@ -32,7 +35,7 @@ _NO_REPLACE, _EXCHANGE = 1, 2  # flags of renameat2
 
 def create_relation(
     root: Path, data: Any, key: str | Sequence[str], shards: int, page_size: int | str, fill: float, memory: int | str,
-    null_keys: str, overwrite: bool, progress: Progress | None,
+    null_keys: str, overwrite: bool, progress: Progress | None, order: str = "key", frequencies: Any = None,
 ) -> None:  # fmt: skip
     """Write and commit version 1 of a relation; see Relation.create."""
     choice("null_keys", null_keys, ("refuse", "drop"))
@@ -44,7 +47,10 @@ def create_relation(
         raise BadInput(f"shards={shards} is not possible; a relation has 1 shard or more")
     schema, batches, total = _source(data)
     layout = _layout(schema, key, page_size, fill)
-    fill_directory: Callable[..., Manifest] = _create_from_arrow
+    popularity = _popularity(order, frequencies, layout, spark=_is_spark(data))
+    if popularity:
+        layout = replace(layout, order="frequency")
+    fill_directory: Callable[..., Manifest] = partial(_create_from_arrow, popularity)
     if _is_spark(data):
         from headrace.relation.spark_create import create_from_spark as fill_directory
     root.parent.mkdir(parents=True, exist_ok=True)
@@ -74,6 +80,25 @@ def _give_name(draft: Path, root: Path, *, overwrite: bool) -> None:
     if code == errno.EEXIST:
         raise BadInput(f"{root} was created meanwhile; pass overwrite=True to replace it, or choose another path")
     raise OSError(code, f"{root} cannot be given its name in one step: {os.strerror(code)}")
+
+
+def _popularity(order: str, frequencies: Any, layout: Layout, *, spark: bool) -> Popularity | None:
+    """How rows are ranked; None where they are stored by key."""
+    choice("order", order, ("key", "frequency"))
+    if order == "key":
+        if frequencies is not None:
+            raise BadInput("frequencies is given and order='key' does not use it; pass order='frequency', or leave it out")
+        return None
+    if frequencies is None:
+        raise BadInput(
+            f"order='frequency' needs frequencies: a table with {', '.join(layout.key)} and 'frequency', how often the stream"
+            " asks for each key"
+        )
+    if spark:
+        raise BadInput(
+            "order='frequency' cannot be made from a Spark DataFrame; write it as Parquet and give the path of that"
+        )
+    return Popularity(frequencies, layout.codec)
 
 
 def _is_spark(data: Any) -> bool:
@@ -151,12 +176,15 @@ def _dataset_batches(data: pyarrow.dataset.Dataset) -> Iterator[pa.RecordBatch]:
 
 
 def _create_from_arrow(
-    root: Path, batches: Iterable[pa.RecordBatch], layout: Layout, shards: int, memory: int, null_keys: str,
+    popularity: Popularity | None, root: Path, batches: Iterable[pa.RecordBatch], layout: Layout, shards: int, memory: int, null_keys: str,
     progress: Callable[[int], None],
 ) -> Manifest:  # fmt: skip
     scratch = root / "scratch"
     scratch.mkdir()
-    sorter = ExternalSorter(layout, shards, memory, scratch, null_keys)
+    sorter = (
+        PopularitySorter(layout, shards, memory, scratch, null_keys, popularity) if popularity
+        else ExternalSorter(layout, shards, memory, scratch, null_keys)
+    )  # fmt: skip
     iterator = iter(batches)
     first = next(iterator, None)
     if first is not None:
@@ -179,7 +207,7 @@ def _create_from_arrow(
         for name, count in writer.builder.variable_bytes.items():
             variable[name] += count
     shutil.rmtree(scratch)
-    return Manifest(1, layout.schema, layout.key, layout.page_size, layout.fill, facts, nulls, variable)
+    return Manifest(1, layout.schema, layout.key, layout.page_size, layout.fill, facts, nulls, variable, layout.order)
 
 
 def _remove_if_dead(draft: Path) -> None:

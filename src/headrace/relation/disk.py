@@ -70,6 +70,9 @@ class Disk:
         Pages of a planned request at most: maxScan of [SSIJ].
     factors
         Seconds of each step of a join on a simulated machine, charged to its clock by `spend`.
+    follow
+        Seconds for a request of a simulated disk that goes on where the last one ended: the arm is there already. As `seek`
+        by default.
     """
 
     kind: DiskKind = "buffered"
@@ -80,9 +83,11 @@ class Disk:
     longest: int = 200
     factors: Factors = field(default_factory=Factors)
     clock: ManualClock = field(default_factory=ManualClock)
+    follow: float | None = None
     _delay: float = field(
         default=math.inf, repr=False, compare=False
     )  # seconds a buffered request takes beyond copying
+    _end: tuple[int, int] = field(default=(-1, -1), repr=False, compare=False)  # file and place of the arm
     _pool: ThreadPoolExecutor | None = field(default=None, repr=False, compare=False)
     _pool_pid: int = field(default=0, repr=False, compare=False)
 
@@ -115,6 +120,11 @@ class Disk:
         seek, transfer = (_CACHED_SEEK, _CACHED_TRANSFER) if self.cached else (self.seek, self.transfer)
         return seek, transfer * page_size / 8192
 
+    def scan_costs(self, page_size: int) -> tuple[float, float]:
+        """The same for requests that follow each other, as those of a scan do."""
+        seek, transfer = self.costs(page_size)
+        return (seek if self.follow is None or self.kind != "simulated" else self.follow), transfer
+
     @property
     def cached(self) -> bool:
         """Whether reads came from the system's page cache lately."""
@@ -128,21 +138,25 @@ class Disk:
         self._delay = delay if math.isinf(self._delay) else self._delay + 0.2 * (delay - self._delay)
         return bad
 
-    def runs(self, places: Longs, page_size: int, longest: int, *, bridge: bool = True) -> tuple[Longs, Longs]:
+    def runs(
+        self, places: Longs, page_size: int, longest: int, *, bridge: bool = True, plan: PlanKind | None = None
+    ) -> tuple[Longs, Longs]:  # fmt: skip
         """The read plan for sorted distinct page places: first page and length of every run.
 
-        Without `bridge` only pages side by side share a run, and nothing unwanted is read.
+        Without `bridge` only pages side by side share a run, and nothing unwanted is read. Who brings a plan of its own also says
+        how long a run may be.
         """
-        longest = max(1, min(self.longest, longest) if bridge else longest)
+        longest = max(1, min(self.longest, longest) if bridge and plan is None else longest)
+        plan = plan or self.plan
         seek, transfer = self.costs(page_size)
         n = places.size
         first, length = np.empty(n, np.int64), np.empty(n, np.int64)
         chosen = np.empty(n, np.int32)
-        if self.plan == "none":
+        if plan == "none":
             count = plan_greedy(places, 0, 1, chosen, first, length)
         elif not bridge:
             count = plan_greedy(places, 0, longest, chosen, first, length)
-        elif self.plan == "optimal":
+        elif plan == "optimal":
             count = plan_optimal(
                 places, seek, transfer, longest, np.empty(n + 1), chosen, np.empty(n, np.int32), first, length
             )
@@ -158,7 +172,7 @@ class Disk:
         """Begin to read runs into memory, at most `most` at a time; `wait` on what is returned."""
         if self.kind == "simulated":
             transfer = self.transfer * page_size / 8192
-            self.clock.advance(fds.size * self.seek + float(sizes.sum()) / page_size * transfer)
+            self.clock.advance(self._arm(fds, offsets, sizes) + float(sizes.sum()) / page_size * transfer)
         tasks: list[Future[int]] = []
         n = fds.size
         # Long runs keep the disk busy with few requests in flight, and every task costs some 20 µs to hand over.
@@ -170,6 +184,16 @@ class Disk:
         for a, b in pairwise(bounds):
             tasks.append(pool.submit(self._read, fds[a:b], offsets[a:b], sizes[a:b], targets[a:b]))
         return Reading(tasks, bounds, [])
+
+    def _arm(self, fds: np.ndarray[Any, np.dtype[np.int32]], offsets: Longs, sizes: Longs) -> float:
+        """Seconds that the arm of a simulated disk takes to get to each run."""
+        if self.follow is None or not fds.size:
+            return fds.size * self.seek
+        ends = offsets + sizes
+        there = int(((fds[1:] == fds[:-1]) & (offsets[1:] == ends[:-1])).sum())
+        there += self._end == (int(fds[0]), int(offsets[0]))
+        self._end = int(fds[-1]), int(ends[-1])
+        return there * self.follow + (fds.size - there) * self.seek
 
     def _threads(self) -> ThreadPoolExecutor:
         # A forked child inherits the object but not its threads.

@@ -256,7 +256,7 @@ class KeyCodec:
                 valid = here if valid.size == 0 else valid & here
             plain.append(array)
         if self.integer:
-            return IntKeys(_as_ints(plain[0])), valid
+            return IntKeys(as_ints(plain[0])), valid
         if self._raw:
             buffers = from_arrow(plain[0])
             return ByteKeys(buffers.values, buffers.offsets), valid
@@ -272,7 +272,7 @@ class KeyCodec:
                 kernels.string_sizes(address(strings.values), strings.offsets, sizes)
                 parts.append(strings)
             elif _is_int(type_):
-                parts.append(_as_ints(array))
+                parts.append(as_ints(array))
                 sizes += 8
             else:
                 parts.append(np.ascontiguousarray(from_arrow(array).values).view(np.uint64))
@@ -367,7 +367,7 @@ def _cast(array: pa.Array, type_: pa.DataType) -> pa.Array:
     return array.cast(type_)
 
 
-def _as_ints(array: pa.Array) -> Longs:
+def as_ints(array: pa.Array) -> Longs:
     t = pa.types
     if t.is_decimal128(array.type):
         return np.ascontiguousarray(from_arrow(array).values.view(np.int64)[::2])

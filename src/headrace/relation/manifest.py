@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -38,7 +38,8 @@ from headrace.errors import (
     VersionGone,
 )  # fmt: skip
 
-FORMAT = 1
+FORMAT = 2  # 2 where rows are stored by popularity, 1 where they are stored by key
+Order = Literal["key", "frequency"]
 UNFINISHED = ".unfinished-"  # a create works in a sibling directory: NAME.unfinished-XXXX
 _MANIFEST = re.compile(r"manifest-(\d{6,})\.json")
 
@@ -95,6 +96,7 @@ class Manifest:
     shards: list[ShardFacts]
     nulls: dict[str, int]
     variable_bytes: dict[str, int]
+    order: Order = "key"
     created: str = field(default_factory=lambda: Manifest.now())
 
     @staticmethod
@@ -108,11 +110,13 @@ class Manifest:
 
     def dump(self) -> bytes:
         body = {
-            "relation": "headrace", "format": FORMAT, "version": self.version, "created": self.created,
+            "relation": "headrace", "format": 1 if self.order == "key" else FORMAT, "version": self.version, "created": self.created,
             "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
             "key": list(self.key), "page_size": self.page_size, "fill": self.fill, "nulls": self.nulls,
             "variable_bytes": self.variable_bytes, "shards": [asdict(shard) for shard in self.shards],
         }  # fmt: skip
+        if self.order != "key":
+            body["order"] = self.order
         return json.dumps({**body, "checksum": _checksum(body)}, indent=1).encode()
 
     @classmethod
@@ -138,7 +142,8 @@ class Manifest:
             schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["schema"]))),
             key=tuple(body["key"]), page_size=body["page_size"], fill=body["fill"],
             shards=[ShardFacts.load(shard) for shard in body["shards"]],
-            nulls=body["nulls"], variable_bytes=body["variable_bytes"], created=body["created"],
+            nulls=body["nulls"], variable_bytes=body["variable_bytes"], order=body.get("order", "key"),
+            created=body["created"],
         )  # fmt: skip
 
 

@@ -26,8 +26,8 @@ from headrace.kernels.pages import (
 )  # fmt: skip
 from headrace.metrics import JoinStats
 from headrace.relation.columns import Bytes, Column, Longs, address
-from headrace.relation.disk import Disk, Reading
-from headrace.relation.keys import ByteKeys, Hashes, IntKeys, Ints, KeyCodec, Keys
+from headrace.relation.disk import Disk, PlanKind, Reading
+from headrace.relation.keys import ByteKeys, Hashes, IntKeys, Ints, KeyCodec, Keys, positions
 from headrace.relation.manifest import FileFacts, Manifest
 from headrace.relation.sidecar import arrays_in, read_arrays, read_arrays_into
 from headrace.relation.store import TupleStore
@@ -76,6 +76,49 @@ class Index:
     def place(self, pages: Ints | Longs) -> Longs:
         return (self.places[pages] if self.places.size else pages) + np.int64(self.base)
 
+    @property
+    def pages(self) -> int:
+        return len(self.fence)
+
+
+@dataclass(frozen=True)
+class SecondaryIndex:
+    """Every key with the pages of its rows, for pages that are stored by popularity. It knows which keys there are not."""
+
+    keys: Keys
+    first: Ints
+    last: Ints  # empty where no key has rows in several pages
+    pages: int
+    base: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.keys.nbytes + self.first.nbytes + self.last.nbytes
+
+    def locate(self, keys: Keys) -> tuple[Ints, Ints]:
+        """First and last page of sorted keys; -1 where a key is not in the relation."""
+        at, known = positions(keys, self.keys)
+        low, high = np.full(len(keys), -1, np.int32), np.full(len(keys), -1, np.int32)
+        low[known] = self.first[at[known]]
+        high[known] = (self.last if self.last.size else self.first)[at[known]]
+        return low, high
+
+    def place(self, pages: Ints | Longs) -> Longs:
+        return pages + np.int64(self.base)
+
+
+def index_of(
+    arrays: dict[str, np.ndarray[Any, Any]], shard: int, codec: KeyCodec, pages: int
+) -> Index | SecondaryIndex:  # fmt: skip
+    """The index that a sidecar holds."""
+    if "first" not in arrays:
+        return Index.of(arrays, shard, codec)
+    keys: Keys = (
+        IntKeys(arrays["values"].view(np.int64)) if codec.integer
+        else ByteKeys(arrays["values"], arrays["offsets"])
+    )  # fmt: skip
+    return SecondaryIndex(keys, arrays["first"], arrays["last"], pages, shard << _SHARD)
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -104,10 +147,10 @@ class Version:
         self.root = root
         self.manifest = manifest
         self.disk = disk
-        self.layout = Layout.of(manifest.schema, manifest.key, manifest.page_size, manifest.fill)
+        self.layout = Layout.of(manifest.schema, manifest.key, manifest.page_size, manifest.fill, manifest.order)
         self.payload = tuple(c.with_nullable(manifest.nulls[c.name] > 0) for c in self.layout.payload)
         self.codec = self.layout.codec
-        self._indexes: list[Index] | None = None
+        self._indexes: list[Index | SecondaryIndex] | None = None
         self._file_keys: Longs = np.empty(0, np.int64)
         self._fds: np.ndarray[Any, np.dtype[np.int32]] = np.empty(0, np.int32)
         self._names: list[str] = []
@@ -180,7 +223,7 @@ class Version:
     def with_indexes(self, sidecars: list[Bytes]) -> Version:
         """The same open version for one user, who has the indexes in memory that `sidecar` filled."""
         other = copy.copy(self)
-        other._indexes = [Index.of(arrays_in(whole), i, self.codec) for i, whole in enumerate(sidecars)]
+        other._indexes = [self._index(i, arrays_in(whole)) for i, whole in enumerate(sidecars)]
         return other
 
     @property
@@ -188,11 +231,14 @@ class Version:
         return self.manifest.page_size
 
     @property
-    def indexes(self) -> list[Index]:
+    def indexes(self) -> list[Index | SecondaryIndex]:
         if self._indexes is None:
             shards = range(len(self.manifest.shards))
-            self._indexes = [Index.of(self.arrays(i, "index"), i, self.codec) for i in shards]
+            self._indexes = [self._index(i, self.arrays(i, "index")) for i in shards]
         return self._indexes
+
+    def _index(self, shard: int, arrays: dict[str, np.ndarray[Any, Any]]) -> Index | SecondaryIndex:
+        return index_of(arrays, shard, self.codec, self.manifest.shards[shard].pages)
 
     def filter(self, shard: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
         return self.arrays(shard, "filter")["words"]
@@ -219,7 +265,7 @@ class Version:
         index = self.indexes[number]
         low, high = index.locate(keys.take(order))
         numbers = order if names is None else names[order]
-        if bool((low == high).all()) and (low.size == 0 or low[0] >= 0):
+        if bool((low == high).all()) and low.min(initial=0) >= 0:
             return Pairs(numbers, index.place(low))
         spans = np.where(low >= 0, high - low + 1, 0)
         within = np.arange(int(spans.sum())) - np.repeat(np.cumsum(spans) - spans, spans)
@@ -242,9 +288,33 @@ class Version:
         return self._fds[files]
 
     def places(self, shard: int) -> Longs:
-        """Every page of a shard, in key order."""
+        """Every page of a shard, in key order or, where it is stored by popularity, the most popular first."""
         index = self.indexes[shard]
-        return index.place(np.arange(len(index.fence)))
+        return index.place(np.arange(index.pages))
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where the keys of some pairs are, in pages that are in memory: rows low[i] .. high[i] of the page at pages[i]."""
+
+    pairs: slice | Longs
+    pages: Longs
+    low: Ints
+    high: Ints
+    total: int
+
+    def copy_to(self, store: TupleStore) -> tuple[Ints, Ints]:
+        """Copy the tuples to a store; returns position and count for each pair."""
+        at, row = np.empty(self.total, np.int64), np.empty(self.total, np.int32)
+        expand_rows(self.pages, self.low, self.high, at, row)
+        start = store.append_from_pages(at, row)
+        count = self.high - self.low
+        return (start + np.cumsum(count) - count).astype(np.int32), count
+
+    def only(self, kept: np.ndarray[Any, np.dtype[np.bool_]]) -> Found:
+        """As if only some of the pairs had been asked for: the others have no tuples."""
+        high = np.where(kept, self.high, self.low)
+        return Found(self.pairs, self.pages, self.low, high, int((high - self.low).sum()))
 
 
 class PageReader:
@@ -260,11 +330,17 @@ class PageReader:
         Page-aligned memory of that many bytes to use; its own by default.
     whole
         Read into all of it at a time, as the disk buffer of a published algorithm is; one page is enough then.
+    plan, longest
+        Another read plan than the disk's, with runs of at most so many pages.
     """
 
-    def __init__(self, version: Version, memory: int, buffer: Bytes | None = None, *, whole: bool = False) -> None:
+    def __init__(
+        self, version: Version, memory: int, buffer: Bytes | None = None, *, whole: bool = False,
+        plan: PlanKind | None = None, longest: int | None = None,
+    ) -> None:  # fmt: skip
         self.version = version
         self.whole = whole
+        self.plan, self.longest = plan, longest
         self.pages = memory // version.page_size
         self.half = self.pages // 2
         if self.half < 1 and not (whole and self.pages):
@@ -295,7 +371,9 @@ class PageReader:
         halves = 1 if self.whole or version.disk.cached else 2
         most = self.pages if self.whole else self.half
         longest = most if self.whole or not bridge else max(1, most // 4)
-        first, length = version.disk.runs(places, size, longest, bridge=bridge)
+        if self.longest is not None:
+            longest = min(most, self.longest)
+        first, length = version.disk.runs(places, size, longest, bridge=bridge, plan=self.plan)
         # Every run starts at a wanted page, and both are sorted: cheaper than to look for each page's run.
         begins = np.append(np.searchsorted(places, first), places.size)
         run_of = np.repeat(np.arange(first.size), np.diff(begins))
@@ -326,6 +404,26 @@ class PageReader:
         finally:
             for reading, _ in under_way:
                 reading.wait()
+
+    def read_into(self, places: Longs, targets: Longs, stats: JoinStats) -> None:
+        """Read distinct places one after the other, a request each, to the addresses given."""
+        if places.size == 0:
+            return
+        version, size = self.version, self.version.page_size
+        version.check_open()
+        order = np.argsort(places)
+        files = version.files_of(places[order])
+        fds = np.empty(places.size, np.int32)
+        fds[order] = version.fd_of(files)
+        sizes = np.full(places.size, size, np.int64)
+        bad = version.disk.start(fds, (places & _PAGE) * size, sizes, targets, size, most=1).wait()
+        if bad >= 0:
+            raise version.damaged(int(places[bad]), "it could not be read in full")
+        stats.pages_requested += places.size
+        stats.pages_read += places.size
+        stats.reads += places.size
+        stats.bytes_read += places.size * size
+        self._check(places[order], targets[order], files)
 
     def _rounds(self, length: Longs, pages: int) -> Longs:
         """Where each round starts, and the end: as many runs as fit one half of the buffer, or all of it."""
@@ -368,15 +466,14 @@ class PageReader:
                 raise self.version.damaged(int(places[bad]), _WHAT[int(verdict[bad])])
             start = stop
 
-    def fetch(self, keys: Keys, pairs: Pairs, store: TupleStore, stats: JoinStats) -> tuple[Ints, Ints]:
-        """Copy every tuple with one of the keys to the store; returns position and count for each pair."""
+    def find(self, keys: Keys, pairs: Pairs, stats: JoinStats) -> Generator[Found]:
+        """Read the pages of pairs and find their keys in them, as many as the buffer holds at a time. Close it when leaving early."""
         order = np.argsort(pairs.place, kind="stable") if _unsorted(pairs.place) else None
         place = pairs.place if order is None else pairs.place[order]
         fresh = np.ones(place.size, np.bool_)
         np.not_equal(place[1:], place[:-1], out=fresh[1:])
         places = place[fresh]
         start_of = np.append(np.flatnonzero(fresh), place.size)
-        where, count = np.zeros(pairs.size, np.int32), np.zeros(pairs.size, np.int32)
         with closing(self.read(places, stats)) as rounds:
             for a, b, addresses in rounds:
                 p, q = int(start_of[a]), int(start_of[b])
@@ -384,12 +481,14 @@ class PageReader:
                 pages = np.repeat(addresses, np.diff(start_of[a : b + 1]))
                 low, high = np.empty(q - p, np.int32), np.empty(q - p, np.int32)
                 total = keys.find(pages, pairs.key[mine], low, high)
-                at, row = np.empty(total, np.int64), np.empty(total, np.int32)
-                expand_rows(pages, low, high, at, row)
-                start = store.append_from_pages(at, row)
-                found = high - low
-                count[mine] = found
-                where[mine] = start + np.cumsum(found) - found
+                yield Found(mine, pages, low, high, total)
+
+    def fetch(self, keys: Keys, pairs: Pairs, store: TupleStore, stats: JoinStats) -> tuple[Ints, Ints]:
+        """Copy every tuple with one of the keys to the store; returns position and count for each pair."""
+        where, count = np.zeros(pairs.size, np.int32), np.zeros(pairs.size, np.int32)
+        with closing(self.find(keys, pairs, stats)) as rounds:
+            for found in rounds:
+                where[found.pairs], count[found.pairs] = found.copy_to(store)
         return where, count
 
     def scan(

@@ -25,12 +25,14 @@ from headrace.relation.disk import Disk, DiskKind, disk_of
 from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys, concat_keys
 from headrace.relation.manifest import (
     Manifest,
+    Order,
     pin,
     remove_old,
     writing,
 )  # fmt: skip
 from headrace.relation.reader import PageFacts, PageReader, Version, key_column, stored_keys
 from headrace.relation.store import TupleStore
+from headrace.relation.writer import within_pages
 
 _SCAN_BUFFER = 16 << 20
 _LOOKUP_KEYS = 1 << 16
@@ -73,12 +75,14 @@ class Relation:
         data: Any,
         key: str | Sequence[str],
         *,
-        shards: int = 2,
+        shards: int | None = None,
         page_size: int | str = "8KiB",
         fill: float = 0.8,
         memory: int | str = "512MiB",
         null_keys: Literal["refuse", "drop"] = "refuse",
         overwrite: bool = False,
+        order: Order = "key",
+        frequencies: Any = None,
         disk: DiskKind | Disk = "buffered",
         progress: Progress | None = None,
     ) -> Relation:
@@ -92,18 +96,27 @@ class Relation:
         key
             The key column, or several. Duplicate keys are allowed.
         shards
-            Units of parallel work; rows are spread over them by a hash of the key.
+            Units of parallel work; rows are spread over them by a hash of the key. 2 by default; 1 where rows are stored by
+            popularity, which then holds for the whole relation and not within each shard.
         fill
             How full pages are written: the rest is room for updates.
         memory
             What sorting may hold; more is spilled beside the relation while it is made.
         null_keys
             A null key matches nothing: refuse such rows, or drop them.
+        order, frequencies
+            "key": sorted by key. "frequency": the rows of the most popular keys first, for X-HYBRIDJOIN, with a secondary index
+            that holds every key; such a relation cannot be changed. `frequencies` is a table of the key columns and
+            "frequency", how often the stream asks for each key; keys that are not in it come last.
         progress
             Called with rows done and, where known, rows in all.
         """
         root = Path(path).absolute()
-        create_relation(root, data, key, shards, page_size, fill, memory, null_keys, overwrite, progress)
+        if shards is None:
+            shards = 1 if order == "frequency" else 2
+        create_relation(
+            root, data, key, shards, page_size, fill, memory, null_keys, overwrite, progress, order, frequencies
+        )  # fmt: skip
         return cls.open(root, disk=disk)
 
     @classmethod
@@ -176,7 +189,7 @@ class Relation:
 
     @property
     def index_bytes(self) -> int:
-        """Memory of the fence keys."""
+        """Memory of the fence keys or, where rows are stored by popularity, of the secondary index."""
         return sum(index.nbytes for index in self._version.indexes)
 
     @property
@@ -200,6 +213,11 @@ class Relation:
         return self._version.codec
 
     @property
+    def order(self) -> Order:
+        """How rows are stored: by key, or by the frequency of their key."""
+        return self._manifest.order
+
+    @property
     def unique(self) -> bool:
         """Whether no key occurs twice."""
         return all(shard.max_frequency <= 1 for shard in self._manifest.shards)
@@ -209,8 +227,9 @@ class Relation:
         shards = self._manifest.shards
         pages, used = self.num_pages, sum(shard.used_bytes for shard in shards)
         index_bytes = self.index_bytes
-        fanout = max(2, self.page_size * pages // max(1, index_bytes))
-        height, nodes = 1, max((shard.pages for shard in shards), default=0)
+        entries = [shard.distinct if self.order == "frequency" else shard.pages for shard in shards]
+        fanout = max(2, self.page_size * sum(entries) // max(1, index_bytes))
+        height, nodes = 1, max(entries, default=0)
         while nodes > 1:
             nodes = -(-nodes // fanout)
             height += 1
@@ -218,7 +237,7 @@ class Relation:
             "path": str(self.path), "version": self.version, "created": self._manifest.created,
             "rows": self.num_rows, "distinct_keys": self.distinct_keys,
             "max_frequency": max((shard.max_frequency for shard in shards), default=0),
-            "key": list(self.key), "columns": {f.name: str(f.type) for f in self.schema},
+            "key": list(self.key), "order": self.order, "columns": {f.name: str(f.type) for f in self.schema},
             "shards": len(shards), "page_size": self.page_size, "pages": pages,
             "bytes": sum(file.bytes for shard in shards for file in shard.files),
             "fill": round(used / (pages * self.page_size), 4) if pages else 0.0,
@@ -292,7 +311,7 @@ class Relation:
         return together.take(pa.array(np.lexsort((pair, pairs.key[pair]))))
 
     def scan(self, *, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Every row, shard by shard in key order, in batches of bounded size."""
+        """Every row, shard by shard in the order of its pages, in batches of bounded size."""
         payload = self.payload(columns)
         names = [*self.key, *(column.name for column in payload)]
         for shard in range(self.num_shards):
@@ -324,12 +343,16 @@ class Relation:
         for number, shard in enumerate(self._manifest.shards):
             version.arrays(number, "filter")
             version.arrays(number, "stats")
-            if version.arrays(number, "index")["continues"].size != shard.pages:
+            if _pages_of(version.arrays(number, "index")) != shard.pages:
                 raise DamagedRelation(self.path / shard.index.name, "it has another number of pages", shard=number)
             last: Keys | None = None
             for keys, _, facts in self._scan_shard(number, version.payload):
-                order = keys if last is None else concat_keys([last, keys], version.codec)
-                if bool((np.diff(order.argsort()) < 0).any()):
+                if self.order == "frequency":
+                    sound = bool((within_pages(keys, np.append(0, np.cumsum(facts.rows))) == np.arange(len(keys))).all())
+                else:
+                    order = keys if last is None else concat_keys([last, keys], version.codec)
+                    sound = not bool((np.diff(order.argsort()) < 0).any())
+                if not sound:
                     raise DamagedRelation(self.path / shard.files[0].name, "its keys are out of order", shard=number)
                 last = keys.slice(len(keys) - 1, len(keys)) if len(keys) else last
                 done += facts.rows.size
@@ -351,6 +374,11 @@ class Relation:
         return self._change(update.compact)
 
     def _change(self, change: Callable[[Relation], int]) -> int:
+        if self.order == "frequency":
+            raise BadInput(
+                f"{self.path} is stored by popularity (order='frequency') and cannot be changed; make it anew with"
+                " Relation.create(..., overwrite=True)"
+            )
         with writing(self.path):
             with self.refresh() as latest:
                 version = change(latest)
@@ -384,6 +412,14 @@ def key_arrays(relation: Relation, keys: Any) -> list[pa.Array]:
         columns = [_listed(keys, relation.schema.field(relation.key[0]))]
     relation.codec.check([pa.field(name, c.type) for name, c in zip(relation.key, columns, strict=True)])
     return columns
+
+
+def _pages_of(index: dict[str, Any]) -> int:
+    """Pages that an index leads to."""
+    if "continues" in index:
+        return int(index["continues"].size)
+    last = index["last"] if index["last"].size else index["first"]
+    return int(last.max(initial=-1)) + 1
 
 
 def _listed(keys: Any, field: pa.Field) -> pa.Array:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from headrace.errors import BadInput
 from headrace.kernels.hashing import shards_of
 from headrace.relation.columns import NO_LONGS, Bytes, Longs, plain_table
-from headrace.relation.keys import Keys, bounds, concat_keys
+from headrace.relation.keys import Hashes, Keys, bounds, concat_keys
 from headrace.relation.writer import Layout
 
 _TABLE = 4 << 20  # bytes of batches taken in at a time
@@ -55,6 +55,7 @@ class ExternalSorter:
 
     def __init__(self, layout: Layout, shards: int, memory: int, scratch: Path, null_keys: str) -> None:
         self.layout = layout
+        self.codec = layout.codec  # of what it sorts by
         self.shards = shards
         self.memory = memory
         self.scratch = scratch
@@ -67,7 +68,7 @@ class ExternalSorter:
         self._spilled = False
 
     def add(self, table: pa.Table) -> None:
-        table = self._without_null_keys(plain_table(table, self.layout.schema))
+        table = self._prepare(self._without_null_keys(plain_table(table, self.layout.schema)))
         self.rows += table.num_rows
         self._held.append(table)
         self._held_bytes += table.nbytes
@@ -96,8 +97,7 @@ class ExternalSorter:
 
     def _cuts(self, runs: list[_Run]) -> tuple[Keys, Bytes]:
         """Splitters that leave about an eighth of the memory between two of them, and which of them occur often."""
-        codec = self.layout.codec
-        samples = concat_keys([run.samples for run in runs], codec)
+        samples = concat_keys([run.samples for run in runs], self.codec)
         samples = samples.take(samples.argsort())
         total = sum(run.bytes for run in runs)
         pieces = max(1, -(-total * 8 // self.memory))
@@ -112,7 +112,7 @@ class ExternalSorter:
         if not parts:
             return
         edges = [self._keys(run.read().take([a, b - 1])) for run, a, b in parts]
-        if bool(concat_keys(edges, self.layout.codec).repeats()[1:].all()):
+        if bool(concat_keys(edges, self.codec).repeats()[1:].all()):
             # One key: there is nothing to sort, and perhaps too much to hold at once. Each step maps its run anew, so that
             # what was read before does not stay in memory.
             for run, a, b in parts:
@@ -124,8 +124,16 @@ class ExternalSorter:
         yield together.take(pa.array(self._keys(together).argsort()))
 
     def _keys(self, table: pa.Table) -> Keys:
-        keys, _ = self.layout.codec.encode([table.column(name) for name in self.layout.key])
+        keys, _ = self.codec.encode([table.column(name) for name in self.codec.names])
         return keys
+
+    def _prepare(self, table: pa.Table) -> pa.Table:
+        """Rows with what they are sorted by."""
+        return table
+
+    def _hashes(self, table: pa.Table, keys: Keys) -> Hashes:
+        """What shards are told by: of the relation's own key, whatever rows are sorted by."""
+        return keys.hashes()
 
     def _sort_held(self) -> None:
         table = pa.concat_tables(self._held).combine_chunks()
@@ -134,7 +142,7 @@ class ExternalSorter:
         keys = self._keys(table)
         shard = np.zeros(len(keys), np.int32)
         if self.shards > 1:
-            shards_of(keys.hashes(), self.shards, shard)
+            shards_of(self._hashes(table, keys), self.shards, shard)
         for number in range(self.shards):
             rows = np.flatnonzero(shard == number) if self.shards > 1 else np.arange(len(keys))
             if rows.size == 0:

@@ -89,6 +89,7 @@ class TupleStore:
             offsets[:1] = 0  # the only one that is relied on
             self._offsets.append(offsets)
             self._valid.append(room.take(rows if column.nullable else 0, np.uint8))
+        self._at = [address(values) for values in self._values]
 
     @staticmethod
     def size(columns: Sequence[Column], rows: int, data: dict[str, int]) -> int:
@@ -145,11 +146,10 @@ class TupleStore:
             if column.nullable:
                 gather_valid(at, row, column.position, self._valid[i][start : start + n])
             if column.width:
-                values = self._values[i]
-                gather_fixed(at, row, column.position, column.width, address(values) + start * column.width)
+                gather_fixed(at, row, column.position, column.width, self._at[i] + start * column.width)
             else:
                 used = gather_variable(
-                    at, row, column.position, address(self._values[i]), self._values[i].size,
+                    at, row, column.position, self._at[i], self._values[i].size,
                     data_used[i], self._offsets[i][start : start + n + 1],
                 )  # fmt: skip
                 if used < 0:
@@ -248,3 +248,4 @@ class Sources:
         values = np.empty(size, np.uint8)
         take_variable(self.offsets[i], self.values[i], src, pos, offsets, address(values))
         return to_arrow(column.type, n, Buffers(values, offsets, valid))
+

@@ -36,6 +36,7 @@ from headrace.relation.writer import (
     PageBuilder,
     PageRun,
     ShardWriter,
+    fence_arrays,
     new_filter,
     write_sidecars,
 )  # fmt: skip
@@ -211,6 +212,7 @@ class _ShardChange:
     def write(self) -> ShardFacts:
         version, old = self.version, self.version.manifest.shards[self.shard]
         index = version.indexes[self.shard]
+        assert isinstance(index, Index)  # a relation stored by popularity is not changed
         stem = f"shard-{self.shard:04d}-{self.number:06d}"
         low, high = index.locate(self.changed)
         steps = np.zeros(old.pages + 1, np.int64)
@@ -251,8 +253,10 @@ class _ShardChange:
         where = (np.searchsorted(named, where >> 32) << 32) + (where & 0xFFFFFFFF)
         return write_sidecars(
             version.root, stem, [files[i] for i in named],
-            fence=fence.take(order), continues=np.concatenate([index.continues[kept], *continues])[order],
-            places=where[order], words=words, statistics=statistics,
+            index=fence_arrays(
+                fence.take(order), np.concatenate([index.continues[kept], *continues])[order], where[order]
+            ),
+            pages=len(fence), words=words, statistics=statistics,
             rows=old.rows + int(self.after.sum() - self.before.sum()), used_bytes=used,
         )  # fmt: skip
 

@@ -23,8 +23,8 @@ from headrace.relation.columns import (
     from_arrow,
     width_of,
 )  # fmt: skip
-from headrace.relation.keys import Hashes, KeyCodec, Keys, concat_keys
-from headrace.relation.manifest import FileFacts, ShardFacts
+from headrace.relation.keys import Hashes, Ints, KeyCodec, Keys, concat_keys
+from headrace.relation.manifest import FileFacts, Order, ShardFacts
 from headrace.relation.sidecar import write_arrays
 
 FILTER_BITS = 12  # a key: about 4 in 1,000 absent keys pass
@@ -42,13 +42,16 @@ class Layout:
     fill: float
     codec: KeyCodec
     payload: tuple[Column, ...]
+    order: Order = "key"
 
     @classmethod
-    def of(cls, schema: pa.Schema, key: tuple[str, ...], page_size: int, fill: float) -> Layout:
+    def of(
+        cls, schema: pa.Schema, key: tuple[str, ...], page_size: int, fill: float, order: Order = "key"
+    ) -> Layout:  # fmt: skip
         codec = KeyCodec(key, [schema.field(name).type for name in key])
         rest = [f for f in schema if f.name not in key]
         payload = tuple(Column(f.name, f.type, width_of(f.type), i + 1) for i, f in enumerate(rest))
-        return cls(schema, key, page_size, fill, codec, payload)
+        return cls(schema, key, page_size, fill, codec, payload, order)
 
     @property
     def overhead(self) -> int:
@@ -91,7 +94,10 @@ class PageBuilder:
         self.variable_bytes = {c.name: 0 for c in layout.payload if c.width == 0}
 
     def build(self, table: pa.Table, first_number: int, breaks: Longs = NO_LONGS, *, final: bool = True) -> PageRun:
-        """Pages for a sorted table. Unless final, the rows of the last, perhaps unfilled, page are left out."""
+        """Pages for a sorted table. Unless final, the rows of the last, perhaps unfilled, page are left out.
+
+        Where the table is sorted by popularity, rows of one page are put in key order: pages are searched by key.
+        """
         layout = self.layout
         keys, _ = layout.codec.encode([table.column(name) for name in layout.key])
         columns = [from_arrow(table.column(c.name).combine_chunks()) for c in layout.payload]
@@ -106,9 +112,14 @@ class PageBuilder:
         if not final:
             count -= 1
         starts = starts[: count + 1].copy()
+        sorted_keys = keys
+        if layout.order == "frequency":
+            order = within_pages(keys, starts)
+            sorted_keys, table = keys.take(order), table.take(pa.array(order))
+            columns = [from_arrow(table.column(c.name).combine_chunks()) for c in layout.payload]
         pages = np.zeros(count * layout.page_size, np.uint8)
         cursor = np.full(count, HEADER + 8 * (len(columns) + 1), np.int64)
-        self._write(pages, starts, 0, layout.codec.width, keys.buffers(), cursor)
+        self._write(pages, starts, 0, layout.codec.width, sorted_keys.buffers(), cursor)
         for column, buffers in zip(layout.payload, columns, strict=True):
             self._write(pages, starts, column.position, column.width, buffers, cursor)
             used = int(starts[-1])
@@ -179,6 +190,43 @@ class KeyStatistics:
         }  # fmt: skip
 
 
+class DenseIndex:
+    """A secondary index: every distinct key with the first and last page of its rows, for pages that are not in key order.
+
+    Keys are collected as pages are written, and sorted at the end.
+    """
+
+    def __init__(self, codec: KeyCodec) -> None:
+        self._codec = codec
+        self._keys: list[Keys] = []
+        self._first: list[Ints] = []
+        self._last: list[Ints] = []
+
+    def add(self, run: PageRun, first_page: int) -> None:
+        """Keys of new pages. Equal keys lie side by side; one may go on from the pages before."""
+        page = np.repeat(np.arange(run.count, dtype=np.int32) + np.int32(first_page), np.diff(run.starts))
+        starts = np.flatnonzero(run.keys.repeats() == 0)
+        self._keys.append(run.keys.take(starts))
+        self._first.append(page[starts])
+        self._last.append(page[np.append(starts[1:], page.size) - 1])
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The arrays of an index sidecar; `last` is empty where no key has rows in several pages."""
+        keys = concat_keys(self._keys, self._codec)
+        nothing = np.empty(0, np.int32)
+        first, last = np.concatenate([nothing, *self._first]), np.concatenate([nothing, *self._last])
+        order = keys.argsort()  # stable: the part of a key that was written first stays first
+        keys, first, last = keys.take(order), first[order], last[order]
+        starts = np.flatnonzero(keys.repeats() == 0)
+        if starts.size:
+            keys, first, last = keys.take(starts), first[starts], np.maximum.reduceat(last, starts)
+        buffers = keys.buffers()
+        spans = bool((first != last).any())
+        return {
+            "values": buffers.values, "offsets": buffers.offsets, "first": first, "last": last if spans else nothing,
+        }  # fmt: skip
+
+
 class ShardWriter:
     """A new file of pages for one shard, and the sidecars of a version made of that file alone."""
 
@@ -193,6 +241,7 @@ class ShardWriter:
         self._rows = self._pages = self._used = 0
         self._fences: list[Keys] = []
         self._continues: list[Bytes] = []
+        self._dense = DenseIndex(layout.codec)
         self._hashes: list[Hashes] = []
         self._statistics = KeyStatistics(layout.codec)
         self._open: tuple[Keys, int] | None = None  # the last key written so far, and its rows
@@ -215,9 +264,7 @@ class ShardWriter:
         pages = FileFacts(f"{self.stem}.pages", self._pages * self.layout.page_size, self.tag, self._pages)
         return write_sidecars(
             self.root, self.stem, [pages],
-            fence=concat_keys(self._fences, self.layout.codec),
-            continues=np.concatenate([np.empty(0, np.uint8), *self._continues]),
-            places=NO_LONGS, words=new_filter(self._hashes, self._statistics.distinct),
+            index=self._index(), pages=self._pages, words=new_filter(self._hashes, self._statistics.distinct),
             statistics=self._statistics, rows=self._rows, used_bytes=self._used,
         )  # fmt: skip
 
@@ -229,11 +276,20 @@ class ShardWriter:
             return
         self._file.write(run.pages.data)
         repeats = self._count_keys(run.keys)
-        self._fences.append(run.keys.take(run.starts[:-1]))
-        self._continues.append(repeats[run.starts[:-1]])
+        if self.layout.order == "frequency":
+            self._dense.add(run, self._pages)
+        else:
+            self._fences.append(run.keys.take(run.starts[:-1]))
+            self._continues.append(repeats[run.starts[:-1]])
         self._rows += taken
         self._pages += run.count
         self._used += run.used_bytes
+
+    def _index(self) -> dict[str, np.ndarray[Any, Any]]:
+        if self.layout.order == "frequency":
+            return self._dense.arrays()
+        continues = np.concatenate([np.empty(0, np.uint8), *self._continues])
+        return fence_arrays(concat_keys(self._fences, self.layout.codec), continues, NO_LONGS)
 
     def _count_keys(self, keys: Keys) -> Bytes:
         """Feed statistics and filter with the keys that are complete; returns which rows repeat the key before."""
@@ -257,6 +313,19 @@ class ShardWriter:
         return repeats
 
 
+def within_pages(keys: Keys, starts: Longs) -> Longs:
+    """The order that sorts each page's rows by key and leaves the pages as they are."""
+    page = np.repeat(np.arange(starts.size - 1), np.diff(starts))
+    order = keys.slice(0, page.size).argsort()
+    return order[np.argsort(page[order], kind="stable")]
+
+
+def fence_arrays(fence: Keys, continues: Bytes, places: Longs) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of the index of pages in key order."""
+    buffers = fence.buffers()
+    return {"values": buffers.values, "offsets": buffers.offsets, "continues": continues, "places": places}
+
+
 def new_filter(hashes: list[Hashes], distinct: int) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
     blocks = max(1, -(-distinct * FILTER_BITS // (8 * BLOCK_BYTES)))
     words = np.zeros(blocks * BLOCK_BYTES // 4, np.uint32)
@@ -266,23 +335,20 @@ def new_filter(hashes: list[Hashes], distinct: int) -> np.ndarray[tuple[int], np
 
 
 def write_sidecars(
-    root: Path, stem: str, files: list[FileFacts], *, fence: Keys, continues: Bytes, places: Longs,
+    root: Path, stem: str, files: list[FileFacts], *, index: dict[str, np.ndarray[Any, Any]], pages: int,
     words: np.ndarray[tuple[int], np.dtype[np.uint32]], statistics: KeyStatistics, rows: int, used_bytes: int,
 ) -> ShardFacts:  # fmt: skip
     """Index, filter and statistics of one version of a shard."""
-    buffers = fence.buffers()
     parts: dict[str, dict[str, np.ndarray[Any, Any]]] = {
-        "index": {
-            "values": buffers.values, "offsets": buffers.offsets, "continues": continues, "places": places,
-        },
+        "index": index,
         "filter": {"words": words},
         "stats": statistics.arrays(),
-    }  # fmt: skip
+    }
     facts = {}
     for part, arrays in parts.items():
         tag = FileFacts.new_tag()
         facts[part] = FileFacts(f"{stem}.{part}", write_arrays(root / f"{stem}.{part}", arrays, tag), tag)
     return ShardFacts(
-        rows=rows, pages=len(fence), used_bytes=used_bytes, distinct=statistics.distinct,
+        rows=rows, pages=pages, used_bytes=used_bytes, distinct=statistics.distinct,
         max_frequency=statistics.max_frequency, files=files, **facts,
     )  # fmt: skip

@@ -1,8 +1,26 @@
 """Stream ⋈ relation: one algorithm a file, one driver."""
 
+from typing import Any
+
 from headrace.semistream.adaptive import AdaptiveJoin
 from headrace.semistream.ameshjoin import AMeshJoin
+from headrace.semistream.hybridjoin import HybridJoin
+from headrace.semistream.inl import IndexNestedLoop
 from headrace.semistream.meshjoin import MeshJoin
 from headrace.semistream.rmeshjoin import RMeshJoin
+from headrace.semistream.ssij import SSIJ
+from headrace.semistream.xhybridjoin import XHybridJoin
 
-__all__ = ["AdaptiveJoin", "AMeshJoin", "MeshJoin", "RMeshJoin"]
+__all__ = ["AdaptiveJoin", "AMeshJoin", "HybridJoin", "IndexNestedLoop", "MeshJoin", "RMeshJoin", "SSIJ", "XHybridJoin"]
+
+#: Operators by the names that `enrich(algorithm=...)`, the cost models and the command line know them by.
+ALGORITHMS: dict[str, Any] = {
+    "adaptive": AdaptiveJoin,
+    "ameshjoin": AMeshJoin,
+    "hybridjoin": HybridJoin,
+    "meshjoin": MeshJoin,
+    "inl": IndexNestedLoop,
+    "rmeshjoin": RMeshJoin,
+    "ssij": SSIJ,
+    "xhybridjoin": XHybridJoin,
+}

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 
 from headrace.clock import Clock
+from headrace.conditions import Condition
 from headrace.errors import BadInput
 from headrace.relation import Relation
 from headrace.relation.columns import Longs
 from headrace.relation.reader import PageReader
-from headrace.semistream.base import How, On
+from headrace.semistream.base import How, On, Order
 from headrace.semistream.meshjoin import MeshCost
-from headrace.semistream.waiting import LEAST_WINDOW, Order, WaitingJoin
+from headrace.semistream.waiting import LEAST_WINDOW, WaitingJoin
 from headrace.semistream.window import POINTER_BYTES
 
 _EMA = 0.3  # weight of the newest arrivals in the rate
@@ -26,8 +27,8 @@ Tuner = Callable[["AMeshJoin"], tuple[int, int]]
 class RateTuner:
     """Watches the arrival rate and chooses the least memory that keeps up with it. [MESH] §3.3, online tuning
 
-    The rate is that of the tuples offered between two iterations, by the operator's clock; a backlog counts as rate, since it has
-    to be worked off too. What the maximum of memory cannot keep up with gets all of it.
+    The rate is that of the tuples offered between two iterations, by the operator's clock. A backlog counts as rate too: it is to
+    be worked off within one scan of R. What the maximum of memory cannot keep up with gets all of it.
     """
 
     def __init__(self) -> None:
@@ -44,15 +45,16 @@ class RateTuner:
             self._seen = now, offered
         cost = op.cost()
         most = cost.best_b(op.most_memory)
+        rate = self.rate + op.backlog / (cost.loop(0, most) * -(-cost.pages // most))
         if not self.rate:
             return max(1, cost.w(op.most_memory, most)), most
         try:
-            w, b, memory = cost.least(_HEADROOM * self.rate)
+            w, b, memory = cost.least(_HEADROOM * rate)
         except BadInput:  # no memory would do
             memory = op.most_memory + 1.0
         if memory > op.most_memory:
             return max(1, cost.w(op.most_memory, most)), most
-        return w, b
+        return max(1, w), b
 
 
 class AMeshJoin(WaitingJoin):
@@ -67,6 +69,8 @@ class AMeshJoin(WaitingJoin):
     ----------
     relation, on, memory, how, columns, suffix, clock, order
         See WaitingJoin. `memory` is the most it may take.
+    condition
+        See MeshJoin.
     tuner
         Called before each iteration with the operator, gives (w, b). RateTuner by default.
 
@@ -90,11 +94,12 @@ class AMeshJoin(WaitingJoin):
     """
 
     def __init__(
-        self, relation: Relation, on: On, memory: int | str = "64MiB", *, how: How = "inner",
+        self, relation: Relation, on: On | None = None, memory: int | str = "64MiB", *, how: How = "inner",
         columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
-        order: Order = "any", tuner: Tuner | None = None,
+        order: Order = "any", condition: Condition | None = None, tuner: Tuner | None = None,
     ) -> None:  # fmt: skip
         self.tuner: Tuner = tuner or RateTuner()
+        self.condition = condition
         super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock, order=order)
         self._page = 0  # currPage
         self._Q: deque[tuple[int, int]] = deque()  # packets: tuples, start page
@@ -107,6 +112,11 @@ class AMeshJoin(WaitingJoin):
     def most_memory(self) -> int:
         """Bytes for disk buffer, stream buffer, H and Q at most."""
         return self._room - self._output_bytes
+
+    @property
+    def backlog(self) -> int:
+        """Stream tuples offered that are not in H yet."""
+        return self._buffered
 
     @property
     def packets(self) -> list[tuple[int, int]]:
@@ -184,15 +194,14 @@ class AMeshJoin(WaitingJoin):
     def _resize(self, w: int, b: int) -> None:
         """Hold what this iteration needs, and no more."""
         capacity = max(LEAST_WINDOW, self._H.used + w)
-        if not 0.5 * self._H.capacity <= capacity <= self._H.capacity:
-            room = self.most_memory - b * self._page_bytes - int(w * self._stream_bytes)
+        room = self.most_memory - b * self._page_bytes - int(w * self._stream_bytes)
+        fits = self._H.capacity * (self._slot_bytes + POINTER_BYTES) <= room
+        if not (fits and 0.5 * self._H.capacity <= capacity <= self._H.capacity):
             # Some more than now, so that a window that grows is not copied in every iteration.
             most = max(capacity, min(capacity + capacity // 4, int(room / (self._slot_bytes + POINTER_BYTES))))
             for part in ("disk buffer", "stream buffer"):
                 self._reserve(part, 0)
-            self._H.resize(most)
-            self._reserve("hash table", int(most * self._slot_bytes))
-            self._reserve("queue", most * POINTER_BYTES)
+            self._make_window(most)
         if self._disk_buffer.pages != b:
             self._disk_buffer = PageReader(self._version, b * self.relation.page_size, whole=True)
         self._reserve("stream buffer", 0)

@@ -26,6 +26,7 @@ from headrace.relation.store import Sources, StoreFull
 
 How = Literal["inner", "left", "semi", "anti"]
 On = str | Sequence[str] | Mapping[str, str]
+Order = Literal["any", "stream"]
 
 _HOW = {"inner": INNER, "left": LEFT, "semi": SEMI, "anti": ANTI}
 
@@ -65,10 +66,11 @@ class SemiStreamJoin(ABC):
     """
 
     unique_keys: ClassVar[bool] = False  # whether the relation's keys must be unique
+    needs_popularity: ClassVar[bool] = False  # whether the relation must be stored by popularity
     in_order: ClassVar[bool] = True  # whether results come in stream order without being asked to
 
     def __init__(
-        self, relation: Relation, on: On, memory: int | str, *, how: How = "inner",
+        self, relation: Relation, on: On | None, memory: int | str, *, how: How = "inner",
         columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
     ) -> None:  # fmt: skip
         self.relation = relation
@@ -79,18 +81,26 @@ class SemiStreamJoin(ABC):
         self.budget = MemoryBudget(memory)
         simulated = relation.disk.kind == "simulated"
         self.clock: Clock = clock or (relation.disk.clock if simulated else SystemClock())
-        condition = parse_on(on)
-        if sorted(condition.right) != sorted(relation.key):
-            raise BadInput(
-                f"on={on!r} names {', '.join(condition.right)} of the relation, whose key is {', '.join(relation.key)}; join on"
-                " the whole key"
-            )
-        stream_of = dict(zip(condition.right, condition.left, strict=True))
-        self.stream_key = tuple(stream_of[name] for name in relation.key)
+        self.stream_key = self._stream_key(on)
         self._wanted: tuple[Column, ...] = relation.payload(columns)
         self._payload: tuple[Column, ...] = self._wanted if self.how in ("inner", "left") else ()
         self._schemas: tuple[pa.Schema, pa.Schema] | None = None
         self.stats = JoinStats(memory_limit=self.budget.limit)
+
+    def _stream_key(self, on: On | None) -> tuple[str, ...]:
+        """The columns of the stream that must equal the relation's key, in the key's order."""
+        equality, key = parse_on(on), self.relation.key  # type: ignore[arg-type]
+        if sorted(equality.right) != sorted(key):
+            raise BadInput(
+                f"on={on!r} names {', '.join(equality.right)} of the relation, whose key is {', '.join(key)}; join on the whole"
+                " key"
+            )
+        stream_of = dict(zip(equality.right, equality.left, strict=True))
+        return tuple(stream_of[name] for name in key)
+
+    def _right_fields(self) -> list[pa.Field]:
+        """What of the relation is in a result."""
+        return [pa.field(column.name, column.type) for column in self._payload]
 
     def reset_stats(self) -> None:
         """Count from zero; what is held stays as it is."""
@@ -104,11 +114,12 @@ class SemiStreamJoin(ABC):
                     f"the stream has {'no' if name not in stream.names else 'more than one'} column {name!r}; its columns are"
                     f" {', '.join(stream.names)}"
                 )
-        self.relation.codec.check([stream.field(name) for name in self.stream_key])
+        if self.stream_key:
+            self.relation.codec.check([stream.field(name) for name in self.stream_key])
         fields = list(stream)
         taken = set(stream.names)
-        for column in self._payload:
-            name = column.name
+        for field in self._right_fields():
+            name = field.name
             if name in taken:
                 if self.suffix is None:
                     raise BadInput(
@@ -117,10 +128,10 @@ class SemiStreamJoin(ABC):
                 name += self.suffix
                 if name in taken:
                     raise BadInput(
-                        f"column {column.name!r} is in the stream and in the relation, and so is {name!r}; use another suffix"
+                        f"column {field.name!r} is in the stream and in the relation, and so is {name!r}; use another suffix"
                     )
             taken.add(name)
-            fields.append(pa.field(name, column.type))
+            fields.append(pa.field(name, field.type))
         return pa.schema(fields)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -155,19 +166,22 @@ class SemiStreamJoin(ABC):
         return self._schemas[1]
 
     def _emit(
-        self, batch: pa.RecordBatch, schema: pa.Schema, matches: Matches, rows: int
+        self, batch: pa.RecordBatch, schema: pa.Schema, matches: Matches, rows: int, which: Ints | None = None
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        """Results of a batch, at most `rows` at a time."""
+        """Results of a batch, or of some of its rows, at most `rows` at a time."""
         stop = np.zeros(2, np.int64)
-        while stop[0] < batch.num_rows:
+        uid = matches.uid if which is None else matches.uid[which]
+        while stop[0] < uid.size:
             row, within = int(stop[0]), int(stop[1])
             out_row, out_src, out_pos = (np.empty(rows, np.int32) for _ in range(3))
             n = expand(
-                matches.uid, matches.src, matches.pos, matches.count, _HOW[self.how], row, within, stop,
+                uid, matches.src, matches.pos, matches.count, _HOW[self.how], row, within, stop,
                 out_row, out_src, out_pos,
             )  # fmt: skip
             if n == 0:
                 return
+            if which is not None:
+                out_row[:n] = which[out_row[:n]]
             try:
                 out = self._gather(batch, schema, matches, out_row[:n], out_src[:n], out_pos[:n])
             except StoreFull:

@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.clock import Clock
+from headrace.conditions import Condition
 from headrace.errors import BadInput, choice
 from headrace.relation import Relation
 from headrace.relation.columns import Longs
 from headrace.relation.reader import PageReader
-from headrace.semistream.base import How, On
-from headrace.semistream.waiting import LEAST_WINDOW, Order, WaitingJoin
+from headrace.semistream.base import How, On, Order
+from headrace.semistream.waiting import LEAST_WINDOW, WaitingJoin
 from headrace.semistream.window import POINTER_BYTES
 
 Tuning = Literal["optimal", "default"]
@@ -58,7 +59,7 @@ class MeshCost:
     @classmethod
     def of(cls, relation: Relation, stream_bytes: float, slot_bytes: float, page_bytes: float) -> MeshCost:
         """For a relation on its disk; the steps of a join cost what the disk's factors say."""
-        seek, transfer = relation.disk.costs(relation.page_size)
+        seek, transfer = relation.disk.scan_costs(relation.page_size)
         factors = relation.disk.factors
         return cls(
             max(1, relation.num_pages), relation.num_rows / max(1, relation.num_pages), page_bytes, stream_bytes, slot_bytes,
@@ -133,6 +134,9 @@ class MeshJoin(WaitingJoin):
     ----------
     relation, on, memory, how, columns, suffix, clock, order
         See WaitingJoin.
+    condition
+        What pairs must satisfy besides `on`, or instead of it where `on` is None: compare, between, band, within, intersects or
+        all_of ([MESH] §3.4). Alone it leaves no use for the key, whose columns then are in the result like any other.
     w, b
         Stream tuples and pages an iteration. Without them b is tuned and w is what the memory allows.
     tuning
@@ -158,9 +162,10 @@ class MeshJoin(WaitingJoin):
     """
 
     def __init__(
-        self, relation: Relation, on: On, memory: int | str = "64MiB", *, how: How = "inner",
+        self, relation: Relation, on: On | None = None, memory: int | str = "64MiB", *, how: How = "inner",
         columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
-        order: Order = "any", w: int | None = None, b: int | None = None, tuning: Tuning = "optimal",
+        order: Order = "any", condition: Condition | None = None, w: int | None = None, b: int | None = None,
+        tuning: Tuning = "optimal",
     ) -> None:  # fmt: skip
         self.tuning: Tuning = choice("tuning", tuning, ("optimal", "default"))  # type: ignore[assignment]
         for name, value in (("w", w), ("b", b)):
@@ -168,7 +173,7 @@ class MeshJoin(WaitingJoin):
                 raise BadInput(
                     f"{name}={value} is not a number of {'tuples' if name == 'w' else 'pages'}; give 1 or more"
                 )
-        self.w, self.b = w, b
+        self.w, self.b, self.condition = w, b, condition
         super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock, order=order)
         self._page = 0  # where the scan is
         self._Q: deque[tuple[int, int]] = deque()  # packets: tuples, and the iteration at whose start they leave

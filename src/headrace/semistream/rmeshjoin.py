@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.clock import Clock
+from headrace.conditions import Condition
 from headrace.errors import BadInput
 from headrace.relation import Relation
 from headrace.relation.columns import Longs
 from headrace.relation.reader import PageReader
-from headrace.semistream.base import How, On
+from headrace.semistream.base import How, On, Order
 from headrace.semistream.meshjoin import MeshCost, MeshJoin, Tuning
-from headrace.semistream.waiting import Order
 
 PARTITIONS = 512  # of the queue
 
@@ -56,7 +56,7 @@ class RMeshJoin(MeshJoin):
 
     Parameters
     ----------
-    relation, on, memory, how, columns, suffix, clock, order, w, b, tuning
+    relation, on, memory, how, columns, suffix, clock, order, condition, w, b, tuning
         See MeshJoin.
     partitions
         Packets of the queue; at most one a page.
@@ -69,10 +69,10 @@ class RMeshJoin(MeshJoin):
     """
 
     def __init__(
-        self, relation: Relation, on: On, memory: int | str = "64MiB", *, how: How = "inner",
+        self, relation: Relation, on: On | None = None, memory: int | str = "64MiB", *, how: How = "inner",
         columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
-        order: Order = "any", w: int | None = None, b: int | None = None, tuning: Tuning = "optimal",
-        partitions: int = PARTITIONS,
+        order: Order = "any", condition: Condition | None = None, w: int | None = None, b: int | None = None,
+        tuning: Tuning = "optimal", partitions: int = PARTITIONS,
     ) -> None:  # fmt: skip
         if partitions < 1:
             raise BadInput(f"partitions={partitions} is not a number of packets; give 1 or more")
@@ -80,18 +80,9 @@ class RMeshJoin(MeshJoin):
         self._loaded: Longs = np.empty(0, np.int64)  # addresses of pages read and not yet joined
         self._ahead = 0  # the page after them
         super().__init__(
-            relation,
-            on,
-            memory,
-            how=how,
-            columns=columns,
-            suffix=suffix,
-            clock=clock,
-            order=order,
-            w=w,
-            b=b,
-            tuning=tuning,
-        )
+            relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock, order=order, condition=condition,
+            w=w, b=b, tuning=tuning,
+        )  # fmt: skip
 
     def cost(self, stream_bytes: float) -> RMeshCost:
         """The cost model for stream tuples of so many bytes."""

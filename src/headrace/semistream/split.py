@@ -26,6 +26,7 @@ DISTINCT_BYTES = 64
 ROW_BYTES = 6
 KEY_BYTES = 34
 MISS_BYTES = 62
+ROWS_BYTES = 24  # more for each missing row where results go out as pages come in: which rows wait for a key
 TEXT_BYTES = 32  # more for each copy of a key that is a byte string
 MISS_CPU = 2e-6  # seconds of work for a missing key besides reading
 _HELD = SEGMENTS / (SEGMENTS + 1)  # of the hot set: one segment is spare
@@ -61,6 +62,7 @@ class Parts:
     workers: int = 1  # processes that join at the same time, each with buffers of its own
     input: int = 0  # stream tuples gathered to be joined together
     process: int = 0  # what workers need besides: see _PROCESS
+    ordered: bool = True  # whether tuples that were fetched must be held until their slice's results go out in stream order
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ def least_memory(relation: Relation, payload: Sequence[Column], index: int, work
 
 
 def fixed_parts(
-    relation: Relation, payload: Sequence[Column], limit: int, index: int, workers: int = 1
+    relation: Relation, payload: Sequence[Column], limit: int, index: int, workers: int = 1, *, ordered: bool = True
 ) -> Parts:  # fmt: skip
     """Divide the budget, or refuse it with the least that would do."""
     page = relation.page_size
@@ -169,7 +171,7 @@ def fixed_parts(
         sketch = 64
     return Parts(
         index, filter_bytes, sketch, read, output, output_rows, left - sketch, width,
-        least_room, left_out, workers, gathered, process,
+        least_room, left_out, workers, gathered, process, ordered,
     )  # fmt: skip
 
 
@@ -226,7 +228,7 @@ def _split(
     missed = min(1.0, max(0.02, 1.2 * workload.missed))
     distinct = min(1.0, 1.2 * workload.distinct)
     row = _row_bytes(relation, distinct, missed)
-    width = parts.tuple_bytes * _rows_per_key(relation)
+    width = parts.tuple_bytes * _rows_per_key(relation) if parts.ordered else ROWS_BYTES
     entry = _entry_bytes(relation, parts.tuple_bytes)
     workers, each = parts.workers, moving // parts.workers
     stream = max(int(each * share), int(_MIN_SLICE * row) + parts.least_room)
@@ -244,7 +246,8 @@ def _split(
     else:
         room = each - hot // workers
     entries = max(_MIN_ENTRIES, int(young * hot / workers) // entry)
-    tuples = int(max(rows * missed, entries) * _rows_per_key(relation))
+    tuples = int((max(rows * missed, entries) if parts.ordered else entries) * _rows_per_key(relation))
+    row += 0 if parts.ordered else int(missed * ROWS_BYTES)
     size, most, data = _young_size(relation, payload, entries, tuples)
     while size > room - int(rows * row) and tuples > 0:
         tuples = int(tuples * 0.97)

@@ -12,26 +12,27 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.clock import Clock
-from headrace.errors import MemoryRefused, choice
+from headrace.conditions import ON_FORMS, Condition
+from headrace.errors import BadInput, MemoryRefused, choice
 from headrace.memory import Reservation
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Ints, Keys
+from headrace.relation.columns import NO_BYTES, Bytes, Column, Longs, from_arrow
+from headrace.relation.keys import ByteKeys, Hashes, IntKeys, Ints, Keys
 from headrace.relation.reader import PageReader, key_column, stored_keys
 from headrace.relation.store import Sources, StoreFull, TupleStore
-from headrace.semistream.base import How, On, SemiStreamJoin, empty
+from headrace.semistream.base import How, On, Order, SemiStreamJoin, empty
+from headrace.semistream.matching import Matching
 from headrace.semistream.snapshot import Snapshot
 from headrace.semistream.split import tuple_bytes
 from headrace.semistream.window import POINTER_BYTES, SLOT_BYTES, HashQueue, StreamWindow
 from headrace.units import format_size
 
-Order = Literal["any", "stream"]
 PROBE_BYTES = 64  # of a tuple of R in the disk buffer: where it is, its key, its hash
 LEAST_WINDOW = 64  # tuples
 _LEAST_OUTPUT = 16
@@ -52,9 +53,10 @@ class WaitingJoin(SemiStreamJoin):
     """
 
     in_order = False
+    condition: Condition | None = None  # of operators that take one: set before this class is initialised
 
     def __init__(
-        self, relation: Relation, on: On, memory: int | str = "64MiB", *, how: How = "inner",
+        self, relation: Relation, on: On | None, memory: int | str = "64MiB", *, how: How = "inner",
         columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
         order: Order = "any",
     ) -> None:  # fmt: skip
@@ -64,6 +66,12 @@ class WaitingJoin(SemiStreamJoin):
         self._places: Longs = np.sort(
             np.concatenate([np.empty(0, np.int64), *(self._version.places(s) for s in range(relation.num_shards))])
         )
+        alone = not self.stream_key
+        self._matching = Matching(relation, self.condition, alone) if self.condition is not None else None
+        # Without an equality the relation's key is a column like any other.
+        self._key_out = tuple(n for n in relation.key if alone and (columns is None or n in columns))
+        if self._key_out and self.how in ("inner", "left"):
+            self._payload = (key_column(relation.codec), *self._payload)
         self._window = StreamWindow()
         self._H = HashQueue(0)
         self._buffer: list[pa.RecordBatch] = []  # the stream buffer: offered and not in H yet
@@ -71,7 +79,7 @@ class WaitingJoin(SemiStreamJoin):
         self._held: list[tuple[Longs, pa.RecordBatch]] = []  # results in wait for their turn
         self._stream_bytes = 0.0  # v_S; 0 until the first tuple
         self._reservations: dict[str, Reservation] = {}
-        width = tuple_bytes(relation, self._payload) + 64
+        width = tuple_bytes(relation, [c for c in self._payload if c.name]) + 64
         room = self.budget.limit * (1 - _ORDERED_SHARE) if order == "stream" else self.budget.limit
         self._room = int(room)  # bytes for everything but ordered results
         least_output = (
@@ -89,6 +97,24 @@ class WaitingJoin(SemiStreamJoin):
         self._output_rows = int(np.clip(spare // width, _LEAST_OUTPUT, _OUTPUT_ROWS))
         self._results = TupleStore(self._payload, self._output_rows, self._data_room(self._output_rows))
         self._reserve("output", self._output_bytes)
+
+    def _stream_key(self, on: On | None) -> tuple[str, ...]:
+        if on is None and self.condition is not None:
+            return ()
+        if on is None:
+            raise BadInput(f"{type(self).__name__} has nothing to join on; give on={ON_FORMS}")
+        return super()._stream_key(on)
+
+    def _right_fields(self) -> list[pa.Field]:
+        fields = [pa.field(column.name, column.type) for column in self._payload if column.name]
+        key = [self.relation.schema.field(name) for name in self._key_out] if len(fields) < len(self._payload) else []
+        return [*(pa.field(field.name, field.type) for field in key), *fields]
+
+    def output_schema(self, stream: pa.Schema) -> pa.Schema:
+        """The schema of results for a stream of this schema; refuses what cannot be joined, by name."""
+        if self._matching:
+            self._matching.check(stream)
+        return super().output_schema(stream)
 
     # -- the public steps ------------------------------------------------------------------------------------------------
 
@@ -108,6 +134,11 @@ class WaitingJoin(SemiStreamJoin):
     def wanted(self) -> int:
         """Stream tuples that the next iteration would take in."""
         return self._wanted_now() if self._stream_bytes else 1
+
+    @property
+    def buffered(self) -> int:
+        """Stream tuples offered that are not in H yet."""
+        return self._buffered
 
     @property
     def waiting(self) -> int:
@@ -198,11 +229,16 @@ class WaitingJoin(SemiStreamJoin):
 
     def _data_room(self, rows: int) -> dict[str, int]:
         """Bytes for the variable columns of so many tuples of mean size, and one page of them."""
-        total, variable = max(1, self.relation.num_rows), self.relation.variable_bytes
         return {
-            c.name: int(1.05 * rows * variable[c.name] / total) + self.relation.page_size
+            c.name: int(1.05 * rows * self._variable_bytes(c)) + self.relation.page_size
             for c in self._payload if c.width == 0
         }  # fmt: skip
+
+    def _variable_bytes(self, column: Column) -> float:
+        """Mean bytes of a variable column; of a key that is text, what it takes where pages hold nothing else."""
+        if not column.name:
+            return self.relation.page_size / max(1.0, self._rows_per_page)
+        return self.relation.variable_bytes[column.name] / max(1, self.relation.num_rows)
 
     @property
     def _output_bytes(self) -> int:
@@ -211,7 +247,8 @@ class WaitingJoin(SemiStreamJoin):
     @property
     def _page_bytes(self) -> int:
         """Bytes of the disk buffer a page, with what is noted of its tuples while they are probed."""
-        return self.relation.page_size + int(PROBE_BYTES * self._rows_per_page)
+        each = PROBE_BYTES + (self._matching.tuple_bytes if self._matching else 0)
+        return self.relation.page_size + int(each * self._rows_per_page)
 
     @property
     def _rows_per_page(self) -> float:
@@ -220,13 +257,16 @@ class WaitingJoin(SemiStreamJoin):
     @property
     def _slot_bytes(self) -> float:
         """Bytes of a waiting tuple in H, its columns included: f * v_S of eq. 1, without the queue."""
-        return SLOT_BYTES - POINTER_BYTES + self._stream_bytes
+        return SLOT_BYTES - POINTER_BYTES + self._stream_bytes + (self._matching.slot_bytes if self._matching else 0)
 
     def _make_window(self, tuples: int) -> None:
-        """H and Q with room for so many tuples."""
-        self._H = HashQueue(tuples)
+        """H and Q with room for so many tuples; those that wait stay."""
         self._reserve("hash table", int(tuples * self._slot_bytes))
         self._reserve("queue", tuples * POINTER_BYTES)
+        before = self._H.oldest(self._H.used)
+        self._H.resize(tuples)
+        if self._matching:
+            self._matching.resize(self._H.capacity, before, self._H.oldest(self._H.used))
 
     # -- stream tuples come and go ---------------------------------------------------------------------------------------
 
@@ -237,8 +277,7 @@ class WaitingJoin(SemiStreamJoin):
             return
         taken = self._from_buffer(count)
         numbers = self._window.append(taken)
-        keys, valid = self._version.codec.encode([taken.column(name) for name in self.stream_key])
-        hashes = keys.hashes()
+        hashes, valid = self._hashed(taken, numbers)
         self._spend(c_S=count, c_A=count)
         if valid.size:
             there = np.flatnonzero(valid)
@@ -251,8 +290,22 @@ class WaitingJoin(SemiStreamJoin):
         else:
             self._enter(taken, hashes, numbers)
 
+    def _hashed(self, taken: pa.RecordBatch, numbers: Longs) -> tuple[Hashes, Bytes]:
+        """Hashes of tuples, and which can match anything (empty: all): there is no null in the key or for the condition."""
+        if self.stream_key:
+            keys, valid = self._version.codec.encode([taken.column(name) for name in self.stream_key])
+            hashes = keys.hashes()
+        else:  # nothing is looked up in H, which serves as the queue
+            hashes, valid = numbers.astype(np.uint64), NO_BYTES
+        if self._matching:
+            there = self._matching.take(taken, int(numbers[0]))
+            valid = valid & there if valid.size else there
+        return hashes, valid
+
     def _enter(self, batch: pa.RecordBatch, hashes: Any, numbers: Longs) -> None:
-        self._H.insert(hashes, numbers, self.clock.now())
+        slots = self._H.insert(hashes, numbers, self.clock.now())
+        if self._matching:
+            self._matching.enter(slots, numbers)
 
     def _from_buffer(self, count: int) -> pa.RecordBatch:
         parts = []
@@ -271,8 +324,8 @@ class WaitingJoin(SemiStreamJoin):
         """Numbers of the tuples in H, ascending: the queue is in order of arrival."""
         return self._H.number[self._H.oldest(self._H.used)]
 
-    def _leave(self, slots: Ints, *, hits: bool = False) -> Iterator[pa.RecordBatch]:
-        """Tuples have met every page they need. `hits`: without a read of their own."""
+    def _leave(self, slots: Ints, *, hits: bool = False, queued: bool = True) -> Iterator[pa.RecordBatch]:
+        """Tuples have met every page they need. `hits`: without a read of their own; `queued`: after they had to wait."""
         if not slots.size:
             return
         H = self._H
@@ -286,8 +339,10 @@ class WaitingJoin(SemiStreamJoin):
             stats.hits += slots.size
         else:
             stats.misses += slots.size
-        self._spend(c_E=slots.size)
+        self._spend(c_E=slots.size if queued else 0)
         H.remove(slots)
+        if self._matching:
+            self._matching.changed()
         yield from self._without_match(numbers[~matched])
         self._window.leave(numbers, self._numbers)
 
@@ -310,11 +365,17 @@ class WaitingJoin(SemiStreamJoin):
 
     def _match(self, keys: Keys, at: Longs, row: Ints) -> Iterator[pa.RecordBatch]:
         """Join tuples of R, given by key and place, with all that waits."""
+        if self._matching and not self.stream_key:
+            for r, slots in self._matching.pairs(self._H, self._output_rows):
+                yield from self._found(slots, at[r], row[r])
+            return
         hashes, stop = keys.hashes(), np.array([0, -1])
         while stop[0] < hashes.size:
             number, slots = np.empty(self._output_rows, np.int32), np.empty(self._output_rows, np.int32)
             n = self._H.probe(hashes, stop, number, slots)
             r, slots = self._really(keys, number[:n], slots[:n])
+            if self._matching:
+                r, slots = self._matching.kept(r, slots)
             if r.size:
                 yield from self._found(slots, at[r], row[r])
 
@@ -360,12 +421,26 @@ class WaitingJoin(SemiStreamJoin):
     def _gathered(self, count: int) -> list[pa.Array]:
         sources = Sources([self._results])
         src, pos = np.zeros(count, np.int32), np.arange(count, dtype=np.int32)
-        return [sources.gather(i, src, pos, outer=False) for i in range(len(self._payload))]
+        arrays = [sources.gather(i, src, pos, outer=False) for i in range(len(self._payload))]
+        return [*self._decoded(arrays[0]), *arrays[1:]] if self._key_out else arrays
+
+    def _decoded(self, stored: pa.Array) -> list[pa.Array]:
+        """The key columns of a result, from keys as pages hold them."""
+        codec, buffers = self._version.codec, from_arrow(stored)
+        keys: Keys = (
+            IntKeys(buffers.values.view(np.int64)) if codec.integer else ByteKeys(buffers.values, buffers.offsets)
+        )
+        columns = dict(zip(self.relation.key, codec.decode(keys), strict=True))
+        return [columns[name] for name in self._key_out]
 
     def _tuples_of(self, addresses: Longs) -> tuple[Keys, Longs, Ints]:
         """Key, page address and row of every tuple in some pages."""
-        store, at, row = self._reader.tuples(addresses, (key_column(self._version.codec),))
-        return stored_keys(store, self._version.codec.integer), at, row
+        more = self._matching.columns if self._matching else ()
+        store, at, row = self._reader.tuples(addresses, (key_column(self._version.codec), *more))
+        keys = stored_keys(store, self._version.codec.integer)
+        if self._matching:
+            self._matching.meet(keys, store)
+        return keys, at, row
 
     @property
     def _reader(self) -> PageReader:

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -19,18 +19,17 @@ from pyspark.sql.types import StructField, StructType
 
 from headrace.errors import BadInput, UnsupportedType, choice
 from headrace.relation import Relation
-from headrace.semistream import AdaptiveJoin
-from headrace.semistream.base import How, On
-from headrace.semistream.shared import Group
+from headrace.semistream import ALGORITHMS
+from headrace.semistream.base import How, On, Order
 from headrace.spark import worker
 from headrace.spark.progress import reporter
 from headrace.spark.worker import Step
+from headrace.units import parse_size
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _PLAN = "_headrace_plan"
-_ALGORITHMS = ("auto",)
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,8 @@ def enrich(
     how: How = "inner",
     *,
     memory: int | str = "64MiB",
-    algorithm: Literal["auto"] = "auto",
+    algorithm: str = "auto",
+    order: Order = "any",
     columns: Sequence[str] | None = None,
     suffix: str | None = "_right",
     workers: int | None = None,
@@ -92,7 +92,10 @@ def enrich(
     memory
         The budget of each executor for this relation, however many Python workers it runs.
     algorithm
-        "auto": AdaptiveJoin.
+        "auto": AdaptiveJoin. Or a published one by its name: inl, meshjoin, ameshjoin, rmeshjoin, hybridjoin, xhybridjoin, ssij.
+        Those share no memory: each worker has its part of the budget, and joins the rows of a task as one stream, to its end.
+    order
+        "stream": the results of a task's rows come in the order of the rows. "any" is faster.
     columns
         Payload columns wanted in the result; all by default.
     suffix
@@ -100,7 +103,8 @@ def enrich(
     workers
         Tasks that an executor runs at the same time; found out by default.
     """
-    choice("algorithm", algorithm, _ALGORITHMS)
+    choice("algorithm", algorithm, ("auto", *ALGORITHMS))
+    choice("order", order, ("any", "stream"))
     if not isinstance(rel, Relation):
         raise BadInput(f"rel={rel!r} is not a relation; open one with hr.Relation.open(path)")
     plan = Plan.of(df)
@@ -108,15 +112,16 @@ def enrich(
     many = workers if workers is not None else workers_of(session)
     if many < 1:
         raise BadInput(f"workers={workers} is not a number of tasks; give 1 or more, or leave it out")
-    # Made here only to have everything refused here that can be refused.
-    operator = AdaptiveJoin(rel, on, memory, how=how, columns=columns, suffix=suffix, group=Group(Path(), many))
     stream = stream_schema(plan.schema)
-    schema, casts = _result_schema(plan.schema, stream, operator.output_schema(stream))
     step = Step(
-        id=uuid.uuid4().hex, path=str(rel.path), disk=rel.disk.kind, on=on, how=how, memory=operator.budget.limit,
-        columns=None if columns is None else tuple(columns), suffix=suffix, workers=many, names=tuple(stream.names),
-        version=rel.version, follow=df.isStreaming, casts=casts,
+        id=uuid.uuid4().hex, path=str(rel.path), disk=rel.disk.kind, on=on, how=how, algorithm=algorithm, order=order,
+        memory=parse_size(memory, name="memory"), columns=None if columns is None else tuple(columns), suffix=suffix,
+        workers=many, names=tuple(stream.names), version=rel.version, follow=df.isStreaming, casts=(),
     )  # fmt: skip
+    # Made here only to have everything refused here that can be refused.
+    operator = worker.make_operator(step, rel, Path())
+    schema, casts = _result_schema(plan.schema, stream, operator.output_schema(stream))
+    step = replace(step, casts=casts)
     plan = replace(plan, steps=(*plan.steps, step), relations=(*plan.relations, rel), schema=schema)
     numbered = StructType(
         [StructField(f"c{i}", f.dataType, f.nullable, f.metadata) for i, f in enumerate(schema.fields)]

@@ -7,7 +7,6 @@ Tasks report through Spark's accumulators. The driver keeps the last micro-batch
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -19,6 +18,7 @@ from pyspark.accumulators import AccumulatorParam
 
 from headrace.errors import BadInput
 from headrace.metrics import JoinStats
+from headrace.state import state_directory
 
 _KEPT = 500  # micro-batches of a query in memory
 _QUERIES = 50
@@ -43,6 +43,10 @@ class Progress:
     """time of the longest task"""
     stats: JoinStats
     """counters; `memory` is that of all executors together, by part"""
+    algorithm: str = ""
+    """the algorithm that joined it"""
+    why: str = ""
+    """why that one, where algorithm="auto" chose it"""
 
     @property
     def rate(self) -> float:
@@ -106,9 +110,7 @@ def progress(query: Any) -> list[Progress]:
 
 def log_directory() -> Path:
     """Where logs of queries are kept."""
-    given = os.environ.get("HEADRACE_STATE")
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(given or Path(state, "headrace"), "queries")
+    return state_directory() / "queries"
 
 
 def read_log(path: Path) -> Iterator[Progress]:
@@ -136,7 +138,7 @@ def _append(path: Path, report: Report) -> None:
 def _sum(parts: list[Report]) -> Progress:
     counters = [{f.name: p["stats"][f.name] for f in fields(JoinStats)} for p in parts]
     total = sum((JoinStats(**c) for c in counters[1:]), JoinStats(**counters[0]))
-    # The workers of an executor share its memory: what each of them says is the executor's.
+    # Where the workers of an executor share its memory, what each of them says is the executor's.
     executors = {p["executor"]: p["stats"] for p in parts}
     total.memory = {}
     for stats in executors.values():
@@ -147,8 +149,9 @@ def _sum(parts: list[Report]) -> Progress:
     total.generations = sum(s["generations"] for s in executors.values())
     first = parts[0]
     return Progress(
-        first["batch"], first["relation"], first["version"], total.tuples_in, max(p["seconds"] for p in parts), total
-    )
+        first["batch"], first["relation"], first["version"], total.tuples_in, max(p["seconds"] for p in parts), total,
+        first.get("algorithm", ""), first.get("why", ""),
+    )  # fmt: skip
 
 
 # -- from tasks to the driver ------------------------------------------------------------------------------------------

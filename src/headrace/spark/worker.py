@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,12 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from headrace.clock import SystemClock
+from headrace.cost import Calibration, Observed, choose, load_calibration
+from headrace.cost.calibrate import BadCalibration
 from headrace.relation import Relation
 from headrace.relation.disk import DiskKind
-from headrace.semistream import AdaptiveJoin
-from headrace.semistream.base import How, On
+from headrace.semistream import ALGORITHMS, AdaptiveJoin
+from headrace.semistream.base import How, On, Order, SemiStreamJoin
 from headrace.semistream.shared import Group
 from headrace.semistream.split import least_memory
 from headrace.spark.versions import open_at, open_for_batch
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from headrace.spark.table import TableFiles
 
 _OPERATORS = 8  # kept in a worker; the least recently used goes
+_SAMPLE = 1 << 17  # rows that an algorithm is chosen by
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -44,6 +48,8 @@ class Step:
     disk: DiskKind
     on: On
     how: How
+    algorithm: str
+    order: Order
     memory: int
     columns: tuple[str, ...] | None
     suffix: str | None
@@ -63,7 +69,8 @@ class Task:
 
 
 _relations: dict[str, Relation] = {}
-_operators: dict[tuple[str, int], AdaptiveJoin] = {}
+_operators: dict[tuple[str, str, int], SemiStreamJoin] = {}
+_choices: dict[tuple[str, int], tuple[str, str]] = {}
 
 
 def run(task: Task, batches: Batches, report: Any) -> Batches:
@@ -87,22 +94,73 @@ def _settle() -> None:
 
 def _join(step: Step, batches: Batches, context: TaskContext, report: Any) -> Batches:
     relation = _relation(step, context)
+    renamed: Batches = (batch.rename_columns(list(step.names)) for batch in batches)
+    if step.algorithm == "auto":
+        chosen, why, renamed = _chosen(step, relation, renamed)
+        step = replace(step, algorithm=chosen)
+    else:
+        why = ""
     operator = _operator(step, relation)
-    member = operator.enter()
-    if not member:
+    member = isinstance(operator, AdaptiveJoin) and operator.enter()
+    if isinstance(operator, AdaptiveJoin) and not member:
         operator = _alone(step, relation)
     operator.reset_stats()
     clock = SystemClock()
     begun = clock.now()
     try:
-        for batch in _gathered(batches, lambda: (operator.wanted_rows, operator.wanted_bytes)):
-            for out in operator.join(batch.rename_columns(list(step.names))):
-                yield _cast(out, step)
+        for out in _results(operator, renamed):
+            yield _cast(out, step)
+    except BaseException:
+        if not isinstance(operator, AdaptiveJoin):
+            _operators.pop(_name(step, relation), None)  # rows of this task may still wait in it
+        raise
     finally:
         if member:
+            assert isinstance(operator, AdaptiveJoin)
             operator.leave()
     if report is not None and operator.stats.tuples_in:
-        report.add([_report(step, context, clock.now() - begun, operator)])
+        report.add([_report(step, context, clock.now() - begun, operator) | {"why": why}])
+
+
+def _chosen(step: Step, relation: Relation, batches: Batches) -> tuple[str, str, Batches]:
+    """The algorithm for a stream that looks like the first rows of the first task, why, and the rows again."""
+    key = (step.id, relation.version)
+    if key not in _choices:
+        calibration = _calibration()
+        if isinstance(calibration, str):
+            _choices[key] = "adaptive", calibration
+        else:
+            each = step.memory // step.workers
+            gathered = _gathered(batches, lambda: (_SAMPLE, each // 12))
+            sample = next(gathered, None)
+            if sample is None:
+                return "adaptive", "", iter(())
+            batches = itertools.chain([sample], gathered)
+            if sample.num_rows:
+                facts = Observed.of([sample], relation, step.on).facts(
+                    relation, machine=calibration.as_machine(), columns=step.columns
+                )
+                choice = choose(facts, each)
+                _choices[key] = choice.algorithm, choice.why
+    return *_choices.get(key, ("adaptive", "")), batches
+
+
+@functools.cache
+def _calibration() -> Calibration | str:
+    """This machine's costs, or why there are none to choose by."""
+    try:
+        return load_calibration()
+    except BadCalibration as error:
+        return f"adaptive needs no costs to choose by, and there are none: {error}"
+
+
+def _results(operator: SemiStreamJoin, batches: Batches) -> Batches:
+    """A task's rows joined to their end."""
+    if isinstance(operator, AdaptiveJoin):
+        for batch in _gathered(batches, lambda: (operator.wanted_rows, operator.wanted_bytes)):
+            yield from operator.join(batch)
+    else:
+        yield from operator.run(batches)
 
 
 def _relation(step: Step, context: TaskContext) -> Relation:
@@ -119,17 +177,32 @@ def _relation(step: Step, context: TaskContext) -> Relation:
     return relation
 
 
-def _operator(step: Step, relation: Relation) -> AdaptiveJoin:
-    key = (step.id, relation.version)
+def _name(step: Step, relation: Relation) -> tuple[str, str, int]:
+    return step.id, step.algorithm, relation.version
+
+
+def _operator(step: Step, relation: Relation) -> SemiStreamJoin:
+    key = _name(step, relation)
     operator = _operators.pop(key, None)
     if operator is None or operator.relation is not relation:
-        operator = AdaptiveJoin(
-            relation, step.on, step.memory, how=step.how, columns=step.columns, suffix=step.suffix,
-            group=Group(_executor(), step.workers),
-        )  # fmt: skip
+        operator = make_operator(step, relation, _executor())
     _operators[key] = operator
     while len(_operators) > _OPERATORS:
         del _operators[next(iter(_operators))]
+    return operator
+
+
+def make_operator(step: Step, relation: Relation, directory: Path) -> SemiStreamJoin:
+    """The operator of a step. AdaptiveJoin shares its memory with the workers that meet in a directory; others have parts."""
+    if step.algorithm in ("auto", "adaptive"):  # auto: before the stream is seen
+        return AdaptiveJoin(
+            relation, step.on, step.memory, how=step.how, columns=step.columns, suffix=step.suffix, order=step.order,
+            group=Group(directory, step.workers),
+        )  # fmt: skip
+    options = {"order": step.order} if step.order != "any" and not ALGORITHMS[step.algorithm].in_order else {}
+    operator: SemiStreamJoin = ALGORITHMS[step.algorithm](
+        relation, step.on, step.memory // step.workers, how=step.how, columns=step.columns, suffix=step.suffix, **options
+    )  # fmt: skip
     return operator
 
 
@@ -137,7 +210,7 @@ def _alone(step: Step, relation: Relation) -> AdaptiveJoin:
     """More workers at once than there should be: this one does with the least memory, of its own."""
     payload = relation.payload(step.columns) if step.how in ("inner", "left") else ()
     least = least_memory(relation, payload, relation.index_bytes)
-    return AdaptiveJoin(relation, step.on, least, how=step.how, columns=step.columns, suffix=step.suffix)
+    return AdaptiveJoin(relation, step.on, least, how=step.how, columns=step.columns, suffix=step.suffix, order=step.order)
 
 
 def _executor() -> Path:
@@ -168,12 +241,13 @@ def _cast(batch: pa.RecordBatch, step: Step) -> pa.RecordBatch:
     return batch
 
 
-def _report(step: Step, context: TaskContext, seconds: float, operator: AdaptiveJoin) -> dict[str, Any]:
+def _report(step: Step, context: TaskContext, seconds: float, operator: SemiStreamJoin) -> dict[str, Any]:
     local = context.getLocalProperty
     batch = local("streaming.sql.batchId")
+    shared = isinstance(operator, AdaptiveJoin)
     return {
         "step": step.id, "relation": step.path, "version": operator.relation.version, "query": local("sql.streaming.queryId"),
         "batch": int(batch if batch is not None else local("spark.sql.execution.id") or 0),
-        "partition": context.partitionId(), "executor": str(_executor()), "seconds": seconds,
-        "stats": operator.stats.as_dict(),
+        "partition": context.partitionId(), "executor": f"{_executor()}{'' if shared else f'/{os.getpid()}'}",
+        "seconds": seconds, "algorithm": step.algorithm, "stats": operator.stats.as_dict(),
     }  # fmt: skip

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.demo.arrivals import Arrivals
+from headrace.arrivals import Arrivals
 
 
 @given(st.integers(1, 5000), st.floats(0.05, 100), st.integers(0, 2**32 - 1))

@@ -1,0 +1,46 @@
+"""The figures of the papers, measured again: `make reproduce PAPER=mesh FIGURE=10b`.
+
+How it goes: a paper is a file of configurations (`mesh.py`, `defaults.py`, ...). Each figure says which cells it has, what the
+text reports and what shape is expected. `run` measures the cells and keeps what they gave as JSON under `results/`; only then are
+curves taken from it, checked against the expected shape, drawn, and written to `docs/reproduction/<paper>.md`.
+
+To add a figure, add a `Figure` to the `figures` of a paper:
+
+    def _cells(scale: float) -> list[Cell]:
+        made = MadeRelation(int(3_500_000 * scale))
+        stream = Zipf(made.rows, 0.5)
+        return [
+            Measured(name, percent, made, stream, int(made.rows * made.tuple_bytes * percent / 100), operator=name)
+            for percent in (1, 5, 10)
+            for name in ("meshjoin", "ssij")
+        ]
+
+    Figure("5", "Rate against memory", "memory (% of R)", _cells, scale=0.1,
+           reports="What the text says, in our words.",
+           expected=(Faster("ssij", than="meshjoin", at_least=1.5),),
+           differs="Where we differ, and why.")
+
+A cell is `Measured` (a service rate by headrace.cost.service_rate), `Predicted` (by the cost models) or `Computed` (any function
+that returns numbers by name). Its `series` is the curve that it belongs to, its `x` the place on it. The number on the y axis is
+the cell's value called `Figure.metric`, "rate" by default. A cell that is refused for want of memory is kept as refused.
+
+To add a paper, write a file with a `PAPER = Paper(...)` and name it in PAPERS below. Sizes: a figure's function gets a scale, 1 for
+the paper's own size; `Figure.scale` is the one it has by default, chosen so that a paper takes some ten minutes on two cores.
+`make reproduce PAPER=... SCALE=full` runs the paper's sizes, and SCALE=0.05 any other. Checks are in `checks.py`; each states its
+tolerance, and says what it found.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from reproduction.figure import Paper
+
+#: Files by the names that `make reproduce PAPER=` knows them by.
+PAPERS = {"mesh": "mesh", "def": "defaults", "ssij": "ssij", "xhj": "xhj"}
+
+
+def paper(name: str) -> Paper:
+    """A paper's configurations."""
+    found: Paper = import_module(f"reproduction.{PAPERS[name]}").PAPER
+    return found

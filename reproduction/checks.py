@@ -1,0 +1,205 @@
+"""Expected shapes, checked: who wins and by what factor, where a curve peaks, what it follows. Each states its tolerance."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+Curve = Sequence[tuple[float, float]]  # (x, y), x rising
+Curves = Mapping[str, Curve]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether what was expected was found."""
+
+    expected: str
+    found: str
+    holds: bool
+
+
+class Check(ABC):
+    """A shape that curves should have."""
+
+    @abstractmethod
+    def look(self, curves: Curves) -> Verdict:
+        """Whether they do."""
+
+
+def _curve(curves: Curves, name: str) -> dict[float, float]:
+    """A curve by its name; one without points would let a check pass that saw nothing."""
+    points = dict(curves.get(name, ()))
+    if not points:
+        raise LookupError(f"the figure has no points of {name!r}; it has {', '.join(curves)}")
+    return points
+
+
+def _where(x: float | None) -> str:
+    return "everywhere" if x is None else f"at {x:g}"
+
+
+@dataclass(frozen=True)
+class Faster(Check):
+    """One curve is so many times another: everywhere, at one x, or (`somewhere`) at some x."""
+
+    series: str
+    than: str
+    at_least: float = 1.0
+    at_most: float | None = None
+    at: float | None = None
+    above: float | None = None  # only for x above this
+    somewhere: bool = False
+
+    def look(self, curves: Curves) -> Verdict:
+        """Compare where both have a point."""
+        mine, other = _curve(curves, self.series), _curve(curves, self.than)
+        shared = sorted(
+            x for x in mine.keys() & other.keys()
+            if (self.at is None or x == self.at) and (self.above is None or x > self.above)
+        )  # fmt: skip
+        ratios = [mine[x] / other[x] for x in shared]
+        most = f" and at most {self.at_most:g}" if self.at_most is not None else ""
+        where = "somewhere" if self.somewhere else _where(self.at) if self.above is None else f"above {self.above:g}"
+        expected = f"{self.series} is at least {self.at_least:g}{most} times {self.than} {where}"
+        if not ratios:
+            return Verdict(expected, "there is no x at which both were measured", False)
+        best = [r >= self.at_least and (self.at_most is None or r <= self.at_most) for r in ratios]
+        holds = any(best) if self.somewhere else all(best)
+        return Verdict(expected, f"{min(ratios):.3g} to {max(ratios):.3g} times", holds)
+
+
+@dataclass(frozen=True)
+class About(Check):
+    """A curve has a value that the text gives, within a share of it."""
+
+    series: str
+    at: float
+    value: float
+    within: float
+
+    def look(self, curves: Curves) -> Verdict:
+        """Compare at one x."""
+        found = _curve(curves, self.series).get(self.at)
+        expected = f"{self.series} at {self.at:g} is {self.value:,.6g}, within {self.within:.0%}"
+        if found is None:
+            return Verdict(expected, "not measured there", False)
+        holds = abs(found - self.value) <= self.within * abs(self.value)
+        return Verdict(expected, f"{found:,.6g}, {found / self.value - 1:+.1%}", holds)
+
+
+@dataclass(frozen=True)
+class Tracks(Check):
+    """One curve follows another: nowhere further away than a share."""
+
+    series: str
+    other: str
+    within: float
+
+    def look(self, curves: Curves) -> Verdict:
+        """Compare where both have a point."""
+        mine, other = _curve(curves, self.series), _curve(curves, self.other)
+        apart = [abs(mine[x] / other[x] - 1) for x in mine.keys() & other.keys()]
+        expected = f"{self.series} is within {self.within:.0%} of {self.other} everywhere"
+        if not apart:
+            return Verdict(expected, "there is no x at which both were measured", False)
+        return Verdict(expected, f"{max(apart):.2%} at most", max(apart) <= self.within)
+
+
+@dataclass(frozen=True)
+class Trend(Check):
+    """A curve rises (`factor` above 1) or falls (below 1) from its first point to its last by this factor at least.
+
+    `steps`: how far a step may go the other way, as a share. `at_most`: and by no more than this (of a fall: no less is left).
+    """
+
+    series: str
+    factor: float
+    steps: float = 0.02
+    at_most: float | None = None
+
+    def look(self, curves: Curves) -> Verdict:
+        """From point to point, and from end to end."""
+        points = _curve(curves, self.series)
+        ys = [points[x] for x in sorted(points)]
+        whole = ys[-1] / ys[0]
+        up = self.factor >= 1
+        word, rest = ("rises", "falls") if up else ("falls", "rises")
+        limit = "" if self.at_most is None else f", and {'at most' if up else 'no lower than'} {self.at_most:g}"
+        expected = (
+            f"{self.series} {word} from first to last to {self.factor:g} times or {'more' if up else 'less'}{limit}, and no step"
+            f" {rest} by more than {self.steps:.0%}"
+        )
+        changes = [b / a for a, b in zip(ys[:-1], ys[1:], strict=True)]
+        steady = all(c >= 1 - self.steps if up else c <= 1 + self.steps for c in changes)
+        far = whole >= self.factor if up else whole <= self.factor
+        bounded = self.at_most is None or (whole <= self.at_most if up else whole >= self.at_most)
+        back = min(changes) - 1 if up else max(changes) - 1
+        return Verdict(expected, f"{whole:.3g} times; the step back most is {back:+.1%}", steady and far and bounded)
+
+
+@dataclass(frozen=True)
+class Level(Check):
+    """A curve stays the same, within a share of its mean; `after`: from an x on."""
+
+    series: str
+    within: float
+    after: float | None = None
+
+    def look(self, curves: Curves) -> Verdict:
+        """Compare all with their mean."""
+        points = _curve(curves, self.series)
+        ys = [y for x, y in points.items() if self.after is None or x >= self.after]
+        where = "" if self.after is None else f" from {self.after:g} on"
+        expected = f"{self.series} stays within {self.within:.0%} of its mean{where}"
+        if len(ys) < 2:
+            return Verdict(expected, "too few points", False)
+        mean = sum(ys) / len(ys)
+        apart = max(abs(y / mean - 1) for y in ys)
+        return Verdict(expected, f"within {apart:.1%}", apart <= self.within)
+
+
+@dataclass(frozen=True)
+class Peak(Check):
+    """A curve has its maximum (or minimum) inside, between two x; the ends lie lower (higher) by these shares at least."""
+
+    series: str
+    between: tuple[float, float]
+    left: float = 0.0
+    right: float = 0.0
+    minimum: bool = False
+
+    def look(self, curves: Curves) -> Verdict:
+        """Where it is, and how far the ends are from it."""
+        points = _curve(curves, self.series)
+        xs = sorted(points)
+        best = (min if self.minimum else max)(xs, key=lambda x: points[x])
+        sign = -1 if self.minimum else 1
+        left, right = (sign * (1 - points[x] / points[best]) for x in (xs[0], xs[-1]))
+        what, side = ("minimum", "above") if self.minimum else ("maximum", "below")
+        expected = (
+            f"{self.series} has its {what} between {self.between[0]:g} and {self.between[1]:g}; its ends are {self.left:.0%} and"
+            f" {self.right:.0%} {side} it, or more"
+        )
+        inside = self.between[0] <= best <= self.between[1]
+        holds = inside and left >= self.left and right >= self.right
+        return Verdict(expected, f"at {best:g}; ends {left:.1%} and {right:.1%} {side}", holds)
+
+
+@dataclass(frozen=True)
+class Knee(Check):
+    """A curve does most of its rise by an x: at least `share` of the way from its first point to its highest."""
+
+    series: str
+    by: float
+    share: float
+
+    def look(self, curves: Curves) -> Verdict:
+        """How far up it is at that x."""
+        points = _curve(curves, self.series)
+        xs = sorted(points)
+        start, top = points[xs[0]], max(points.values())
+        reached = max((points[x] for x in xs if x <= self.by), default=start)
+        share = (reached - start) / (top - start) if top > start else 0.0
+        expected = f"{self.series} has done {self.share:.0%} of its rise by {self.by:g}"
+        return Verdict(expected, f"{share:.1%}", share >= self.share)

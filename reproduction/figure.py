@@ -1,0 +1,161 @@
+"""What a figure is: its cells, what the text reports, what shape is expected."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace.cost import HDD, Facts, Machine, MadeRelation, Measuring, Stream, disk_of, make_relation, service_rate
+from headrace.cost.models import mesh_cost, predict
+from headrace.relation import Relation
+from reproduction.checks import Check
+
+ONE_LOOP = Measuring(loops=1)  # on a simulated disk the second loop is like the fifth
+
+
+class Cell(ABC):
+    """One measurement: a point of a curve."""
+
+    series: str
+    x: float
+
+    @abstractmethod
+    def run(self, directory: Path) -> dict[str, Any]:
+        """What it gives, by name; relations are kept in the directory."""
+
+
+@dataclass(frozen=True)
+class Measured(Cell):
+    """A service rate.
+
+    Parameters
+    ----------
+    series, x
+        The curve, and the place on it.
+    made, stream, memory
+        What is joined, in how many bytes.
+    operator
+        Its name in headrace.semistream.ALGORITHMS, or a function that makes one.
+    options
+        Handed on to the operator.
+    machine, method, measuring
+        See headrace.cost.service_rate.
+    """
+
+    series: str
+    x: float
+    made: MadeRelation
+    stream: Stream
+    memory: int
+    operator: Any
+    options: Mapping[str, Any] = field(default_factory=dict)
+    machine: Machine = HDD
+    method: str = "saturated"
+    measuring: Measuring = ONE_LOOP
+
+    def run(self, directory: Path) -> dict[str, Any]:
+        """The rate, and what the join did meanwhile."""
+        method: Any = self.method
+        with make_relation(directory, self.made, disk=disk_of(self.machine)) as relation:
+            found = service_rate(
+                self.operator, relation, self.stream, self.memory, method=method, measuring=self.measuring, **self.options
+            )  # fmt: skip
+            return found.as_dict()
+
+
+@dataclass(frozen=True)
+class Predicted(Cell):
+    """A rate by the cost models. `b`: with a disk buffer of so many pages, for MESHJOIN."""
+
+    series: str
+    x: float
+    made: MadeRelation
+    memory: int
+    algorithm: str = "meshjoin"
+    skew: float = 0.0
+    b: int | None = None
+    machine: Machine = HDD
+
+    def run(self, directory: Path) -> dict[str, Any]:
+        """The rate, the parameters and the parts of the memory."""
+        with make_relation(directory, self.made, disk=disk_of(self.machine)) as relation:
+            return self._predict(relation)
+
+    def _predict(self, relation: Relation) -> dict[str, Any]:
+        facts = Facts.of(relation, skew=self.skew, stream_bytes=20)
+        found = predict(self.algorithm, facts, self.memory)
+        if self.b is None:
+            return {"rate": found.rate, "parameters": dict(found.parameters), "parts": dict(found.parts), "why": found.why}
+        room = self.memory - found.parts["output"]
+        return {"rate": mesh_cost(facts).rate(room, self.b), "parameters": {"b": self.b}}
+
+
+@dataclass(frozen=True)
+class Computed(Cell):
+    """Whatever a function returns, given the directory that relations are kept in."""
+
+    series: str
+    x: float
+    compute: Callable[[Path], Mapping[str, Any]]
+
+    def run(self, directory: Path) -> dict[str, Any]:
+        """The function's numbers by name."""
+        return dict(self.compute(directory))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure or table of a paper.
+
+    Parameters
+    ----------
+    id, title
+        Its number and what it shows.
+    x
+        What is on the x axis.
+    cells
+        Its cells at a scale; 1 is the paper's size.
+    reports
+        What the text says about it.
+    expected
+        The shape, as checks.
+    differs
+        Where we differ, and why.
+    y, metric
+        What is on the y axis, and which of a cell's values that is.
+    log
+        Axes with a logarithmic scale: "", "x", "y" or "xy".
+    scale
+        The one it has by default.
+    note
+        Sizes and settings, for the page.
+    decimals
+        Of the numbers in the table.
+    """
+
+    id: str
+    title: str
+    x: str
+    cells: Callable[[float], Sequence[Cell]]
+    reports: str
+    expected: tuple[Check, ...]
+    differs: str
+    y: str = "stream tuples a second"
+    metric: str = "rate"
+    log: str = ""
+    scale: float = 1.0
+    note: str = ""
+    decimals: int = 0
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper: how it is cited, on what it was measured, and its figures."""
+
+    name: str
+    title: str
+    setting: str
+    figures: tuple[Figure, ...]

@@ -1,0 +1,80 @@
+"""The page of a paper: for each figure the plot, what the text reports, what was measured, and where they differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reproduction.figure import Figure, Paper
+from reproduction.plot import plot
+from reproduction.run import Raw, curves_of, verdicts_of
+
+DOCS = Path(__file__).parent.parent / "docs" / "reproduction"
+
+
+def write_page(paper: Paper, found: dict[str, Raw], directory: Path = DOCS) -> Path:
+    """Write the page, and a plot for each figure that was measured."""
+    directory.mkdir(parents=True, exist_ok=True)
+    parts = [f"# {paper.title}", "", *_wrapped(paper.setting), "", *_summary(paper, found)]
+    for figure in paper.figures:
+        if figure.id in found:
+            image = directory / f"{paper.name}-{figure.id}.png"
+            plot(figure, found[figure.id], image)
+            parts += _section(figure, found[figure.id], image.name)
+    parts += [
+        "## Run it again", "",
+        f"`make reproduce PAPER={paper.name}` measures all of it and writes this page; `FIGURE=` picks a figure, and",
+        "`SCALE=full` takes the paper's sizes. Raw results stay under `reproduction/results/`.",
+    ]  # fmt: skip
+    path = directory / f"{paper.name}.md"
+    path.write_text("\n".join(parts) + "\n")
+    return path
+
+
+def _summary(paper: Paper, found: dict[str, Raw]) -> list[str]:
+    lines = ["| figure | shows | scale | checks that hold |", "|---|---|---|---|"]
+    for figure in paper.figures:
+        if figure.id not in found:
+            lines.append(f"| {figure.id} | {figure.title} | | not measured yet |")
+            continue
+        verdicts = verdicts_of(figure, found[figure.id])
+        held = sum(v.holds for v in verdicts)
+        lines.append(f"| {figure.id} | {figure.title} | {found[figure.id]['scale']:g} | {held} of {len(verdicts)} |")
+    return [*lines, ""]
+
+
+def _section(figure: Figure, raw: Raw, image: str) -> list[str]:
+    lines = [f"## Figure {figure.id}: {figure.title}", "", f"![{figure.title}]({image})", ""]
+    if figure.note:
+        lines += [*_wrapped(figure.note), ""]
+    lines += [*_wrapped(f"**The paper reports:** {figure.reports}"), "", "**Measured:**", "", *_table(figure, raw), ""]
+    lines += ["| expected | found | |", "|---|---|---|"]
+    lines += [f"| {v.expected} | {v.found} | {'holds' if v.holds else '**does not hold**'} |" for v in verdicts_of(figure, raw)]
+    return [*lines, "", *_wrapped(f"**Where we differ, and why:** {figure.differs}"), ""]
+
+
+def _table(figure: Figure, raw: Raw) -> list[str]:
+    curves = {name: dict(points) for name, points in curves_of(figure, raw).items()}
+    refused = {(c["series"], c["x"]) for c in raw["cells"] if "refused" in c}
+    xs = sorted({cell["x"] for cell in raw["cells"]})
+    lines = ["| " + " | ".join([figure.x, *curves]) + " |", "|" + "---:|" * (1 + len(curves))]
+    for x in xs:
+        row = [f"{x:,.4g}" if x < 1e4 else f"{x:,.0f}"]
+        for name, points in curves.items():
+            value = points.get(x)
+            row.append(
+                f"{value:,.{figure.decimals}f}" if value is not None
+                else "too little memory" if (name, x) in refused else ""
+            )  # fmt: skip
+        lines.append("| " + " | ".join(row) + " |")
+    return lines
+
+
+def _wrapped(text: str, width: int = 120) -> list[str]:
+    lines, line = [], ""
+    for word in text.split():
+        if len(line) + 1 + len(word) > width:
+            lines.append(line)
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+    return [*lines, line]

@@ -1,0 +1,37 @@
+"""A figure as PNG."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+from reproduction.figure import Figure
+from reproduction.run import Raw, curves_of
+
+_MARKERS = "os^Dv*PX"
+
+
+def plot(figure: Figure, raw: Raw, path: Path) -> None:
+    """Draw the curves of a figure."""
+    fig, axes = plt.subplots(figsize=(5.4, 3.4))
+    for marker, (name, points) in zip(_MARKERS * 4, curves_of(figure, raw).items(), strict=False):
+        if points:
+            axes.plot(*zip(*points, strict=True), marker=marker, markersize=4, linewidth=1.2, label=name)
+    if "x" in figure.log:
+        axes.set_xscale("log")
+    if "y" in figure.log:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+    axes.set_xlabel(figure.x)
+    axes.set_ylabel(figure.y)
+    axes.grid(alpha=0.3, which="both" if figure.log else "major")
+    axes.legend(fontsize=8)
+    fig.tight_layout()
+    # No date inside: the same results give the same file.
+    fig.savefig(path, dpi=90, metadata={"Software": None})
+    plt.close(fig)

@@ -1,0 +1,49 @@
+"""What joins cost: models, the factors of this machine, tuning, and the choice of an algorithm."""
+
+from headrace.cost.calibrate import Calibration, load_calibration
+from headrace.cost.choose import Choice, Observed, choose
+from headrace.cost.facts import Facts, Machine
+from headrace.cost.machines import HDD, HDD_2011, MACHINES, SSD, disk_of
+from headrace.cost.models import MODELS, Prediction, least_memory, predict, sustains
+from headrace.cost.popularity import Popularity
+from headrace.cost.relations import MadeRelation, make_relation, tpch
+from headrace.cost.service import Measuring, Rate, service_rate
+from headrace.cost.streams import Bursty, Drifting, FileStream, Steady, Stream, Zipf, low_cardinality
+from headrace.cost.tune import Answer, best_rates, least_memories
+
+__all__ = [
+    "Answer",
+    "Calibration",
+    "Choice",
+    "Observed",
+    "best_rates",
+    "choose",
+    "least_memories",
+    "load_calibration",
+    "Facts",
+    "MODELS",
+    "Machine",
+    "Popularity",
+    "Prediction",
+    "least_memory",
+    "predict",
+    "sustains",
+    "Bursty",
+    "Drifting",
+    "FileStream",
+    "HDD",
+    "HDD_2011",
+    "MACHINES",
+    "MadeRelation",
+    "Measuring",
+    "Rate",
+    "SSD",
+    "Steady",
+    "Stream",
+    "Zipf",
+    "disk_of",
+    "low_cardinality",
+    "make_relation",
+    "service_rate",
+    "tpch",
+]

@@ -1,0 +1,187 @@
+"""What reads and the steps of a join take on this machine, measured and kept. [MESH] §3.2, Table 1
+
+    headrace calibrate  ->  <state>/calibration.json  ->  headrace tune, choose
+
+A calibration belongs to a machine and to the device of a directory, and grows old: `load_calibration` says when it is not
+to be trusted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from headrace.cost.facts import Machine
+from headrace.errors import HeadraceError
+from headrace.metrics import Factors
+from headrace.state import state_directory
+
+FORMAT = 1
+OLD = timedelta(days=30)
+_TIMES = ("seek", "transfer", "follow", "seek_in_flight", "transfer_in_flight")
+
+
+class BadCalibration(HeadraceError):
+    """A calibration that is missing, damaged, stale, or of another machine. The message says which and what to do."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Costs measured on a machine.
+
+    Parameters
+    ----------
+    seek, transfer
+        Seconds for a request and for 8 KiB of it, one after the other.
+    follow
+        Seconds for a request that goes on where the last one ended, besides its transfer.
+    seek_in_flight, transfer_in_flight
+        The first two with many requests in flight.
+    reads
+        c_I/O(b) as measured: pages of 8 KiB, seconds.
+    disk
+        direct, or buffered where the file system knows no direct reads: then these are times of the system's cache.
+    factors
+        c_E, c_S, c_A, c_H, c_O, c_X in seconds.
+    machine
+        Processor, cores, kernel, and the device that was read.
+    date
+        When, in UTC.
+    """
+
+    seek: float
+    transfer: float
+    follow: float
+    seek_in_flight: float
+    transfer_in_flight: float
+    reads: dict[int, float]
+    disk: str
+    factors: Factors
+    machine: dict[str, Any]
+    date: str
+
+    def as_machine(self) -> Machine:
+        """For the models."""
+        many = self.seek_in_flight, self.transfer_in_flight
+        return Machine(self.seek, self.transfer, self.factors, many, follow=self.follow)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"calibration": "headrace", "format": FORMAT, **asdict(self)}
+
+    def age(self, now: datetime) -> timedelta:
+        """How long ago it was made."""
+        return now - datetime.fromisoformat(self.date)
+
+    def save(self, path: Path | None = None) -> Path:
+        """Keep it, in the state directory unless told otherwise; an earlier one is replaced in one step."""
+        path = path or calibration_file()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(self.as_dict(), indent=2) + "\n")
+        new.replace(path)
+        return path
+
+
+def calibration_file() -> Path:
+    """Where it is kept."""
+    return state_directory() / "calibration.json"
+
+
+def load_calibration(
+    path: Path | None = None, *, directory: Path | None = None, now: datetime | None = None, old: timedelta = OLD
+) -> Calibration:  # fmt: skip
+    """The calibration that is kept, if it is of this machine and not stale.
+
+    Parameters
+    ----------
+    path
+        The file; that of the state directory by default.
+    directory
+        Where the relation is: a calibration of another device is refused.
+    now, old
+        The time it is, and the age at which a calibration is stale.
+    """
+    path = path or calibration_file()
+    found = read_calibration(path)
+    again = "run `headrace calibrate`"
+    age = found.age(now or right_now())
+    if age > old:
+        raise BadCalibration(f"the calibration {path} is stale: it is {age.days} days old, {old.days} are allowed; {again}")
+    here = machine_facts(directory)
+    for name in ("processor", "cores", *(("device",) if directory else ())):
+        if found.machine.get(name) != here[name]:
+            where = f"run `headrace calibrate --directory {directory}`" if name == "device" else again
+            raise BadCalibration(
+                f"the calibration {path} is foreign: its {name} is {found.machine.get(name)!r}, here it is {here[name]!r}; {where}"
+            )
+    return found
+
+
+def read_calibration(path: Path) -> Calibration:
+    """A calibration as it is in its file, of whatever machine and age."""
+    try:
+        body = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise BadCalibration(f"there is no calibration at {path}; run `headrace calibrate`") from None
+    except ValueError as error:
+        raise BadCalibration(f"the calibration {path} is damaged: {error}; run `headrace calibrate`") from error
+    try:
+        if body.pop("calibration") != "headrace" or body.pop("format") != FORMAT:
+            raise ValueError(f"it is not of format {FORMAT}")
+        body["reads"] = {int(pages): float(seconds) for pages, seconds in body["reads"].items()}
+        body["factors"] = Factors(**body["factors"])
+        found = Calibration(**body)
+        found.age(right_now())
+        times = [value for name, value in asdict(found).items() if name in _TIMES] + list(asdict(found.factors).values())
+        if not all(isinstance(x, int | float) and 0 <= x < 3600 for x in times):
+            raise ValueError("a cost in it is not a number of seconds")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BadCalibration(f"the calibration {path} is damaged: {error}; run `headrace calibrate`") from error
+    return found
+
+
+def machine_facts(directory: Path | None) -> dict[str, Any]:
+    """What a calibration belongs to."""
+    facts: dict[str, Any] = {
+        "processor": _processor(), "cores": os.cpu_count(), "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }  # fmt: skip
+    if directory is not None:
+        facts["device"] = _device(directory)
+    return facts
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _device(directory: Path) -> str:
+    """Device and file system of a directory, as the kernel names them; elsewhere the number of the device."""
+    number = directory.stat().st_dev
+    wanted = f"{os.major(number)}:{os.minor(number)}"
+    try:
+        for line in Path("/proc/self/mountinfo").read_text().splitlines():
+            mount, _, source = line.partition(" - ")
+            if mount.split()[2] == wanted:
+                kind, name = source.split()[:2]
+                return f"{name} ({kind})"
+    except (OSError, IndexError, ValueError):
+        pass
+    return wanted
+
+
+def right_now() -> datetime:
+    """The date of a calibration: a note for people, and how old it is."""
+    return datetime.now(UTC)  # noqa: TID251

@@ -1,0 +1,43 @@
+"""What a model answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headrace.cost.facts import Facts
+
+_OUTPUT_ROWS, LEAST_OUTPUT = 1 << 13, 16  # of a join whose tuples wait
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What an algorithm would do within a memory.
+
+    A rate of 0 says that it cannot: `why` has the reason.
+    """
+
+    algorithm: str
+    memory: int
+    """bytes it was given"""
+    rate: float
+    """stream tuples a second"""
+    parameters: dict[str, int] = field(default_factory=dict)
+    """by the names of its own arguments"""
+    parts: dict[str, int] = field(default_factory=dict)
+    """bytes of each part of its memory"""
+    why: str = ""
+    """where the time goes, in one line"""
+
+
+def refused(algorithm: str, memory: int, why: str) -> Prediction:
+    """A prediction that it cannot be done."""
+    return Prediction(algorithm, memory, 0.0, why=why)
+
+
+def output_bytes(facts: Facts, memory: int, least: float) -> int:
+    """What a join whose tuples wait keeps for results: see WaitingJoin."""
+    each = facts.tuple_bytes + 40
+    rows = np.clip((memory - least) // 12 // (facts.tuple_bytes + 64), LEAST_OUTPUT, _OUTPUT_ROWS)
+    return int(rows * each) + facts.texts * facts.page_size

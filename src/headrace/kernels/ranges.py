@@ -1,0 +1,62 @@
+"""Pairs of a tuple of R and the waiting stream tuples whose value lies in its range, or near its vector. [MESH] §3.4"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headrace.kernels.jit import F64, I32, I64, boolean, float64, i32, i64, int64, kernel, u8, void
+
+EUCLIDEAN, MANHATTAN, CHEBYSHEV = 0, 1, 2
+
+
+@kernel(int64(I64, I64, I32, boolean, i64, i32, i32))
+def expand_ranges(begin, end, order, outside, stop, number, slots):
+    """Pairs (i, order[p]) with begin[i] <= p < end[i] (outside: with p not there), until the output is full.
+
+    Goes on from stop = (i, p) and leaves there where it stopped; stop[0] == begin.size when all are out. Returns how many.
+    """
+    n = 0
+    i = stop[0]
+    p = stop[1]
+    while i < begin.size:
+        a = np.int64(0) if outside else begin[i]
+        b = np.int64(order.size) if outside else end[i]
+        p = max(p, a)
+        while p < b:
+            if outside and begin[i] <= p < end[i]:
+                p = end[i]
+                continue
+            if n == number.size:
+                stop[0] = i
+                stop[1] = p
+                return n
+            number[n] = i
+            slots[n] = order[p]
+            n += 1
+            p += 1
+        i += 1
+        p = np.int64(0)
+    stop[0] = i
+    stop[1] = 0
+    return n
+
+
+@kernel(void(F64, F64, int64, float64, int64, I32, I32, u8))
+def near(stream, relation, size, eps, metric, number, slots, keep):
+    """keep[k] stays where vectors slots[k] of the stream and number[k] of R are at most eps apart, and becomes 0 elsewhere."""
+    for k in range(number.size):
+        a = np.int64(slots[k]) * size
+        b = np.int64(number[k]) * size
+        most = 0.0
+        total = 0.0
+        for j in range(size):
+            d = abs(stream[a + j] - relation[b + j])
+            most = max(most, d)
+            total += d if metric == MANHATTAN else d * d
+        if metric == EUCLIDEAN:
+            total = np.sqrt(total)
+        elif metric == CHEBYSHEV:
+            total = most
+        # The largest coordinate decides alone where squares are too small to be told from 0.
+        if not (most <= eps and total <= eps):
+            keep[k] = 0

@@ -1,0 +1,61 @@
+"""How SSIJ divides its memory between the tuples that wait and the pages that stay, where it is not told."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headrace.relation.columns import Longs
+from headrace.relation.disk import Disk, PlanKind
+
+_FIRST = 0.5
+_LEAST, _MOST = 0.02, 0.98
+_STEP = 0.8  # what is left of a share that gives
+_CLEARLY = 1.1  # better
+
+
+class Balance:
+    """The share of the memory for SB, moved after each join phase towards where the next byte saves more.
+
+    A byte for CR saves reads of tuples that a page more would serve. A byte for SB lets more tuples share one pass of reads,
+    which saves something as far as the cost of a pass grows less than the number of its tuples: nothing when each tuple needs a
+    random read of its own, everything when the whole relation is scanned anyway.
+    """
+
+    def __init__(self) -> None:
+        self.share = _FIRST
+
+    def move(
+        self, tail: float, page_bytes: float, misses: int, tuple_bytes: float, tuples: int, sharing: float
+    ) -> None:
+        """Look at the last pass.
+
+        Parameters
+        ----------
+        tail, page_bytes, misses
+            Tuples that a page at the end of CR served, its bytes, and (tuple, page) pairs that nothing served.
+        tuple_bytes, tuples, sharing
+            Bytes of a tuple in SB and II, how many there were, and by how much, in percent, a pass is cheaper a tuple with 1%
+            more of them.
+        """
+        for_CR = tail / page_bytes / max(1, misses)
+        for_SB = sharing / tuple_bytes / max(1, tuples)
+        if for_SB > _CLEARLY * for_CR:
+            self.share = min(_MOST, 1 - _STEP * (1 - self.share))
+        elif for_CR > _CLEARLY * for_SB:
+            self.share = max(_LEAST, _STEP * self.share)
+
+
+def sharing(
+    disk: Disk, page_size: int, longest: int, plan: PlanKind, places: Longs, starts: Longs, slots: Longs
+) -> float:
+    """1 - the exponent by which the cost of a pass grows with its tuples, from a plan for every second of them."""
+    half = np.add.reduceat((slots & 1) == 0, starts[:-1]) > 0
+    if half.all() or not half.any():
+        return float(half.all())
+    seek, transfer = disk.costs(page_size)
+
+    def cost(wanted: Longs) -> float:
+        _, length = disk.runs(wanted, page_size, longest, plan=plan)
+        return float(length.size * seek + int(length.sum()) * transfer)
+
+    return float(np.clip(1 - np.log2(cost(places) / cost(places[half])), 0, 1))

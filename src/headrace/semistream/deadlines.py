@@ -1,0 +1,87 @@
+"""Deadlines of stream tuples: which tuples are the most urgent, and how long a join phase will take. [SSIJ] §IV.F"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from headrace.errors import BadInput
+from headrace.metrics import Factors
+from headrace.relation.columns import Longs
+from headrace.semistream.inverted import Times
+from headrace.units import parse_duration
+
+
+class Deadlines:
+    """When results of the tuples in IB are wanted, in the order the tuples came; inf for those that may wait."""
+
+    def __init__(self) -> None:
+        self._times: Times = np.empty(0)
+        self._rising = True  # the first tuples are the most urgent: the usual case
+
+    @property
+    def earliest(self) -> float:
+        """The first of them."""
+        return float(self._times[:1].min(initial=np.inf) if self._rising else self._times.min())
+
+    def add(self, times: Times) -> None:
+        """Tuples came."""
+        together = np.concatenate([self._times, times])
+        seam = together[max(0, self._times.size - 1) :]
+        self._rising = self._rising and not (seam[1:] < seam[:-1]).any()
+        self._times = together
+
+    def take(self, count: int) -> tuple[Times, Longs | None]:
+        """The most urgent tuples leave IB: their deadlines, and which they are; None for the first ones, in order."""
+        if self._rising:
+            taken, self._times = self._times[:count], self._times[count:]
+            return taken, None
+        first = np.sort(np.argsort(self._times, kind="stable")[:count])
+        taken, self._times = self._times[first], np.delete(self._times, first)
+        self._rising = self._rising or not self._times.size
+        return taken, first
+
+
+def seconds(deadlines: str | float | Sequence[float], rows: int) -> Times:
+    """How long each of some tuples may take."""
+    if isinstance(deadlines, str | float | int):
+        return np.full(rows, parse_duration(deadlines, name="deadlines"))
+    each = np.asarray(deadlines, np.float64)
+    if each.shape != (rows,) or np.isnan(each).any():
+        raise BadInput(f"deadlines has {each.size} values, for {rows} tuples; give one number of seconds for each")
+    return each
+
+
+class JoinTime:
+    """How long the next join phase takes at most: at first a random read a block, later the worst that phases of its size took.
+
+    Parameters
+    ----------
+    costs
+        Seconds for a request and for a page of it.
+    factors
+        Seconds of the steps of a tuple.
+    """
+
+    def __init__(self, costs: tuple[float, float], factors: Factors) -> None:
+        self._block = sum(costs)
+        self._tuple = factors.c_E + factors.c_H + factors.c_O
+        self._worst: dict[int, float] = {}  # seconds a block, by the size of phases in powers of two
+        self._online = 0.0
+
+    def online(self, seconds: float) -> None:
+        """An online phase took so long."""
+        self._online = max(self._online, seconds)
+
+    def joined(self, blocks: int, tuples: int, seconds: float) -> None:
+        """A join phase that read so many wanted blocks for so many tuples took so long."""
+        size = blocks.bit_length()
+        self._worst[size] = max(self._worst.get(size, 0.0), seconds / max(1, blocks))
+
+    def estimate(self, blocks: int, tuples: int, more: int) -> float:
+        """Seconds of an online phase and a join phase for so many blocks and tuples, and for more tuples with a block each."""
+        blocks, tuples = blocks + more, tuples + more
+        known = self._worst.get(blocks.bit_length())
+        join = blocks * self._block + tuples * self._tuple if known is None else blocks * known
+        return join + self._online

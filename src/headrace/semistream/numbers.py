@@ -1,0 +1,160 @@
+"""Columns as numbers that are compared exactly: integers in a unit, or doubles.
+
+A condition in one dimension says which values of the stream a tuple of R takes: those from a lower to an upper bound. Bounds are
+computed in the form that the stream's column has (64-bit integers or doubles), both included, whatever form R's column has: x < 7
+is x <= 6 among integers, and x <= the double before 7.0 among doubles. So nothing is rounded to be compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import UnsupportedType
+from headrace.relation.columns import Longs, plain_type
+from headrace.relation.keys import as_ints
+
+Doubles = np.ndarray[Any, np.dtype[np.float64]]
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Numbers = np.ndarray[Any, Any]  # of either type
+
+_LEAST, _MOST = -(2**63), 2**63 - 1
+_EDGE = 2.0**63  # the first double beyond the integers
+_LONGEST_DECIMAL = 18  # digits that always fit 64 bits
+_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What a column's numbers mean: integers times a unit (of one, or of a second), or doubles where there is no unit."""
+
+    family: Literal["number", "time", "zoned time"]
+    unit: Fraction | None
+
+    @classmethod
+    def of(cls, whose: str, name: str, type_: pa.DataType) -> Scale:
+        """Of a column; refuses types that are not numbers, naming them."""
+        t, plain = pa.types, plain_type(name, type_)
+        if t.is_floating(plain):
+            return cls("number", None)
+        if t.is_integer(plain) and not t.is_uint64(plain):
+            return cls("number", Fraction(1))
+        if t.is_decimal128(plain) and plain.precision <= _LONGEST_DECIMAL:
+            return cls("number", Fraction(10) ** -plain.scale)
+        if t.is_date(plain):
+            return cls("time", Fraction(86_400))
+        if t.is_timestamp(plain):
+            return cls("zoned time" if plain.tz else "time", Fraction(1, _UNITS[plain.unit]))
+        raise UnsupportedType(
+            f"{whose} column {name!r} has type {type_}, which cannot be compared; expected integers up to int64, floats, dates,"
+            f" timestamps or decimals of at most {_LONGEST_DECIMAL} digits: cast it first"
+        )
+
+    @property
+    def doubles(self) -> bool:
+        """Whether its numbers are doubles."""
+        return self.unit is None
+
+    def beside(self, others: list[Scale]) -> Scale:
+        """The form to compare in: its own, but doubles for a decimal that meets doubles."""
+        return Scale(self.family, None) if self.unit != 1 and any(o.doubles for o in others) else self
+
+    def read(self, array: pa.Array | pa.ChunkedArray, as_doubles: bool) -> tuple[Numbers, Mask]:
+        """A column's numbers, and which of them there are: no nulls, no NaN."""
+        if isinstance(array, pa.ChunkedArray):
+            array = array.combine_chunks()
+        array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+        there: Mask = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+        if self.unit is None:
+            values: Doubles = array.cast(pa.float64()).fill_null(np.nan).to_numpy(zero_copy_only=False)
+            return values, ~np.isnan(values)
+        integers = as_ints(array.cast(plain_type("", array.type)))
+        if as_doubles:
+            return integers * float(self.unit) if self.unit >= 1 else integers / float(1 / self.unit), there
+        return integers, there
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """For each tuple of R the values of the stream that it takes, from low to high; `empty` where that is none."""
+
+    low: Numbers
+    high: Numbers
+    empty: Mask
+
+
+def unbounded(count: int, doubles: bool) -> Bounds:
+    """All values."""
+    low, high = (-np.inf, np.inf) if doubles else (_LEAST, _MOST)
+    type_ = np.float64 if doubles else np.int64
+    return Bounds(np.full(count, low, type_), np.full(count, high, type_), np.zeros(count, np.bool_))
+
+
+def bound(
+    side: Literal["low", "high"], strict: bool, y: Numbers, of: Scale, to: Scale, shift: Fraction
+) -> tuple[Numbers, Mask]:  # fmt: skip
+    """The least (low) or largest (high) value in the form `to` that is not beyond y + shift, and where there is none."""
+    if to.unit is None:
+        return _double_bound(side, strict, y, of, shift)
+    if of.unit is None:
+        return _rounded_bound(side, strict, np.asarray(y) + float(shift))
+    return _integer_bound(side, strict, np.asarray(y, np.int64), of.unit / to.unit, shift / to.unit)
+
+
+def _double_bound(side: str, strict: bool, y: Numbers, of: Scale, shift: Fraction) -> tuple[Doubles, Mask]:
+    to = np.inf if side == "low" else -np.inf
+    if of.unit is None or shift or of.unit != 1:
+        at: Doubles = np.asarray(y, np.float64) + float(shift) if shift else np.asarray(y, np.float64)
+        beyond = np.zeros(at.size, np.int64)  # at - y, where at is not y itself
+    else:
+        exact = np.asarray(y, np.int64)
+        at = exact.astype(np.float64)
+        back = np.where(at >= _EDGE, 0, at).astype(np.int64)
+        beyond = np.where(at >= _EDGE, 1, np.sign(back - exact))
+    sign = 1 if side == "low" else -1
+    step = sign * beyond < 0  # the double nearest to y is on the wrong side of it
+    if strict:
+        step |= beyond == 0
+    return np.where(step, np.nextafter(at, to), at), step & (at == to)
+
+
+def _rounded_bound(side: str, strict: bool, v: Doubles) -> tuple[Longs, Mask]:
+    """Integers up to, or from, a double."""
+    low = side == "low"
+    whole = np.ceil(v) if low else np.floor(v)
+    too_large, too_small = whole >= _EDGE, whole < -_EDGE
+    plain = ~(too_large | too_small | np.isnan(whole))
+    out = np.where(plain, whole, 0).astype(np.int64)
+    if strict:
+        step = plain & (whole == v)
+        none = step & (out == (_MOST if low else _LEAST))
+        out = out + np.where(step & ~none, 1 if low else -1, 0)
+    else:
+        none = np.zeros(v.size, np.bool_)
+    out = np.where(too_large, _MOST, np.where(too_small, _LEAST, out))
+    return out, none | (too_large if low else too_small)
+
+
+def _integer_bound(side: str, strict: bool, y: Longs, factor: Fraction, shift: Fraction) -> tuple[Longs, Mask]:
+    """Integers up to, or from, y * factor + shift; a factor is a whole number or one over it."""
+    p, q = factor.numerator, factor.denominator
+    offset = shift * q  # the bound is (y * p + offset) / q
+    floor_wanted = (side == "high") != strict
+    c = offset.numerator // offset.denominator if floor_wanted else -(-offset.numerator // offset.denominator)
+    # low: ceil, or floor + 1 where strict; high: floor, or ceil - 1 where strict. A ceiling is a floor of something larger.
+    c += 0 if floor_wanted else q - 1
+    whole, rest = divmod(c, q)
+    if q > 1:
+        y = y // q + (y % q + rest) // q
+    elif rest:
+        raise AssertionError("a remainder of a division by 1")
+    extra = whole + ((1 if side == "low" else -1) if strict else 0)
+    least, most = -((extra - _LEAST) // p), (_MOST - extra) // p  # of y, for a result that fits
+    over, under = y > most, y < least
+    bits = y.view(np.uint64) * np.uint64(p) + np.uint64(extra % 2**64)  # wraps around, and back, where the result fits
+    out = np.where(over, _MOST, np.where(under, _LEAST, bits.view(np.int64)))
+    return out, over if side == "low" else under

@@ -1,0 +1,76 @@
+"""Results put together from pages while these are in memory, and sent out by the thousand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.relation import Relation
+from headrace.relation.columns import Column, Longs
+from headrace.relation.keys import Ints
+from headrace.relation.store import StoreFull, TupleStore
+
+
+class Results:
+    """Pairs of a stream row and a tuple of R, copied from its page at once.
+
+    Parameters
+    ----------
+    relation, payload
+        Where tuples come from, and what is kept of one.
+    batch, schema
+        The stream rows, and the schema of results.
+    rows
+        Results of one batch that goes out.
+    """
+
+    def __init__(
+        self, relation: Relation, payload: Sequence[Column], batch: pa.RecordBatch, schema: pa.Schema, rows: int
+    ) -> None:  # fmt: skip
+        self._payload = tuple(payload)
+        self._batch = batch
+        self._schema = schema
+        self._most = rows
+        total = max(1, relation.num_rows)
+        self._data = {
+            c.name: int(1.1 * rows * relation.variable_bytes[c.name] / total) + relation.page_size
+            for c in self._payload if c.width == 0
+        }  # fmt: skip
+        self._begin()
+
+    def _begin(self) -> None:
+        # A new one every time: what goes out lies in it.
+        self._store = TupleStore(self._payload, self._most, self._data)
+        self._rows: list[Ints] = []
+
+    @property
+    def room(self) -> int:
+        """Pairs to add at once, at most; at least one."""
+        return self._most - self._store.used or self._most
+
+    def add(self, rows: Ints, at: Longs, tuples: Ints) -> Iterator[pa.RecordBatch]:
+        """Pairs: stream row, page address, row in the page. Gives what is full before them."""
+        if self._store.used + rows.size > self._most:
+            yield from self.flush()
+        try:
+            self._store.append_from_pages(at, tuples)
+        except StoreFull:  # longer texts than expected
+            yield from self.flush()
+            while True:
+                try:
+                    self._store.append_from_pages(at, tuples)
+                    break
+                except StoreFull:
+                    self._data = {name: 2 * size for name, size in self._data.items()}
+                    self._begin()
+        self._rows.append(rows)
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """What was added since the last time."""
+        if self._rows:
+            stream = self._batch.take(pa.array(np.concatenate(self._rows)))
+            arrays = [self._store.array(i) for i in range(len(self._payload))]
+            yield pa.RecordBatch.from_arrays([*stream.columns, *arrays], schema=self._schema)
+            self._begin()

@@ -1,0 +1,122 @@
+"""Which keys stream tuples have and which pages they need: runs of pages, spelled out a bounded number at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.conditions import Between
+from headrace.errors import BadInput
+from headrace.kernels.cache import spell_out
+from headrace.relation import Relation
+from headrace.relation.columns import Longs
+from headrace.relation.keys import Ints, KeyCodec, Keys
+from headrace.relation.reader import Index, Version
+from headrace.semistream.base import On
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Tuple row[i] needs pages first[i] .. stop[i] of the index of a shard; tuples that need none are left out."""
+
+    version: Version
+    row: Ints
+    shard: Ints
+    first: Ints
+    stop: Ints
+
+    @classmethod
+    def equal(cls, version: Version, keys: Keys) -> Spans:
+        """Of tuples with these keys."""
+        shard = version.shards_of(keys.hashes()) if len(version.indexes) > 1 else np.zeros(len(keys), np.int32)
+        parts = []
+        for number, index in enumerate(version.indexes):
+            mine = np.flatnonzero(shard == number)
+            some = keys.take(mine)
+            order = some.argsort()
+            low, high = index.locate(some.take(order))
+            parts.append((mine[order], number, low, high))
+        return cls._of(version, parts)
+
+    @classmethod
+    def between(cls, version: Version, lows: Keys, highs: Keys) -> Spans:
+        """Of tuples with these ranges of keys, both ends included: a range has pages in every shard."""
+        parts = []
+        by_low, by_high = lows.argsort(), highs.argsort()
+        low, high = np.empty(len(lows), np.int32), np.empty(len(lows), np.int32)
+        for number, index in enumerate(version.indexes):
+            low[by_low] = np.maximum(
+                index.locate(lows.take(by_low))[0], 0
+            )  # below the first key: from the first page on
+            high[by_high] = index.locate(highs.take(by_high))[1]
+            high[high < low] = -1
+            parts.append((by_low, number, np.where(high < 0, -1, low)[by_low].astype(np.int32), high[by_low]))
+        return cls._of(version, parts)
+
+    @classmethod
+    def _of(cls, version: Version, parts: list[tuple[Longs, int, Ints, Ints]]) -> Spans:
+        row, shard, first, stop = [], [], [], []
+        for rows, number, low, high in parts:
+            some = low >= 0
+            row.append(rows[some].astype(np.int32))
+            shard.append(np.full(row[-1].size, number, np.int32))
+            first.append(low[some])
+            stop.append(high[some] + np.int32(1))
+        return cls(version, *(np.concatenate([np.empty(0, np.int32), *p]) for p in (row, shard, first, stop)))
+
+    @property
+    def size(self) -> int:
+        """How many runs there are."""
+        return self.row.size
+
+    def pages(self, rows: int) -> Ints:
+        """How many pages each of so many tuples needs."""
+        total = np.bincount(self.row, weights=self.stop - self.first, minlength=rows)
+        return total.astype(np.int32)
+
+    def some(self, stop: Longs, most: int) -> tuple[Ints, Longs]:
+        """The next pairs of a tuple and a place, at most so many; stop says how far this is, from (0, 0) to (size, 0)."""
+        which, page = np.empty(most, np.int32), np.empty(most, np.int32)
+        n = int(spell_out(self.first, self.stop, stop, which, page))
+        return self.row[which[:n]], self.places(self.shard[which[:n]], page[:n])
+
+    def places(self, shard: Ints, page: Ints) -> Longs:
+        """Where pages of indexes lie."""
+        out = np.empty(page.size, np.int64)
+        for number, index in enumerate(self.version.indexes):
+            mine = shard == number
+            out[mine] = index.place(page[mine])
+        return out
+
+
+def keys_of(codec: KeyCodec, batch: pa.RecordBatch, columns: Sequence[Sequence[str]]) -> tuple[list[Keys], Longs]:
+    """Keys of the tuples without a null, one for each group of columns, and which tuples they are."""
+    encoded = [codec.encode([batch.column(name) for name in names]) for names in columns]
+    there = np.ones(batch.num_rows, np.bool_)
+    for _, valid in encoded:
+        if valid.size:
+            there &= valid == 1
+    rows = np.flatnonzero(there)
+    return [keys.take(rows) if rows.size < len(keys) else keys for keys, _ in encoded], rows
+
+
+def range_columns(condition: object, on: On | None, relation: Relation) -> tuple[str, str] | None:
+    """The stream's columns that name a range of keys; refuses conditions that an index does not help with."""
+    if condition is None:
+        return None
+    key = relation.key
+    if not isinstance(condition, Between) or condition.of != "right" or (condition.column,) != key:
+        raise BadInput(
+            f"condition={condition!r} cannot be looked up in the index of {', '.join(key)}; give between({key[0]!r}, low, high,"
+            " of='right') with two columns of the stream, for a relation with one key column"
+        )
+    if on is not None:
+        raise BadInput(f"on={on!r} and a condition are both given; join on one of them")
+    if not all(isinstance(index, Index) for index in relation.opened.indexes):
+        raise BadInput(
+            f"{relation.path} is stored by popularity, and a range needs pages in the order of keys; create it without order"
+        )
+    return condition.low, condition.high

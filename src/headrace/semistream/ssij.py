@@ -1,0 +1,496 @@
+"""SSIJ: gather stream tuples, read the pages they need by an optimal plan, and keep the pages that serve most. [SSIJ]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.clock import Clock
+from headrace.conditions import Between
+from headrace.errors import BadInput, choice
+from headrace.kernels.cache import spell_out
+from headrace.relation import Relation
+from headrace.relation.columns import Longs
+from headrace.relation.disk import PlanKind
+from headrace.relation.keys import Ints, Keys
+from headrace.relation.reader import PageReader, key_column
+from headrace.relation.store import TupleStore
+from headrace.semistream.balance import Balance, sharing
+from headrace.semistream.base import How, On, Order
+from headrace.semistream.cache import FRAME_BYTES, PageCache, Policy
+from headrace.semistream.deadlines import Deadlines, JoinTime, seconds
+from headrace.semistream.inverted import PAIR_BYTES, SLOT_BYTES, InvertedIndex, StreamBuffer, Times
+from headrace.semistream.snapshot import Snapshot
+from headrace.semistream.spans import Spans, keys_of, range_columns
+from headrace.semistream.waiting import LEAST_WINDOW, WaitingJoin
+from headrace.units import parse_duration
+
+_WORK_BYTES = 160  # of a tuple in an online phase: its key, its order, its pages, where they are
+_PLAN_BYTES = 64  # of a page in a read plan
+_IB_SHARE, _SCAN_SHARE = 0.05, 0.2  # of the memory that is left, by default
+_LEAST_IB, _MOST_IB = 16, 1 << 13
+_LEAST_CHUNK = 256  # pairs of a tuple and a page looked at together
+_MOST_PLANNED = 1 << 14  # pages planned together: where one plan ends and the next begins, a run may be cut
+
+
+class SSIJ(WaitingJoin):
+    """Answer from cached pages at once; let the other tuples wait until many share the reads.
+
+        S --> [IB] --online phase--> index --page cached--> join with [CR: pages, utility] --> results
+                                       |  not cached                    ^ those worth most stay
+                                  [SB: tuples] [II: page -> tuples] --join phase: read plan--> R
+
+    Pending phase: wait for IB_thresh tuples. Online phase: look them up in the index together; those whose pages are all cached
+    are done. Join phase, when SB_thresh tuples wait: read the pages that II names. Choose it for an indexed relation: it reads
+    only what is asked for, and gains from any skew between pages.
+
+    Parameters
+    ----------
+    relation, on, memory, how, columns, suffix, clock, order
+        See WaitingJoin. order="stream" excludes deadlines, which change the order.
+    IB_thresh
+        Tuples of an online phase. By default what 5% of the memory has room for, 16 to 8,192.
+    SB_thresh
+        Tuples in SB that start a join phase. By default what half of the memory has room for that index, read buffer, output and
+        IB leave, at first; after each join phase it grows or shrinks towards where memory saves more (see Balance).
+    max_scan
+        Pages of one read request at most; also bounded by a fifth of the memory.
+    plan
+        "optimal", "greedy" or "none" (a request a page).
+    cache
+        "utility", or "lru" for comparison.
+    split
+        None: CR has what SB and II leave. Or the share of that memory that is CR's, always; 0 is no cache.
+    deadline
+        "10s": results of a tuple are wanted so long after it was offered. `offer` takes other ones, tuple by tuple.
+    condition
+        Without `on`: `hr.between(key, low, high, of="right")`, a range of keys that each stream tuple names.
+
+    Example
+    -------
+    >>> import pyarrow as pa, tempfile, headrace as hr
+    >>> from headrace.semistream import SSIJ
+    >>> lookup = pa.table({"id": [1, 2, 3], "skey": [100, 110, 120]})
+    >>> rel = hr.Relation.create(tempfile.mkdtemp() + "/lookup", lookup, key="id")
+    >>> op = SSIJ(rel, on="id", memory="1MiB")
+    >>> pa.Table.from_batches(op.run([pa.record_batch({"id": [2, 1, 2]})])).sort_by("skey").to_pydict()
+    {'id': [1, 2, 2], 'skey': [100, 110, 110]}
+
+    References
+    ----------
+    [SSIJ] §IV (Alg. 1, 2), §V.
+
+    Deviations: pages are read into a buffer of their own and the ones to keep are copied from there to CR, so that reads may
+    overlap with the join and ToRemove can leave at once. A tuple that needs more pages than II has room for meets them in several
+    join phases. What is offered beyond IB_thresh counts as IB, at the cost of CR, only for tuples that came by `offer`; a batch
+    being joined by `join` or `run` belongs to the caller.
+    """
+
+    def __init__(
+        self, relation: Relation, on: On | None = None, memory: int | str = "64MiB", *, how: How = "inner",
+        columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
+        order: Order = "any", IB_thresh: int | None = None, SB_thresh: int | None = None, max_scan: int = 200,
+        plan: PlanKind = "optimal", cache: Policy = "utility", split: float | None = None,
+        deadline: str | float | None = None, condition: Between | None = None,
+    ) -> None:  # fmt: skip
+        for name, value, what in (
+            ("IB_thresh", IB_thresh, "tuples"), ("SB_thresh", SB_thresh, "tuples"), ("max_scan", max_scan, "pages"),
+        ):  # fmt: skip
+            if value is not None and value < 1:
+                raise BadInput(f"{name}={value} is not a number of {what}; give 1 or more")
+        if split is not None and not 0 <= split < 1:
+            raise BadInput(
+                f"split={split} is not a share of the memory for CR; give 0 to below 1, or None for a dynamic one"
+            )
+        self.plan: PlanKind = choice("plan", plan, ("optimal", "greedy", "none"))  # type: ignore[assignment]
+        self.cache: Policy = choice("cache", cache, ("utility", "lru"))  # type: ignore[assignment]
+        self.IB_thresh, self.SB_thresh, self.max_scan, self.split = IB_thresh, SB_thresh, max_scan, split
+        self.deadline = None if deadline is None else parse_duration(deadline, name="deadline")
+        self._range = range_columns(condition, on, relation)
+        super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock, order=order)
+        self.condition = condition
+        if self.deadline is not None and order == "stream":
+            raise BadInput(
+                f"order='stream' keeps tuples in order, and deadline={deadline!r} takes the most urgent first; choose one"
+            )
+        self._SB = StreamBuffer(0, relation.codec)
+        self._H = self._SB  # type: ignore[assignment]  # it stands where other joins have H and Q
+        self._II = InvertedIndex(self._places)
+        self._CR = PageCache(relation.page_size, 0)
+        self._IB = Deadlines()
+        self._time = JoinTime(relation.disk.costs(relation.page_size), relation.disk.factors)
+        self._balance = Balance()
+        self._ending = self._lent = False
+        self._IB_now = self._SB_now = self._moving = 0
+        self._reserve("index", relation.index_bytes)
+
+    # -- the public steps ------------------------------------------------------------------------------------------------
+
+    def offer(
+        self, batch: pa.RecordBatch, deadlines: str | float | Sequence[float] | None = None
+    ) -> None:  # fmt: skip
+        """Hand over stream tuples.
+
+        Parameters
+        ----------
+        deadlines
+            How long after now their results are wanted at the latest: one for all, or seconds for each; by default `deadline`.
+        """
+        if deadlines is not None and self.order == "stream":
+            raise BadInput("order='stream' keeps tuples in order, and deadlines take the most urgent first; choose one")
+        limit = np.inf if self.deadline is None else self.deadline
+        waits = np.full(batch.num_rows, limit) if deadlines is None else seconds(deadlines, batch.num_rows)
+        super().offer(batch)
+        if batch.num_rows:
+            self._IB.add(self.clock.now() + waits)
+            self._book()
+
+    @property
+    def due(self) -> float:
+        """When, by its clock, the next `advance` must come so that no deadline passes; inf when there is none."""
+        earliest = min(self._IB.earliest, self._SB.earliest)
+        if np.isinf(earliest):
+            return np.inf
+        return earliest - self._time.estimate(self._II.distinct, self._SB.used, min(self._buffered, self._IB_now))
+
+    @property
+    def _pressed(self) -> bool:
+        return self.clock.now() >= self.due
+
+    def drain(self) -> Iterator[pa.RecordBatch]:
+        """The end of the stream: every tuple leaves."""
+        self._ending = True
+        try:
+            yield from super().drain()
+        finally:
+            self._ending = False
+
+    def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Join one batch to its end."""
+        self._lent = True
+        try:
+            yield from super().join(batch)
+        finally:
+            self._lent = False
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Join a stream: a phase whenever there are tuples for one, or a deadline is near, and all that is left at the end."""
+        self._lent = True
+        try:
+            yield from super().run(batches)
+        finally:
+            self._lent = False
+
+    def before_update(self) -> Iterator[pa.RecordBatch]:
+        """A forced join phase: no tuple has seen a part of the relation and waits for the rest. [SSIJ] §IV.E"""
+        yield from self._counted(self._join_phase())
+
+    def refresh(self, relation: Relation | None = None) -> Iterator[pa.RecordBatch]:
+        """Go on with the latest version of the relation, or a given one, after a forced join phase; changed pages leave CR."""
+        yield from self.before_update()
+        new = self.relation.refresh() if relation is None else relation
+        if new.path != self.relation.path:
+            raise BadInput(f"{new.path} is another relation than {self.relation.path}; make a new SSIJ for it")
+        old, version = self._version, new.opened
+        shards = range(new.num_shards)
+        self._places = np.sort(np.concatenate([np.empty(0, np.int64), *(version.places(s) for s in shards)]))
+        self._CR.follow(old, version, self._places)
+        self._II = InvertedIndex(self._places)
+        self.relation, self._version = new, version
+        payload = new.payload(self.columns)
+        if self.how in ("inner", "left"):
+            self._payload = (key_column(version.codec), *payload) if self._key_out else payload
+        self._results = TupleStore(self._payload, self._output_rows, self._data_room(self._output_rows))
+        self._reserve("output", self._output_bytes)
+        self._reserve("index", new.index_bytes)
+        if self._stream_bytes:
+            self._disk_buffer = self._new_reader()
+            self._size_buffer()
+
+    # -- memory ----------------------------------------------------------------------------------------------------------
+
+    def _least(self) -> int:
+        tuples = LEAST_WINDOW * (64 + SLOT_BYTES + PAIR_BYTES + 16) + (_LEAST_IB + _LEAST_CHUNK) * (64 + _WORK_BYTES)
+        return self.relation.index_bytes + 3 * (self.relation.page_size + FRAME_BYTES) + tuples
+
+    def _begin(self) -> None:
+        relation, v_S = self.relation, self._stream_bytes
+        left = self._room - self._output_bytes - relation.index_bytes
+        page = relation.page_size
+        self._scan = max(1, min(self.max_scan, self._places.size, int(_SCAN_SHARE * left) // page // self._halves))
+        share = int(_IB_SHARE * left / (v_S + _WORK_BYTES))
+        self._IB_now = self.IB_thresh or int(np.clip(share, _LEAST_IB, _MOST_IB))
+        self._chunk = max(_LEAST_CHUNK, self._IB_now)
+        self._planned = int(np.clip(_SCAN_SHARE * left / 4 / _PLAN_BYTES, _LEAST_CHUNK, _MOST_PLANNED))
+        self._reserve(
+            "read buffer", self._scan * self._halves * page + min(self._planned, self._places.size) * _PLAN_BYTES
+        )
+        self._reserve("IB", int(self._IB_now * v_S) + self._chunk * _WORK_BYTES)
+        self._CR = PageCache(page, min(self._left_to_move() // (page + FRAME_BYTES), self._places.size), self.cache)
+        self._disk_buffer = self._new_reader()
+        self._size_buffer()
+
+    def _size_buffer(self) -> None:
+        """SB, which is empty, with room for as many tuples as start a join phase, and an online phase."""
+        self._reserve("SB", 0)
+        share = self._balance.share if self.split is None else 1 - self.split
+        room = share * (self._left_to_move() - self._IB_now * SLOT_BYTES)
+        self._SB_now = self.SB_thresh or max(1, int(room / self._tuple_bytes))
+        slots = self._SB_now + self._IB_now
+        self._SB = StreamBuffer(slots, self._version.codec, ranges=self._range is not None)
+        self._H = self._SB  # type: ignore[assignment]
+        self._moving = self._left_to_move() - slots * SLOT_BYTES
+        self._book()
+        self._reserve("SB", slots * SLOT_BYTES)
+
+    @property
+    def _tuple_bytes(self) -> float:
+        """Of a tuple in SB and II that needs one page."""
+        return self._stream_bytes + SLOT_BYTES + PAIR_BYTES + 16
+
+    @property
+    def _halves(self) -> int:
+        """A disk that serves one request at a time has nothing to overlap."""
+        return 1 if self.relation.disk.workers == 1 else 2
+
+    def _new_reader(self) -> PageReader:
+        size = self._scan * self._halves * self.relation.page_size
+        return PageReader(self._version, size, whole=self._halves == 1, plan=self.plan, longest=self._scan)
+
+    @property
+    def _reader(self) -> PageReader:
+        return self._disk_buffer
+
+    def _left_to_move(self) -> int:
+        """Bytes that CR, SB and II share."""
+        fixed = ("output", "index", "read buffer", "IB", "SB")
+        return self._room - sum(self._reservations[p].nbytes for p in fixed if p in self._reservations)
+
+    @property
+    def _waiting_bytes(self) -> int:
+        """Bytes of SB and II as they are."""
+        return int(self._window.rows * self._stream_bytes) + self._SB.key_bytes + self._II.pairs * PAIR_BYTES
+
+    @property
+    def _waiting_room(self) -> int:
+        """Bytes that SB and II may have: all that moves, or what a fixed split leaves."""
+        return self._moving if self.split is None else int((1 - self.split) * self._moving)
+
+    def _capacity(self, waiting: int) -> int:
+        """Pages that CR may have beside so many bytes of SB, II and more of IB."""
+        free = self._moving - waiting if self.split is None else int(self.split * self._moving)
+        return max(0, min(free // (self._CR.page_size + FRAME_BYTES), self._places.size))
+
+    def _book(self, pages: int | None = None) -> None:
+        """Set aside what the parts hold now; CR gives way. `pages`: CR is about to have so many."""
+        extra = 0 if self._lent else int(max(0, self._buffered - self._IB_now) * self._stream_bytes)
+        waiting = min(self._waiting_bytes + extra, self._waiting_room)
+        capacity = self._capacity(waiting)
+        if self._CR.frames > capacity:
+            self._CR.shrink(capacity)
+        frames = max(self._CR.frames, pages or 0)
+        parts = {"CR": frames * (self._CR.page_size + FRAME_BYTES), "SB and II": waiting}
+        held = self._reservations
+        for part in sorted(parts, key=lambda p: parts[p] - (held[p].nbytes if p in held else 0)):
+            self._reserve(part, parts[part])  # what shrinks comes first
+
+    # -- phases ----------------------------------------------------------------------------------------------------------
+
+    def _wanted_now(self) -> int:
+        return max(1, self._buffered) if self._pressed else self._IB_now
+
+    def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
+        if self._buffered >= self._IB_now or self._ending or self._pressed:
+            yield from self._online_phase(min(self._buffered, self._IB_now))
+        if self._SB.used >= self._SB_now or (self._ending and not self._buffered) or self._pressed or self._held_much:
+            # Tuples whose deadline would pass during the join phase take part in it. [SSIJ] §IV.F
+            while self._buffered and self._IB.earliest < self.clock.now() + self._time.estimate(
+                self._II.distinct, self._SB.used, self._IB_now
+            ):
+                yield from self._online_phase(min(self._buffered, self._IB_now))
+            yield from self._join_phase()
+            if not self._SB.used and self._SB_now != self.SB_thresh and self.split is None:
+                self._size_buffer()
+
+    @property
+    def _held_much(self) -> bool:
+        """Whether results that wait for earlier tuples take half of their room: a join phase lets all of them go."""
+        held = self._reservations.get("ordered results")
+        return held is not None and 2 * held.nbytes > self.budget.limit - self._room
+
+    def _online_phase(self, count: int) -> Iterator[pa.RecordBatch]:
+        """Algorithm 1."""
+        if not count:
+            return
+        begun = self.clock.now()
+        SB = self._SB
+        each = self._stream_bytes + PAIR_BYTES
+        if SB.room < count or self._waiting_bytes + count * each > self._waiting_room:
+            yield from self._join_phase()
+            count = max(1, min(count, int(self._waiting_room / each)))
+        taken, deadlines = self._pick(count)
+        numbers = self._window.append(taken)
+        columns = [[name] for name in self._range] if self._range else [list(self.stream_key)]
+        keys, rows = keys_of(self._version.codec, taken, columns)
+        self._spend(c_S=count, c_X=rows.size)
+        slots = SB.add(numbers[rows], self.clock.now(), deadlines[rows])
+        if rows.size < count:
+            nulls = np.setdiff1d(numbers, numbers[rows], assume_unique=True)
+            self.stats.nulls += nulls.size
+            yield from self._without_match(nulls)
+            self._window.leave(nulls, self._numbers)
+        spans = Spans.equal(self._version, keys[0]) if len(keys) == 1 else Spans.between(self._version, *keys)
+        SB.pending[slots] = spans.pages(slots.size)
+        yield from self._finish(slots[SB.pending[slots] == 0])
+        stop: Longs = np.zeros(2, np.int64)
+        while stop[0] < spans.size:
+            room = (self._waiting_room - self._waiting_bytes) // PAIR_BYTES
+            if room < 1 and self._II.pairs:
+                yield from self._join_phase()
+                continue
+            row, places = spans.some(stop, max(1, min(self._chunk, room)))
+            yield from self._meet(keys, row, slots, places)
+        self._book()
+        self._time.online(self.clock.now() - begun)
+
+    def _meet(self, keys: list[Keys], row: Ints, slots: Ints, places: Longs) -> Iterator[pa.RecordBatch]:
+        """Join tuples of the online phase with pages that are cached; note the others in II."""
+        SB = self._SB
+        slot, frame = slots[row], self._CR.find(places)
+        here = frame >= 0
+        if here.any():
+            self._CR.count(frame[here])
+            yield from self._search(keys, row[here], slot[here], self._CR.addresses(frame[here]))
+            self._met(slot[here])
+            seen = np.unique(slot[here])
+            yield from self._finish(seen[SB.pending[seen] == 0])
+        if not here.all():
+            new, first = np.unique(slot[~here], return_index=True)
+            fresh = SB.key[new] < 0
+            SB.add_keys(new[fresh], [some.take(row[~here][first[fresh]]) for some in keys])
+            self._spend(c_A=int(fresh.sum()))
+            self._II.add(places[~here], slot[~here])
+
+    def _join_phase(self) -> Iterator[pa.RecordBatch]:
+        """Algorithm 2."""
+        if not self._II.pairs:
+            return
+        begun = self.clock.now()
+        SB = self._SB
+        places, starts, slots = self._II.lists()
+        uses, keys = np.diff(starts), SB.keys()
+        self._book()
+        self._weigh(places, starts, slots)
+        keep = self._CR.choose(places, uses, self._capacity(self._waiting_bytes))
+        self._book(self._CR.used + int(keep.sum()))
+        for start in range(0, places.size, self._planned):
+            with closing(self._disk_buffer.read(places[start : start + self._planned], self.stats)) as rounds:
+                for i, j, addresses in rounds:
+                    a, b = start + i, start + j
+                    mine, kept = slots[starts[a] : starts[b]], keep[a:b]
+                    yield from self._search(keys, SB.key[mine], mine, np.repeat(addresses, uses[a:b]))
+                    self._CR.put(places[a:b][kept], addresses[kept], uses[a:b][kept])
+        self._met(slots)
+        self._II.clear()
+        waited = SB.slots()
+        waited = waited[(SB.pending[waited] == 0) & (SB.key[waited] >= 0)]
+        self._time.joined(places.size, waited.size, self.clock.now() - begun)
+        yield from self._leave(waited)
+        SB.forget_keys()
+        self._CR.clear_counters()
+        self._book()
+
+    def _weigh(self, places: Longs, starts: Longs, slots: Ints) -> None:
+        """Let the last pass tell whether SB or CR should have more memory."""
+        if self.SB_thresh is None and self.split is None and self._CR.used:
+            disk, page = self.relation.disk, self.relation.page_size
+            shared = sharing(disk, page, self._scan, self.plan, places, starts, slots)
+            self._balance.move(
+                self._CR.tail, page + FRAME_BYTES, slots.size, self._tuple_bytes, self._SB.used, shared
+            )  # fmt: skip
+
+    def _search(self, keys: list[Keys], which: Ints, slots: Ints, pages: Longs) -> Iterator[pa.RecordBatch]:
+        """Join tuples, keys[which] in `slots`, each with one page in memory."""
+        low, high = np.empty(which.size, np.int32), np.empty(which.size, np.int32)
+        keys[0].find(pages, which, low, high)
+        if len(keys) == 2:
+            keys[1].find(pages, which, np.empty_like(low), high)
+            np.maximum(low, high, out=high)  # a range whose end is before its begin
+        self._spend(c_H=which.size)
+        if self.how in ("semi", "anti"):
+            hit = np.unique(slots[high > low])
+            for a in range(0, hit.size, self._output_rows):
+                yield from self._found(hit[a : a + self._output_rows], pages, low)
+            return
+        stop: Longs = np.zeros(2, np.int64)
+        while stop[0] < which.size:
+            pair, row = np.empty(self._output_rows, np.int32), np.empty(self._output_rows, np.int32)
+            n = int(spell_out(low, high, stop, pair, row))
+            if n:
+                yield from self._found(slots[pair[:n]], pages[pair[:n]], row[:n])
+
+    # -- stream tuples come and go ---------------------------------------------------------------------------------------
+
+    def _pick(self, count: int) -> tuple[pa.RecordBatch, Times]:
+        """Take tuples from IB, the most urgent first, and their deadlines."""
+        deadlines, first = self._IB.take(count)
+        if first is None:
+            return self._from_buffer(count), deadlines
+        whole = pa.concat_batches(self._buffer)
+        rest = np.setdiff1d(np.arange(whole.num_rows), first, assume_unique=True)
+        self._buffer, self._buffered = [whole.take(pa.array(rest))], rest.size
+        return whole.take(pa.array(first)), deadlines
+
+    def _met(self, slots: Ints) -> None:
+        """Each of these tuples, as often as it is named, has met a page."""
+        self._SB.pending -= np.bincount(slots, minlength=self._SB.capacity).astype(np.int32)
+
+    def _finish(self, slots: Ints) -> Iterator[pa.RecordBatch]:
+        """Tuples that an online phase is done with: those that never waited were hits."""
+        waited = self._SB.key[slots] >= 0
+        yield from self._leave(slots[waited])
+        yield from self._leave(slots[~waited], hits=True, queued=False)
+
+    def _leave(self, slots: Ints, *, hits: bool = False, queued: bool = True) -> Iterator[pa.RecordBatch]:
+        self.stats.late += self._SB.late(slots, self.clock.now())
+        yield from super()._leave(slots, hits=hits, queued=queued)
+
+    def _stream_key(self, on: On | None) -> tuple[str, ...]:
+        return () if self._range else super()._stream_key(on)
+
+    def output_schema(self, stream: pa.Schema) -> pa.Schema:
+        """The schema of results for a stream of this schema; refuses what cannot be joined, by name."""
+        for name in self._range or ():
+            if stream.names.count(name) != 1:
+                raise BadInput(
+                    f"the stream has {'no' if name not in stream.names else 'more than one'} column {name!r}; its columns are"
+                    f" {', '.join(stream.names)}"
+                )
+            self.relation.codec.check([stream.field(name)])
+        return super().output_schema(stream)
+
+    # -- snapshots -------------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """Sizes and the pages of CR, between two batches that were joined to their end."""
+        assert not self.waiting, "take a snapshot when nothing waits"
+        sizes = np.array([self._stream_bytes, self._balance.share])
+        return self._named({"sizes": sizes} | self._CR.dump())
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on as the operator did that the snapshot was taken of; the pages of CR are read again."""
+        snapshot.check(self._named({}))
+        arrays = snapshot.arrays
+        self._stream_bytes, self._balance.share = (float(x) for x in arrays["sizes"])
+        if not self._stream_bytes:
+            return
+        self._begin()
+        places = arrays["places"]
+        self._book(places.size)
+        with closing(self._disk_buffer.read(places, self.stats)) as rounds:
+            for a, b, addresses in rounds:
+                self._CR.put(places[a:b], addresses, np.zeros(b - a, np.int64))
+        self._CR.load(arrays)

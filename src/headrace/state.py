@@ -1,0 +1,13 @@
+"""Where Headrace keeps what it learns about a machine and its queries."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def state_directory() -> Path:
+    """$HEADRACE_STATE, or else headrace in $XDG_STATE_HOME, or else in ~/.local/state."""
+    given = os.environ.get("HEADRACE_STATE")
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(given or Path(state, "headrace"))

@@ -1,0 +1,116 @@
+"""A calibration is measured, kept, and not believed when it is old, foreign or damaged."""
+
+import json
+import re
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from headrace.cost.calibrate import (
+    BadCalibration,
+    Calibration,
+    calibration_file,
+    load_calibration,
+    machine_facts,
+    read_calibration,
+)
+from headrace.cost.measure import calibrate, fitted
+from headrace.errors import BadInput
+from headrace.metrics import Factors
+
+NOW = datetime(2030, 5, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def made(tmp_path):
+    return Calibration(
+        seek=5e-5, transfer=2e-6, follow=4e-5, seek_in_flight=9e-6, transfer_in_flight=2e-6, reads={1: 5.2e-5, 64: 2e-4},
+        disk="direct", factors=Factors(), machine=machine_facts(tmp_path), date=(NOW - timedelta(days=3)).isoformat(),
+    )  # fmt: skip
+
+
+def test_a_calibration_comes_back_as_it_was_kept(made, tmp_path):
+    path = made.save(tmp_path / "deep" / "c.json")
+    assert load_calibration(path, directory=tmp_path, now=NOW) == made
+    assert [p.name for p in path.parent.iterdir()] == ["c.json"]
+    machine = made.as_machine()
+    assert (machine.seek, machine.transfer, machine.follow) == (5e-5, 2e-6, 4e-5)
+    assert machine.many == (9e-6, 2e-6)
+
+
+def test_it_is_kept_in_the_state_directory(made, monkeypatch, tmp_path):
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "s"))
+    assert made.save() == tmp_path / "s" / "calibration.json" == calibration_file()
+
+
+def test_a_stale_one_is_noticed(made, tmp_path):
+    path = replace(made, date=(NOW - timedelta(days=31)).isoformat()).save(tmp_path / "c.json")
+    with pytest.raises(BadCalibration, match=r"c\.json is stale: it is 31 days old, 30 are allowed; run `headrace calib"):
+        load_calibration(path, now=NOW)
+    load_calibration(path, now=NOW, old=timedelta(days=40))
+
+
+@pytest.mark.parametrize(("name", "value"), [("processor", "Z80"), ("cores", 999), ("device", "/dev/floppy (fat)")])
+def test_a_foreign_one_is_noticed(made, tmp_path, name, value):
+    path = replace(made, machine=made.machine | {name: value}).save(tmp_path / "c.json")
+    with pytest.raises(BadCalibration, match=re.escape(f"c.json is foreign: its {name} is {value!r}, here it is")):
+        load_calibration(path, directory=tmp_path, now=NOW)
+
+
+def test_another_kernel_is_no_other_machine(made, tmp_path):
+    path = replace(made, machine=made.machine | {"system": "Linux 9"}).save(tmp_path / "c.json")
+    load_calibration(path, directory=tmp_path, now=NOW)
+
+
+def test_a_missing_one_is_refused_with_what_to_do(tmp_path):
+    with pytest.raises(BadCalibration, match=r"no calibration at .*c\.json; run `headrace calibrate`"):
+        load_calibration(tmp_path / "c.json")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda body: body[: len(body) // 2],
+        lambda body: "[]",
+        lambda body: json.dumps(json.loads(body) | {"seek": "fast"}),
+        lambda body: json.dumps(json.loads(body) | {"seek": -1.0}),
+        lambda body: json.dumps(json.loads(body) | {"format": 99}),
+        lambda body: json.dumps(json.loads(body) | {"date": "yesterday"}),
+        lambda body: json.dumps(json.loads(body) | {"factors": {"c_Z": 1}}),
+        lambda body: json.dumps({k: v for k, v in json.loads(body).items() if k != "reads"}),
+    ],
+)  # fmt: skip
+def test_a_damaged_one_is_refused_by_name(made, tmp_path, damage):
+    path = made.save(tmp_path / "c.json")
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(BadCalibration, match=r"the calibration .*c\.json is damaged"):
+        read_calibration(path)
+
+
+def test_seek_and_transfer_are_fitted():
+    assert fitted({b: 3e-3 + b * 1e-4 for b in (1, 4, 16, 64)}) == pytest.approx((3e-3, 1e-4))
+    assert fitted({1: 1.0, 2: 2.1, 4: 4.3})[0] >= 0
+    assert fitted({1: 5.0, 64: 4.9})[1] >= 0
+
+
+def test_a_quick_calibration_really_measures(tmp_path):
+    seen = []
+    found = calibrate(tmp_path, seconds=0.5, progress=lambda done, total: seen.append((done, total)))
+    assert all(0 < value < 1e-3 for value in asdict(found.factors).values())
+    # A result is columns of both sides copied; reading a tuple from the stream is a share of a slice.
+    assert found.factors.c_S < found.factors.c_O
+    assert all(0 < seconds < 1 for seconds in found.reads.values())
+    assert found.seek + found.transfer > 0
+    assert 0 <= found.follow <= found.seek
+    assert found.disk in ("direct", "buffered")
+    assert list(tmp_path.iterdir()) == []
+    assert seen[-1][0] == seen[-1][1]
+    assert load_calibration(found.save(tmp_path / "c.json"), directory=tmp_path) == found
+
+
+def test_what_cannot_be_measured_is_refused(tmp_path):
+    with pytest.raises(BadInput, match="is not a directory"):
+        calibrate(tmp_path / "nowhere")
+    with pytest.raises(BadInput, match="seconds=0"):
+        calibrate(tmp_path, seconds=0)

@@ -1,0 +1,389 @@
+"""Conditions beyond equality against a loop over all pairs, in exact arithmetic. [MESH] §3.4"""
+
+import math
+from collections import Counter
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import headrace as hr
+from headrace.conditions import AllOf, Band, Between, Compare, Equal, Intersects, Within
+from headrace.errors import BadInput, UnsupportedType
+from headrace.relation import Disk
+from headrace.semistream import AdaptiveJoin, AMeshJoin, MeshJoin, RMeshJoin
+
+HOWS = ["inner", "left", "semi", "anti"]
+FAMILY = [MeshJoin, AMeshJoin, RMeshJoin]
+EDGE = 2**53
+DAY = datetime(2024, 2, 29)
+
+POOLS = {
+    "int64": (pa.int64(), [0, 1, -1, 2, 3, EDGE, EDGE + 1, EDGE + 2, -EDGE - 1, 2**63 - 1, 2**63 - 2, -(2**63), None]),
+    "int16": (pa.int16(), [0, 1, -1, 2, 3, 2**15 - 1, -(2**15), None]),
+    "uint32": (pa.uint32(), [0, 1, 2, 3, 2**32 - 1, None]),
+    "double": (
+        pa.float64(),
+        [0.0, -0.0, 1.0, 1.5, -1.5, 2.0, float(EDGE), EDGE + 2.0, 2.0**63, -(2.0**63), 5e-324, 1e308, math.inf, -math.inf,
+         math.nan, None],
+    ),
+    "float": (pa.float32(), [0.0, -0.0, 1.0, 1.5, -2.0, math.inf, math.nan, None]),
+    "date": (pa.date32(), [date(1969, 12, 30), *(date(2024, 2, d) for d in (27, 28, 29)), date(2024, 3, 1), None]),
+    "ms": (pa.timestamp("ms"), [DAY + timedelta(milliseconds=i) for i in (-1500, -1, 0, 1, 2, 1500)] + [None]),
+    "us": (pa.timestamp("us"), [DAY + timedelta(microseconds=i) for i in (-1001, -1, 0, 1, 999, 1000, 1001)] + [None]),
+    "utc": (pa.timestamp("s", "UTC"), [DAY + timedelta(seconds=i) for i in range(-2, 3)] + [None]),
+    "cents": (pa.decimal128(10, 2), [Decimal(i) / 100 for i in (-150, -1, 0, 1, 99, 100, 101, 150)] + [None]),
+    "myriads": (pa.decimal128(12, 4), [Decimal(i) / 10_000 for i in (-9_999, -101, -99, 0, 1, 100, 9_901, 10_000)] + [None]),
+    "whole": (pa.decimal128(18, 0), [Decimal(i) for i in (-1, 0, 1, 2, 10**17, -(10**17))] + [None]),
+}  # fmt: skip
+
+PAIRS = [
+    ("int64", "int64"), ("int16", "int64"), ("int64", "int16"), ("uint32", "int64"), ("double", "double"), ("float", "double"),
+    ("int64", "double"), ("double", "int64"), ("int16", "float"), ("float", "int16"), ("date", "date"), ("ms", "us"),
+    ("us", "ms"), ("date", "us"), ("us", "date"), ("utc", "utc"), ("cents", "myriads"), ("myriads", "cents"), ("int64", "cents"),
+    ("cents", "int64"), ("whole", "int64"), ("myriads", "whole"),
+]  # fmt: skip
+
+
+def plain(value):
+    """A value to compare in Python, where integers meet floats exactly; None where it satisfies nothing."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day)
+    return Fraction(value) if isinstance(value, Decimal) else value
+
+
+def plus(value, amount, like):
+    """value + amount: doubles where a double takes part in a sum, exact elsewhere."""
+    if isinstance(amount, timedelta):
+        return value + amount
+    if not amount:
+        return value
+    if isinstance(value, float) or isinstance(like, float):
+        return float(value) + float(amount)
+    return Fraction(value) + Fraction(amount)
+
+
+def holds(condition, left, right) -> bool:
+    match condition:
+        case AllOf(conditions):
+            return all(holds(one, left, right) for one in conditions)
+        case Compare(x, op, y):
+            a, b = plain(left[x]), plain(right[y])
+            if a is None or b is None:
+                return False
+            return {"<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b, "!=": a != b, "=": a == b}[op]
+        case Equal(xs, ys):
+            return all(holds(Compare(x, "=", y), left, right) for x, y in zip(xs, ys, strict=True))
+        case Between(column, low, high, of):
+            one, two = (left, right) if of == "left" else (right, left)
+            value, a, b = plain(one[column]), plain(two[low]), plain(two[high])
+            return None not in (value, a, b) and a <= value <= b
+        case Band(x, y, below, above):
+            a, b = plain(left[x]), plain(right[y])
+            return a is not None and b is not None and plus(b, -below, a) <= a <= plus(b, above, a)
+        case Intersects(a, b):
+            half = len(a) // 2
+            pairs = [(a[i], "<=", b[half + i]) for i in range(half)] + [(a[half + i], ">=", b[i]) for i in range(half)]
+            return all(holds(Compare(*pair), left, right) for pair in pairs)
+        case Within(xs, ys, eps, metric):
+            a = left[xs[0]] if len(xs) < len(ys) else [left[x] for x in xs]
+            if a is None or any(plain(v) is None for v in [*a, *(right[y] for y in ys)]):
+                return False
+            d = np.abs(np.array(a, float) - np.array([right[y] for y in ys], float))
+            far = {"euclidean": float(np.sqrt((d * d).sum())), "manhattan": float(d.sum()), "chebyshev": float(d.max())}
+            return far[metric] <= eps
+    raise AssertionError(condition)
+
+
+def expected(stream, rows, condition, how, columns, on=None) -> Counter:
+    out, rights = [], rows.to_pylist()
+    for left in stream.to_pylist():
+        same = [r for r in rights if on is None or (left[on] is not None and left[on] == r[on])]
+        found = [r for r in same if holds(condition, left, r)]
+        base = tuple(left.values())
+        if how in ("semi", "anti"):
+            out += [base] if bool(found) == (how == "semi") else []
+        else:
+            out += [base + tuple(r[c] for c in columns) for r in found]
+            out += [base + (None,) * len(columns)] if how == "left" and not found else []
+    return Counter(map(repr, out))
+
+
+def pick(random: Random, pool: str, count: int) -> pa.Array:
+    type_, values = POOLS[pool]
+    return pa.array([random.choice(values) for _ in range(count)], type_)
+
+
+def relation_of(tmp_path, rows, key="k", **options):
+    return hr.Relation.create(
+        tmp_path / "r", rows, key=key, page_size="4KiB", overwrite=True, disk=Disk("simulated"), **options
+    )
+
+
+def operator(random: Random, relation, **options):
+    """One of the family, with sizes that make some iterations."""
+    kind = random.choice(FAMILY)
+    if kind is AMeshJoin:
+        sizes = Random(random.random())
+        return AMeshJoin(relation, tuner=lambda op: (sizes.choice([1, 7, 100]), sizes.choice([1, 2, 5])), **options)
+    return kind(relation, w=random.choice([1, 7, 100]), b=random.choice([1, 2, 50]), **options)
+
+
+def joined(op, stream, cut: int) -> Counter:
+    batches = [stream.slice(a, cut).combine_chunks().to_batches() for a in range(0, stream.num_rows, cut)]
+    out = [tuple(row.values()) for batch in op.run(b for some in batches for b in some) for row in batch.to_pylist()]
+    op.stats.check()
+    assert op.budget.peak <= op.budget.limit
+    return Counter(map(repr, out))
+
+
+def check(tmp_path, random, stream, rows, condition, how, on=None):
+    relation = relation_of(tmp_path, rows, shards=random.choice([1, 2]))
+    op = operator(random, relation, on=on, memory="2MiB", how=how, condition=condition)
+    columns = [name for name in rows.schema.names if name != on]
+    got = joined(op, stream, random.choice([3, 40, 1000]))
+    wanted = expected(stream, rows, condition, how, columns, on)
+    assert got == wanted, f"{type(op).__name__}, {condition}, {how}: {got - wanted} too many, {wanted - got} missing"
+    return got
+
+
+@pytest.mark.parametrize(("left", "right"), PAIRS)
+@pytest.mark.parametrize("op", ["<", "<=", ">", ">=", "!=", "="])
+def test_oracle_compare(tmp_path, left, right, op):
+    random = Random(f"{left} {op} {right}")
+    rows = pa.table({"k": pa.array(range(230), pa.int32()), "y": pick(random, right, 230)})
+    stream = pa.table({"n": range(40), "x": pick(random, left, 40)})
+    assert check(tmp_path, random, stream, rows, hr.compare("x", op, "y"), random.choice(HOWS))
+
+
+@pytest.mark.parametrize(("left", "right"), PAIRS)
+@pytest.mark.parametrize("how", HOWS)
+def test_oracle_between_on_either_side(tmp_path, left, right, how):
+    random = Random(f"{left} {right} {how}")
+    rows = pa.table({"k": range(150), "y": pick(random, right, 150), "z": pick(random, right, 150)})
+    stream = pa.table({"n": range(40), "x": pick(random, left, 40), "u": pick(random, left, 40)})
+    check(tmp_path, random, stream, rows, hr.between("x", "y", "z"), how)
+    check(tmp_path, random, stream, rows, hr.between("y", "x", "u", of="right"), how)
+
+
+@pytest.mark.parametrize(("left", "right"), PAIRS)
+def test_oracle_band(tmp_path, left, right):
+    random = Random(f"{left} {right}")
+    rows = pa.table({"k": range(150), "y": pick(random, right, 150)})
+    stream = pa.table({"n": range(40), "x": pick(random, left, 40)})
+    if left in ("date", "ms", "us", "utc"):
+        amounts = [timedelta(0), timedelta(days=1), timedelta(milliseconds=1), timedelta(microseconds=1)]
+        amounts = amounts[:2] if left == right == "date" else amounts
+    else:
+        amounts = [0, 1, 0.5, 2**60, 2**64] + ([Decimal("0.01")] if left == "cents" else [])
+    for below in amounts:
+        check(tmp_path, random, stream, rows, hr.band("x", "y", below=below, above=random.choice(amounts)), "inner")
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "manhattan", "chebyshev"])
+@pytest.mark.parametrize("how", HOWS)
+def test_oracle_within(tmp_path, metric, how):
+    random = Random(f"{metric} {how}")
+    pool = [0.0, -0.0, 0.1, 0.3, 0.4, 0.5, 1.0, -1.0, 7.5, math.nan, None]
+
+    def vectors(count):
+        return [[random.choice(pool) for _ in range(2)] for _ in range(count)]
+
+    sides = vectors(40), vectors(200)
+    rows = pa.table({"k": range(200), "a": [v[0] for v in sides[1]], "b": [v[1] for v in sides[1]]})
+    columns = pa.table({"n": range(40), "a": [v[0] for v in sides[0]], "b": [v[1] for v in sides[0]]})
+    lists = pa.array([None if random.random() < 0.1 else v for v in sides[0]], pa.list_(pa.float64(), 2))
+    listed = pa.table({"n": range(40), "v": lists}).slice(3)
+    for eps in (0.5, 1, 0.1):
+        condition = hr.within(("a", "b"), eps=eps, metric=metric)
+        check(tmp_path, random, columns, rows, condition, how)
+        check(tmp_path, random, listed, rows, hr.within("v", eps=eps, metric=metric, right=("a", "b")), how)
+
+
+def test_oracle_within_of_random_points_in_three_dimensions(tmp_path):
+    random, rng = Random(3), np.random.default_rng(3)
+    rows = pa.table({"k": range(300), **{c: rng.random(300) for c in "abc"}})
+    stream = pa.table({"n": range(60), **{c: rng.random(60).astype(np.float32) for c in "xyz"}})
+    got = check(tmp_path, random, stream, rows, hr.within(("x", "y", "z"), eps=0.3, right=("a", "b", "c")), "inner")
+    assert 100 < sum(got.values()) < 18_000 / 4
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_oracle_boxes_and_several_conditions(tmp_path, how):
+    random = Random(how)
+    names = ("x0", "y0", "x1", "y1")
+
+    def boxes(count):
+        corners = [(random.randrange(9), random.randrange(9)) for _ in range(count)]
+        return [(x, y, x + random.randrange(4), y + random.randrange(4)) for x, y in corners]
+
+    rows = pa.table({"k": range(150), **dict(zip(names, zip(*boxes(150), strict=True), strict=True))})
+    mine = ("a", "b", "c", "d")
+    stream = pa.table({"n": range(40), **dict(zip(mine, zip(*boxes(40), strict=True), strict=True))})
+    check(tmp_path, random, stream, rows, hr.intersects(mine, names), how)
+    both = hr.all_of(hr.compare("a", "!=", "x0"), hr.band("b", "y0", below=2, above=1), hr.compare("c", "<", "x1"))
+    check(tmp_path, random, stream, rows, both, how)
+    check(tmp_path, random, stream, rows, hr.all_of(hr.equal("a", "x0"), hr.compare("n", "<=", "k")), how)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_oracle_beside_an_equality_only_pairs_that_pass_count(tmp_path, how):
+    """left, semi and anti: a tuple whose key is there and whose condition fails has no match."""
+    random = Random(how)
+    for key, type_ in ((lambda i: i, pa.int64()), (lambda i: f"key {i}", pa.string())):
+        rows = pa.table({
+            "k": pa.array([key(random.randrange(30)) for _ in range(300)], type_),
+            "from": pick(random, "date", 300), "to": pick(random, "date", 300),
+        })  # fmt: skip
+        keys = [None if random.random() < 0.1 else key(random.randrange(40)) for _ in range(80)]
+        stream = pa.table({"n": range(80), "k": pa.array(keys, type_), "day": pick(random, "date", 80)})
+        got = check(tmp_path, random, stream, rows, hr.between("day", "from", "to"), how, on="k")
+        assert 0 < sum(got.values()) < (80 if how in ("semi", "anti") else 10**9)
+
+
+def test_oracle_the_key_of_the_relation_may_be_part_of_the_condition(tmp_path):
+    random = Random(5)
+    rows = pa.table(
+        {"day": pick(random, "date", 200).fill_null(date(2024, 2, 1)), "s": [f"row {i}" for i in range(200)]}
+    )
+    stream = pa.table({"n": range(30), "x": pick(random, "us", 30)})
+    relation = relation_of(tmp_path, rows, key="day")
+    condition = hr.band("x", "day", below=timedelta(0), above=timedelta(days=1))
+    op = MeshJoin(relation, memory="1MiB", condition=condition, w=3, b=1)
+    assert joined(op, stream, 7) == expected(stream, rows, condition, "inner", ["day", "s"])
+
+
+def test_oracle_keys_that_are_text_or_composite_are_in_the_result(tmp_path):
+    random = Random(6)
+    rows = pa.table({
+        "name": ["é" * (i % 5) + str(i) for i in range(300)], "part": pa.array([i % 7 for i in range(300)], pa.int16()),
+        "y": pick(random, "int16", 300),
+    })  # fmt: skip
+    stream = pa.table({"y": pick(random, "int16", 30)})
+    relation = relation_of(tmp_path, rows, key=["name", "part"])
+    condition = hr.compare("y", "<", "y")
+    for columns in (None, ["y"], ["part"], []):
+        op = AMeshJoin(
+            relation, memory="1MiB", condition=condition, how="left", columns=columns, tuner=lambda _: (5, 2)
+        )
+        names = rows.schema.names if columns is None else columns
+        assert joined(op, stream, 9) == expected(stream, rows, condition, "left", names)
+    schema = MeshJoin(relation, memory="1MiB", condition=condition).output_schema(stream.schema)
+    assert schema.names == ["y", "name", "part", "y_right"]
+    assert schema.types == [pa.int16(), pa.string(), pa.int16(), pa.int16()]
+
+
+def test_columns_of_the_condition_need_not_be_in_the_result(tmp_path):
+    rows = pa.table({"k": [1, 2, 3], "low": [0, 10, 20], "high": [9, 19, 29], "name": ["a", "b", "c"]})
+    op = MeshJoin(relation_of(tmp_path, rows), condition=hr.between("t", "low", "high"), columns=["name"])
+    out = pa.Table.from_batches(op.run(pa.table({"t": [25, 3, 40]}).to_batches()))
+    assert sorted(out.to_pylist(), key=repr) == [{"t": 25, "name": "c"}, {"t": 3, "name": "a"}]
+
+
+def test_a_decimal_meets_doubles_as_a_double(tmp_path):
+    rows = pa.table({"k": [1, 2, 3], "y": [0.1, 0.2, 0.3]})
+    stream = pa.table({"x": pa.array([Decimal("0.20"), Decimal("0.25")], pa.decimal128(5, 2))})
+    op = MeshJoin(relation_of(tmp_path, rows), condition=hr.compare("x", "=", "y"))
+    assert pa.Table.from_batches(op.run(stream.to_batches()))["k"].to_pylist() == [2]
+
+
+def test_results_in_stream_order(tmp_path):
+    rows = pa.table({"k": range(500), "y": [i % 50 for i in range(500)]})
+    stream = pa.table({"n": range(200), "x": [i * 7 % 50 for i in range(200)]})
+    relation = relation_of(tmp_path, rows)
+    op = MeshJoin(relation, memory="4MiB", condition=hr.compare("x", "=", "y"), order="stream", w=10, b=1)
+    out = pa.Table.from_batches(op.run(stream.to_batches(max_chunksize=30)))
+    assert out["n"].to_pylist() == [n for n in range(200) for _ in range(10)]
+
+
+def test_a_condition_that_everything_satisfies_stays_within_the_budget(tmp_path):
+    """400,000 results from 400 KiB: pairs come in bounded steps."""
+    rows = pa.table({"k": range(2000), "y": range(2000)})
+    stream = pa.table({"x": pa.array([-1] * 200)})
+    op = MeshJoin(relation_of(tmp_path, rows), memory="400KiB", condition=hr.compare("x", "<", "y"))
+    total = 0
+    for batch in op.run(stream.to_batches()):
+        total += batch.num_rows
+        assert batch.num_rows <= op._output_rows
+    assert total == 400_000
+    assert op.budget.peak <= op.budget.limit
+
+
+def test_the_sorted_copy_is_counted(tmp_path):
+    rows = pa.table({"k": range(2000), "y": range(2000)})
+    relation = relation_of(tmp_path, rows)
+    plain_join = MeshJoin(relation, on={"x": "k"}, memory="1MiB", w=100, b=4)
+    ranged = MeshJoin(relation, memory="1MiB", condition=hr.compare("x", "<", "y"), w=100, b=4)
+    stream = pa.record_batch({"x": [5000]})
+    for op in (plain_join, ranged):
+        list(op.run([stream]))
+    more = ranged.budget.held()["hash table"] - plain_join.budget.held()["hash table"]
+    arrays = (ranged._matching._predicates[0].values, *ranged._matching._in_order(ranged._H))
+    assert more >= arrays[0].nbytes + ranged._H.capacity * (arrays[1].itemsize + arrays[2].itemsize)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: hr.compare("x", "<>", "y"), r"op='<>' is not supported; choose one of <, <=, >, >=, !=, ="),
+        (lambda: hr.compare("", "<", "y"), "'' on the left side is not a column name"),
+        (lambda: hr.between("t", "a", "b", of="stream"), "of='stream' is not supported; choose one of left, right"),
+        (lambda: hr.between("t", "a", "a"), "a is named twice on the right side"),
+        (lambda: hr.band("x", below=-1, above=0), "below=-1 is negative; give 0 or more"),
+        (lambda: hr.band("x", below=0, above=timedelta(days=-1)), "above=.* is negative"),
+        (lambda: hr.band("x", below="1", above=0), "below='1' is not a number or a timedelta"),
+        (lambda: hr.band("x", below=0, above=math.inf), "above=inf is not a number"),
+        (lambda: hr.band("x", below=0, above=timedelta(1)), "are of two kinds"),
+        (lambda: hr.within("v", eps=0), "eps=0 is not a distance above 0"),
+        (lambda: hr.within("v", eps=-0.5), "eps=-0.5 is not a distance above 0"),
+        (lambda: hr.within("v", eps=math.nan), "eps=nan is not a distance above 0"),
+        (lambda: hr.within("v", eps=1, metric="cosine"), "metric='cosine' is not supported; choose one of euclidean"),
+        (lambda: hr.within(("a", "b"), eps=1, right=("a", "b", "c")), "vectors of 2 and of 3 coordinates"),
+        (lambda: hr.intersects(("x", "y", "z")), "the left box has 3 columns"),
+        (lambda: hr.intersects(("x", "y"), ("a", "b", "c", "d")), "boxes of 1 and of 2 dimensions"),
+        (lambda: hr.all_of(), r"all_of\(\) of no conditions"),
+        (lambda: hr.all_of(hr.equal("a"), "b < c"), "'b < c' is not a condition; make one with equal, compare"),
+    ],
+)
+def test_what_conditions_cannot_be(make, says):
+    with pytest.raises(BadInput, match=says):
+        make()
+
+
+def test_what_cannot_be_joined_is_refused_by_name(tmp_path):
+    rows = pa.table({"k": [1], "y": [1.0], "s": ["a"], "d": [date(2024, 1, 1)], "u": pa.array([1], pa.uint64())})
+    relation = relation_of(tmp_path, rows)
+
+    def refuses(condition, says, stream=None, error=BadInput):
+        with pytest.raises(error, match=says):
+            MeshJoin(relation, condition=condition).output_schema(stream or pa.schema({"x": pa.int64()}))
+
+    refuses("x < y", "'x < y' is not a condition")
+    refuses(
+        hr.compare("x", "<", "nope"), "names 'nope' of the relation, which has no such column; its columns are k, y"
+    )
+    refuses(hr.compare("nope", "<", "y"), "names 'nope' of the stream, which has no such column; its columns are x")
+    refuses(
+        hr.compare("x", "<", "s"),
+        "relation column 's' has type string, which cannot be compared",
+        error=UnsupportedType,
+    )
+    refuses(hr.compare("x", "<", "u"), "relation column 'u' has type uint64", error=UnsupportedType)
+    refuses(hr.compare("x", "<", "d"), "'x' of type int64 and relation column 'd' of type date32.* cannot be compared")
+    dated = pa.schema({"x": pa.date32()})
+    refuses(hr.band("x", "d", below=1, above=1), "column 'd' needs a timedelta", dated)
+    refuses(hr.band("x", "y", below=timedelta(1), above=timedelta(1)), "column 'y' needs a number")
+    refuses(hr.compare("x", "<", "d"), "zone|cannot be compared", pa.schema({"x": pa.timestamp("us", "UTC")}))
+    refuses(hr.within("x", eps=1, right=("y", "k")), "has 1 coordinates, and the relation's .* has 2")
+    with pytest.raises(BadInput, match="MeshJoin has nothing to join on; give on="):
+        MeshJoin(relation)
+    with pytest.raises(BadInput, match="AMeshJoin has nothing to join on"):
+        AMeshJoin(relation)
+    with pytest.raises(TypeError, match="condition"):
+        AdaptiveJoin(relation, on="k", condition=hr.compare("x", "<", "y"))

@@ -1,0 +1,80 @@
+"""The published algorithms behind hr.enrich: every one, batch and streaming, gives what DuckDB gives."""
+
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+import headrace as hr
+from headrace import errors
+from headrace.semistream import ALGORITHMS
+from tests.semistream.brute import table
+from tests.spark.test_enrich import counted, duck, files, relation, source, streamed
+
+HOWS = ["inner", "left", "semi", "anti"]
+
+
+def unique_rows(random: Random) -> pa.Table:
+    return table("int64", list(range(0, 900, 3)), random, tag="r")
+
+
+def made(path, rows, algorithm):
+    """The relation as the algorithm wants it."""
+    if not getattr(ALGORITHMS[algorithm], "needs_popularity", False):
+        return relation(path, rows, ["k0"])
+    frequencies = rows.select(["k0"]).append_column("frequency", pa.array(range(rows.num_rows, 0, -1)))
+    return hr.Relation.create(path, rows, key=["k0"], order="frequency", frequencies=frequencies, page_size="4KiB")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_oracle_batch_and_streaming(spark, tmp_path, algorithm):
+    random = Random(algorithm)
+    rows = unique_rows(random)
+    parts = [table("int64", [random.randrange(1000) for _ in range(700)], random, nulls=0.1, tag="s") for _ in range(3)]
+    rel = made(tmp_path / "r", rows, algorithm)
+    stream = pa.concat_tables(parts)
+    for how in HOWS:
+        out = hr.enrich(spark.createDataFrame(stream), rel, on="k0", how=how, algorithm=algorithm, memory="8MiB").toArrow()
+        assert counted(out) == duck(stream, rows, ["k0"], how), how
+    df = source(spark, files(tmp_path / "in", *parts))
+    out = streamed(hr.enrich(df, rel, on="k0", how="left", algorithm=algorithm, memory="8MiB"))
+    assert counted(out) == duck(stream, rows, ["k0"], "left")
+
+
+def test_progress_names_the_algorithm(spark, tmp_path):
+    rows = unique_rows(Random(1))
+    rel = relation(tmp_path / "r", rows, ["k0"])
+    df = source(spark, files(tmp_path / "in", table("int64", list(range(500)), Random(2), tag="s")))
+    query = (
+        hr.enrich(df, rel, on="k0", algorithm="meshjoin", memory="8MiB")
+        .writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+    )  # fmt: skip
+    assert query.awaitTermination(90)
+    (progress,) = hr.progress(query)
+    assert progress.algorithm == "meshjoin"
+    assert progress.stats.tuples_in == 500
+    assert progress.stats.iterations > 0
+
+
+def test_stream_order_within_a_task(spark, tmp_path):
+    rows = table("int64", [i % 50 for i in range(300)], Random(3), tag="r")
+    rel = relation(tmp_path / "r", rows, ["k0"])
+    stream = pa.table({"k0": pa.array([(7 * i) % 60 for i in range(2000)]), "seq": pa.array(range(2000))})
+    for algorithm in ("auto", "meshjoin"):
+        df = spark.createDataFrame(stream).coalesce(1)
+        out = hr.enrich(df, rel, on="k0", algorithm=algorithm, order="stream", memory="8MiB").toArrow()
+        seq = out["seq"].to_pylist()
+        assert seq == sorted(seq)
+        assert len(seq) == sum(6 for i in range(2000) if (7 * i) % 60 < 50)
+
+
+def test_wrong_words_and_what_an_algorithm_does_not_take_are_refused_at_the_call(spark, tmp_path):
+    rows = table("int64", [1, 1, 2], Random(4), tag="r")
+    rel = relation(tmp_path / "r", rows, ["k0"])
+    df = spark.createDataFrame(pa.table({"k0": pa.array([1])}))
+    with pytest.raises(errors.BadInput, match="algorithm='mesh' is not supported; choose one of auto, .*meshjoin"):
+        hr.enrich(df, rel, on="k0", algorithm="mesh")
+    with pytest.raises(errors.BadInput, match="order='random'"):
+        hr.enrich(df, rel, on="k0", order="random")
+    with pytest.raises(errors.HeadraceError, match="unique"):
+        hr.enrich(df, rel, on="k0", algorithm="hybridjoin")
