@@ -32,8 +32,9 @@ bench: setup ## compare with what one would use instead
 demo: setup ## a retail warehouse fed by a bursty stream, proved in about a minute
 	$(BIN)/headrace demo $(ARGS)
 
-reproduce: ## (not there yet) the figures of the papers
-	@echo "make reproduce: not there yet; it comes with the published algorithms" >&2; exit 2
+PAPER ?= mesh
+reproduce: setup ## the figures of a paper: PAPER=mesh|def|ssij|xhj FIGURE=10b SCALE=full
+	$(PY) -m reproduction $(PAPER) $(if $(FIGURE),--figure $(FIGURE)) $(if $(SCALE),--scale $(SCALE)) $(ARGS)
 
 soak: ## (not there yet) hours of load with faults
 	@echo "make soak: not there yet; it comes with the near-real-time warehouse" >&2; exit 2

@@ -24,8 +24,8 @@ A cell is `Measured` (a service rate by headrace.cost.service_rate), `Predicted`
 that returns numbers by name). Its `series` is the curve that it belongs to, its `x` the place on it. The number on the y axis is
 the cell's value called `Figure.metric`, "rate" by default. A cell that is refused for want of memory is kept as refused.
 
-To add a paper, write a file with a `PAPER = Paper(...)` and name it in PAPERS below. Sizes: a figure's function gets a scale, 1 for
-the paper's own size; `Figure.scale` is the one it has by default, chosen so that a paper takes some ten minutes on two cores.
+To add a paper, write a file with a `PAPER = Paper(...)` and name it in PAPERS below. Sizes: a figure's function gets a scale, 1
+for the paper's own size; `Figure.scale` is the one it has by default, so that a paper takes some ten minutes on two cores.
 `make reproduce PAPER=... SCALE=full` runs the paper's sizes, and SCALE=0.05 any other. Checks are in `checks.py`; each states its
 tolerance, and says what it found.
 """

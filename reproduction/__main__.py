@@ -9,7 +9,7 @@ from pathlib import Path
 
 from reproduction import PAPERS, paper
 from reproduction.page import DOCS, write_page
-from reproduction.run import RESULTS, load, measure, scale_of, verdicts_of
+from reproduction.run import RESULTS, Raw, load, measure, scale_of, verdicts_of
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -19,7 +19,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--figure", help="only this one, as 10b")
     parser.add_argument("--scale", help="full, or a number; each figure has one of its own by default")
     parser.add_argument("--page-only", action="store_true", help="measure nothing: check and draw what was kept")
-    parser.add_argument("--relations", type=Path, default=RESULTS / "relations", help="where relations are made and kept")
+    parser.add_argument(
+        "--relations", type=Path, default=RESULTS / "relations", help="where relations are made and kept"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--docs", type=Path, default=DOCS)
     options = parser.parse_args(arguments)
@@ -31,8 +33,11 @@ def main(arguments: list[str] | None = None) -> int:
     for figure in chosen.figures:
         scale = scale_of(figure, options.scale)
         wanted = not options.page_only and options.figure in (None, figure.id)
+        raw: Raw | None
         if wanted:
-            raw = measure(chosen, figure, scale, options.relations, lambda line: print(line, flush=True), options.results)
+            raw = measure(
+                chosen, figure, scale, options.relations, lambda line: print(line, flush=True), options.results
+            )
         else:
             raw = load(chosen, figure, scale, options.results)
         if raw is None:

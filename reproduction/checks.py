@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 Curve = Sequence[tuple[float, float]]  # (x, y), x rising
 Curves = Mapping[str, Curve]
@@ -130,27 +131,32 @@ class Trend(Check):
             f"{self.series} {word} from first to last to {self.factor:g} times or {'more' if up else 'less'}{limit}, and no step"
             f" {rest} by more than {self.steps:.0%}"
         )
-        changes = [b / a for a, b in zip(ys[:-1], ys[1:], strict=True)]
+        changes = [b / a for a, b in pairwise(ys)]
         steady = all(c >= 1 - self.steps if up else c <= 1 + self.steps for c in changes)
         far = whole >= self.factor if up else whole <= self.factor
         bounded = self.at_most is None or (whole <= self.at_most if up else whole >= self.at_most)
-        back = min(changes) - 1 if up else max(changes) - 1
-        return Verdict(expected, f"{whole:.3g} times; the step back most is {back:+.1%}", steady and far and bounded)
+        found = f"{whole:.3g} times, in steps of {min(changes) - 1:+.1%} to {max(changes) - 1:+.1%}"
+        return Verdict(expected, found, steady and far and bounded)
 
 
 @dataclass(frozen=True)
 class Level(Check):
-    """A curve stays the same, within a share of its mean; `after`: from an x on."""
+    """A curve stays the same, within a share of its mean; from an x on, and up to an x."""
 
     series: str
     within: float
     after: float | None = None
+    before: float | None = None
 
     def look(self, curves: Curves) -> Verdict:
         """Compare all with their mean."""
         points = _curve(curves, self.series)
-        ys = [y for x, y in points.items() if self.after is None or x >= self.after]
-        where = "" if self.after is None else f" from {self.after:g} on"
+        low, high = (
+            min(points) if self.after is None else self.after,
+            max(points) if self.before is None else self.before,
+        )
+        ys = [y for x, y in points.items() if low <= x <= high]
+        where = "" if self.after is None and self.before is None else f" from {low:g} to {high:g}"
         expected = f"{self.series} stays within {self.within:.0%} of its mean{where}"
         if len(ys) < 2:
             return Verdict(expected, "too few points", False)

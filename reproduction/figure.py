@@ -88,7 +88,12 @@ class Predicted(Cell):
         facts = Facts.of(relation, skew=self.skew, stream_bytes=20)
         found = predict(self.algorithm, facts, self.memory)
         if self.b is None:
-            return {"rate": found.rate, "parameters": dict(found.parameters), "parts": dict(found.parts), "why": found.why}
+            return {
+                "rate": found.rate,
+                "parameters": dict(found.parameters),
+                "parts": dict(found.parts),
+                "why": found.why,
+            }
         room = self.memory - found.parts["output"]
         return {"rate": mesh_cost(facts).rate(room, self.b), "parameters": {"b": self.b}}
 

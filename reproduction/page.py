@@ -48,7 +48,10 @@ def _section(figure: Figure, raw: Raw, image: str) -> list[str]:
         lines += [*_wrapped(figure.note), ""]
     lines += [*_wrapped(f"**The paper reports:** {figure.reports}"), "", "**Measured:**", "", *_table(figure, raw), ""]
     lines += ["| expected | found | |", "|---|---|---|"]
-    lines += [f"| {v.expected} | {v.found} | {'holds' if v.holds else '**does not hold**'} |" for v in verdicts_of(figure, raw)]
+    lines += [
+        f"| {v.expected} | {v.found} | {'holds' if v.holds else '**does not hold**'} |"
+        for v in verdicts_of(figure, raw)
+    ]
     return [*lines, "", *_wrapped(f"**Where we differ, and why:** {figure.differs}"), ""]
 
 

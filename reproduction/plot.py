@@ -23,6 +23,9 @@ def plot(figure: Figure, raw: Raw, path: Path) -> None:
             axes.plot(*zip(*points, strict=True), marker=marker, markersize=4, linewidth=1.2, label=name)
     if "x" in figure.log:
         axes.set_xscale("log")
+        xs = sorted({x for points in curves_of(figure, raw).values() for x, _ in points})
+        axes.set_xticks(xs[:: -(-len(xs) // 8)], [f"{x:.3g}" for x in xs[:: -(-len(xs) // 8)]])
+        axes.minorticks_off()
     if "y" in figure.log:
         axes.set_yscale("log")
     else:

@@ -29,7 +29,9 @@ def result_file(paper: Paper, figure: Figure, scale: float, results: Path = RESU
     return results / f"{paper.name}-{figure.id}-{scale:g}.json"
 
 
-def measure(paper: Paper, figure: Figure, scale: float, directory: Path, report: Report, results: Path = RESULTS) -> Raw:
+def measure(
+    paper: Paper, figure: Figure, scale: float, directory: Path, report: Report, results: Path = RESULTS
+) -> Raw:
     """Run every cell and keep what it gave."""
     cells = list(figure.cells(scale))
     raw: Raw = {

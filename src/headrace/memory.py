@@ -6,8 +6,6 @@ import ctypes
 import threading
 from types import TracebackType
 
-import pyarrow as pa
-
 from headrace.errors import BadInput, MemoryRefused
 from headrace.units import format_size, parse_size
 
@@ -171,5 +169,7 @@ _trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _keep: 0)  # glibc has 
 
 def give_back() -> None:
     """Return to the system what malloc and Arrow keep of freed memory for the next time. For a process that may idle now."""
+    import pyarrow as pa  # here, so that budgets alone need no Arrow
+
     pa.default_memory_pool().release_unused()
     _trim(0)

@@ -46,7 +46,9 @@ def test_it_is_kept_in_the_state_directory(made, monkeypatch, tmp_path):
 
 def test_a_stale_one_is_noticed(made, tmp_path):
     path = replace(made, date=(NOW - timedelta(days=31)).isoformat()).save(tmp_path / "c.json")
-    with pytest.raises(BadCalibration, match=r"c\.json is stale: it is 31 days old, 30 are allowed; run `headrace calib"):
+    with pytest.raises(
+        BadCalibration, match=r"c\.json is stale: it is 31 days old, 30 are allowed; run `headrace calib"
+    ):
         load_calibration(path, now=NOW)
     load_calibration(path, now=NOW, old=timedelta(days=40))
 

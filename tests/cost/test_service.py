@@ -1,5 +1,6 @@
 """The harness measures what it says: by hand where that is possible, and two ways where it is not."""
 
+import re
 from functools import partial
 
 import pyarrow as pa
@@ -113,6 +114,14 @@ def test_a_batch_is_part_of_the_memory(relation):
     assert 100_000 < found.memory_peak <= 400_000
     with pytest.raises(MemoryRefused, match="leave nothing of a memory of 400,000 bytes"):
         service_rate("adaptive", relation, STREAM, "400KB", measuring=Measuring(batch=20_000))
+
+
+@pytest.mark.parametrize("operator", ["meshjoin", "rmeshjoin"])
+def test_a_memory_too_small_for_a_scan_is_refused_with_one_that_would_do(relation, operator):
+    with pytest.raises(MemoryRefused, match="each iteration of a scan") as refusal:
+        service_rate(operator, relation, STREAM, "31KB")
+    enough = re.search(r"give (\S+) or more", str(refusal.value))[1]
+    assert service_rate(operator, relation, STREAM, enough, measuring=Measuring(loops=1)).rate > 0
 
 
 def test_a_function_may_make_the_operator(relation):

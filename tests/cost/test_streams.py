@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.cost import Bursty, Drifting, FileStream, MadeRelation, Steady, Zipf, low_cardinality, make_relation
+from headrace.cost import Bursty, Drifting, FileStream, MadeRelation, Steady, Zipf, low_cardinality, make_relation, tpch
 from headrace.errors import BadInput
 
 N = 200_000
@@ -157,3 +157,13 @@ def test_a_relation_by_popularity_has_the_most_popular_keys_first(tmp_path):
     first = next(iter(rel.scan())).column("k").to_numpy()[:100]
     # page by page; in a page they are in the order of the key
     assert set(first) <= set(stream.keys_by_rank[:150])
+
+
+def test_tpch_parts_and_their_sales(tmp_path):
+    relation, stream = tpch(tmp_path, 0.001)
+    assert (relation.num_rows, relation.unique) == (200, True)
+    drawn = keys(stream, 6005 + 10)  # the scale has 6,005 line items; then they come again
+    assert (drawn[:10] == drawn[6005:]).all()
+    assert relation.lookup(np.unique(drawn)).num_rows == np.unique(drawn).size
+    again, _ = tpch(tmp_path, 0.001)
+    assert again.describe()["created"] == relation.describe()["created"]

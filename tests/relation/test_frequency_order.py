@@ -19,7 +19,9 @@ PAYLOAD = ["v", "s", "b"]
 
 
 def popular(path, rows, frequencies, key="k0", **given):
-    return hr.Relation.create(path, rows, key=key, order="frequency", frequencies=frequencies, page_size="4KiB", **given)
+    return hr.Relation.create(
+        path, rows, key=key, order="frequency", frequencies=frequencies, page_size="4KiB", **given
+    )
 
 
 def ints(n, seed=1):
@@ -163,5 +165,7 @@ def test_the_command_line_makes_one_from_a_file_of_frequencies(tmp_path):
     assert result.exit_code == 0, result.output
     facts = json.loads(result.stdout)
     assert (facts["order"], facts["shards"]) == ("frequency", 1)
-    missing = CliRunner().invoke(app, [*given, "--overwrite", "--order", "frequency", "--frequencies", "nowhere.parquet"])
+    missing = CliRunner().invoke(
+        app, [*given, "--overwrite", "--order", "frequency", "--frequencies", "nowhere.parquet"]
+    )
     assert missing.exit_code != 0 and "no frequencies at nowhere.parquet" in missing.output

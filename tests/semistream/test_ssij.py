@@ -218,23 +218,23 @@ def test_oracle_utility_keeps_the_pages_that_served_most(data):
     cached, wanted = sorted(pages[:cut]), sorted(pages[cut:])
     hits = {p: data.draw(st.integers(0, 4)) for p in cached}
     uses = {p: data.draw(st.integers(1, 4)) for p in wanted}
-    content = np.repeat(np.arange(31, dtype=np.uint8)[:, None], 64, axis=1)
+    content = np.repeat(np.arange(31, dtype=np.uint8)[:, None], 4096, axis=1)
     at = content.ctypes.data
-    cache = PageCache(64, 12)
-    cache.put(np.array(cached, np.int64), at + 64 * np.array(cached, np.int64), np.zeros(len(cached), np.int64))
+    cache = PageCache(4096, 12)
+    cache.put(np.array(cached, np.int64), at + 4096 * np.array(cached, np.int64), np.zeros(len(cached), np.int64))
     for page, times in hits.items():
         if times:
             cache.count(np.repeat(cache.find(np.array([page])), times))
     places = np.array(wanted, np.int64)
     keep = cache.choose(places, np.array([uses[p] for p in wanted], np.int64), capacity)
-    cache.put(places[keep], at + 64 * places[keep], np.zeros(int(keep.sum()), np.int64))
+    cache.put(places[keep], at + 4096 * places[keep], np.zeros(int(keep.sum()), np.int64))
     ranked = sorted([(-hits[p], 0, p) for p in cached] + [(-uses[p], 1, p) for p in wanted])
     assert cache.places.tolist() == sorted(p for _, _, p in ranked[:capacity])
     assert cache.frames <= max(capacity, len(cached))
     for page in cache.places.tolist():  # and each frame has the page it says
         (where,) = cache.addresses(cache.find(np.array([page])))
-        frame = np.frombuffer(cache._memory, np.uint8, 64, int(where) - cache._base)
-        assert frame.tolist() == [page] * 64
+        frame = np.frombuffer(cache._memory, np.uint8, 4096, int(where) - cache._base)
+        assert frame.tolist() == [page] * 4096
 
 
 def test_lru_takes_pages_read_as_the_most_recent(tmp_path):
@@ -244,12 +244,10 @@ def test_lru_takes_pages_read_as_the_most_recent(tmp_path):
         op = SSIJ(
             numbers(tmp_path / policy), on="k", memory="400KiB", IB_thresh=50, SB_thresh=200, cache=policy, split=0.2
         )
-        hot, cold = np.arange(10), iter(range(200, 20_000, 7))
-        for _ in range(40):
-            for _ in op.run([stream([*np.repeat(hot, 5), *(next(cold) for _ in range(50))])]):
-                pass
+        hot, cold = np.arange(5) * 3900, iter(range(200, 20_000, 7))
+        batches = [stream([*np.repeat(hot, 10), *(next(cold) for _ in range(50))]) for _ in range(40)]
+        assert sum(batch.num_rows for batch in op.run(batches)) == 40 * 100
         kept[policy] = op.stats.hits
-        assert op.stats.results == 40 * 100
     assert kept["utility"] > 1.2 * kept["lru"]
 
 
@@ -271,7 +269,7 @@ def test_CR_gives_way_to_tuples_that_are_offered_and_grows_back(tmp_path):
     assert before > 300_000
     op.offer(stream(random.integers(0, 20_000, 40_000)))  # 640 kB come at once
     held = op.budget.held()
-    assert held["CR"] < before / 2
+    assert held.get("CR", 0) < before / 2
     assert held["SB and II"] > 500_000
     assert op.budget.used <= op.budget.limit
     assert sum(batch.num_rows for batch in op.drain()) == 40_000
@@ -332,13 +330,18 @@ def test_oracle_deadlines_leave_earliest_first(batches, count):
 
 def test_the_estimate_is_a_random_read_a_block_and_then_the_worst_that_was_seen():
     time = JoinTime((0.008, 0.002), Factors(0, 0, 0, 0, 0, 0))
-    assert time.estimate(100, 500, 0) == pytest.approx(1.0)
-    time.joined(100, 500, 0.4)
-    time.joined(90, 500, 0.45)
-    assert time.estimate(100, 500, 0) == pytest.approx(0.5)  # 5 ms a block, of two phases of about this size
-    assert time.estimate(10_000, 500, 0) == pytest.approx(100.0)  # none of this size yet
+    assert time.estimate(100, 500, 0) == pytest.approx(1.1)  # with a margin of a tenth
+    for blocks, took in ((100, 0.4), (90, 0.45)):
+        time.joined(blocks, took)
+        assert time.estimate(100, 500, 0) == pytest.approx(1.1)  # one or two phases may have been lucky
+    time.joined(110, 0.3)
+    assert time.estimate(100, 500, 0) == pytest.approx(
+        0.55
+    )  # 5 ms a block, the worst of three phases of about this size
+    assert time.estimate(70, 500, 0) == pytest.approx(1.1 * 0.45)  # as long as the longest of them
+    assert time.estimate(10_000, 500, 0) == pytest.approx(110.0)  # none of this size yet
     time.online(0.25)
-    assert time.estimate(60, 500, 40) == pytest.approx(0.75)
+    assert time.estimate(60, 500, 40) == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize("deadline", ["2s", "20s"])
@@ -392,7 +395,7 @@ def test_a_tuple_sees_one_instance_of_the_relation(tmp_path):
     n = 3000
     rows = pa.table({"k": np.repeat([1, 2, 3], [n, n, 10]), "v": np.zeros(2 * n + 10, np.int64)})
     relation = hr.Relation.create(tmp_path / "u", rows, key="k", page_size="4KiB", shards=1, disk=Disk("simulated"))
-    op = SSIJ(relation, on="k", memory="260KiB", IB_thresh=1, SB_thresh=2)
+    op = SSIJ(relation, on="k", memory="260KiB", IB_thresh=1, SB_thresh=2, split=0.1)
     list(op.run([stream([1, 3])]))
     assert 0 < op._CR.used < relation.num_pages
     op.offer(stream([1]))
@@ -427,17 +430,23 @@ def test_pages_that_an_update_left_alone_stay_cached(tmp_path):
 
 
 def rate(op, keys, step=4000) -> float:
-    """Tuples a simulated second."""
+    """Tuples a simulated second; a tuple has some 100 bytes, as in the papers."""
     clock = op.relation.disk.clock
     begun = clock.now()
-    done = sum(b.num_rows for b in op.run(stream(keys[a : a + step]) for a in range(0, keys.size, step)))
+    text = pa.array(["y" * 80] * step)
+    batches = (stream(keys[a : a + step]) for a in range(0, keys.size, step))
+    wide = (batch.append_column("y", text[: batch.num_rows]) for batch in batches)
+    done = sum(b.num_rows for b in op.run(wide))
     assert done == keys.size
     return keys.size / (clock.now() - begun)
 
 
 @pytest.mark.parametrize("transfer", [5e-5, 1e-3])
 def test_worst_case_is_not_below_meshjoin(tmp_path, transfer):
-    """[SSIJ] §V: every tuple needs a page of its own, as far from the others as can be, and no page twice in a round."""
+    """[SSIJ] §V: every tuple needs a page of its own, as far from the others as can be, and no page twice in a round.
+
+    The argument there leaves the index out, which MESHJOIN has no use for: here it comes on top of the same memory.
+    """
     disk = Disk("simulated", seek=8e-3, transfer=transfer)
     relation = numbers(tmp_path, n=120_000, disk=disk, text=40)
     memory = relation.num_pages * relation.page_size // 20
@@ -448,7 +457,7 @@ def test_worst_case_is_not_below_meshjoin(tmp_path, transfer):
     scattered = np.concatenate([np.arange(start, 120_000, stride) for start in range(0, stride, each)])
     keys = np.tile(scattered, 40)
     mesh_rate = rate(mesh, keys)
-    ssij = SSIJ(relation, on="k", memory=memory, max_scan=max(1, mesh._b))
+    ssij = SSIJ(relation, on="k", memory=memory + relation.index_bytes, max_scan=max(1, mesh._b))
     assert rate(ssij, keys) >= mesh_rate
 
 

@@ -36,7 +36,9 @@ def calibrate(
         rows += [[name, _micro(value), _STEPS[name]] for name, value in asdict(found.factors).items()]
         show_table(["cost", "µs", "of"], rows)
         if found.disk == "buffered":
-            typer.echo(f"{plain(directory)} knows no direct reads: these are times of the system's cache, not of the device")
+            typer.echo(
+                f"{plain(directory)} knows no direct reads: these are times of the system's cache, not of the device"
+            )
         typer.echo(f"kept in {plain(path)}")
 
 

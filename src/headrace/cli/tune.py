@@ -15,7 +15,7 @@ from headrace.units import format_size, parse_size
 
 if TYPE_CHECKING:
     from headrace.cost.facts import Machine
-    from headrace.cost.models import Prediction
+    from headrace.cost.prediction import Prediction
     from headrace.cost.tune import Answer
 
 
@@ -32,7 +32,8 @@ def tune(
         int | None, typer.Option(help="Tuples of a batch that is joined to its end; without it, a stream without end.")
     ] = None,
     machine: Annotated[
-        str, typer.Option(help="calibrated: as `headrace calibrate` measured; default: as the code assumes; or hdd, ssd.")
+        str,
+        typer.Option(help="calibrated: as `headrace calibrate` measured; default: as the code assumes; or hdd, ssd."),
     ] = "calibrated",
     plot_to: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw the curves as PNG.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,

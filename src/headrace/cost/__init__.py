@@ -4,8 +4,9 @@ from headrace.cost.calibrate import Calibration, load_calibration
 from headrace.cost.choose import Choice, Observed, choose
 from headrace.cost.facts import Facts, Machine
 from headrace.cost.machines import HDD, HDD_2011, MACHINES, SSD, disk_of
-from headrace.cost.models import MODELS, Prediction, least_memory, predict, sustains
+from headrace.cost.models import MODELS, least_memory, predict, sustains
 from headrace.cost.popularity import Popularity
+from headrace.cost.prediction import Prediction
 from headrace.cost.relations import MadeRelation, make_relation, tpch
 from headrace.cost.service import Measuring, Rate, service_rate
 from headrace.cost.streams import Bursty, Drifting, FileStream, Steady, Stream, Zipf, low_cardinality

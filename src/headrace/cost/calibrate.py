@@ -112,13 +112,16 @@ def load_calibration(
     again = "run `headrace calibrate`"
     age = found.age(now or right_now())
     if age > old:
-        raise BadCalibration(f"the calibration {path} is stale: it is {age.days} days old, {old.days} are allowed; {again}")
+        raise BadCalibration(
+            f"the calibration {path} is stale: it is {age.days} days old, {old.days} are allowed; {again}"
+        )
     here = machine_facts(directory)
     for name in ("processor", "cores", *(("device",) if directory else ())):
         if found.machine.get(name) != here[name]:
             where = f"run `headrace calibrate --directory {directory}`" if name == "device" else again
             raise BadCalibration(
-                f"the calibration {path} is foreign: its {name} is {found.machine.get(name)!r}, here it is {here[name]!r}; {where}"
+                f"the calibration {path} is foreign: its {name} is {found.machine.get(name)!r}, here it is {here[name]!r};"
+                f" {where}"
             )
     return found
 
@@ -138,7 +141,9 @@ def read_calibration(path: Path) -> Calibration:
         body["factors"] = Factors(**body["factors"])
         found = Calibration(**body)
         found.age(right_now())
-        times = [value for name, value in asdict(found).items() if name in _TIMES] + list(asdict(found.factors).values())
+        times = [value for name, value in asdict(found).items() if name in _TIMES] + list(
+            asdict(found.factors).values()
+        )
         if not all(isinstance(x, int | float) and 0 <= x < 3600 for x in times):
             raise ValueError("a cost in it is not a number of seconds")
     except (AttributeError, KeyError, TypeError, ValueError) as error:

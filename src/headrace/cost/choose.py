@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from headrace.conditions import parse_on
 from headrace.cost.facts import Facts, Machine
-from headrace.cost.models import MODELS, Prediction, predict
+from headrace.cost.models import MODELS, predict
 from headrace.cost.popularity import fitted_zipf
+from headrace.cost.prediction import Prediction
 from headrace.errors import BadInput, MemoryRefused, choice
 from headrace.relation import Relation
 from headrace.semistream.base import On

@@ -126,7 +126,8 @@ class Facts:
         return cls(
             rows=max(1, relation.num_rows), pages=max(1, relation.num_pages), page_size=relation.page_size,
             distinct_keys=distinct, tuple_bytes=tuple_bytes(relation, payload),
-            texts=sum(column.width == 0 for column in payload), index_bytes=relation.index_bytes, filter_bytes=relation.filter_bytes, unique=relation.unique,
+            texts=sum(column.width == 0 for column in payload), index_bytes=relation.index_bytes,
+            filter_bytes=relation.filter_bytes, unique=relation.unique,
             ordered=ordered, stream_bytes=stream_bytes,
             skew=skew, scattered=not ordered if scattered is None else scattered, absent=absent, batch_rows=batch_rows,
             machine=machine or Machine(*disk.costs(8192), disk.factors, longest=disk.longest, follow=disk.scan_costs(8192)[0]),

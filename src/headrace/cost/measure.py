@@ -26,6 +26,7 @@ from headrace.semistream.window import HashQueue, StreamWindow
 PAGE = 8192
 _LENGTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # pages of a request
 _FILE = 128 << 20  # bytes of the file that is read
+_QUICK = 3.0  # seconds below which a smaller one must do
 _IN_FLIGHT = 32
 _REPEATS = 5
 _W = 4096  # tuples a step is measured with: a packet of [MESH]
@@ -56,11 +57,12 @@ def calibrate(
     with _scratch(directory) as where:
         kind, disk = _disk(where)
         # Half of the time for reads, the rest for steps of a join; the making of files is not counted.
-        with _readable(where, disk) as fd:
+        size = _FILE if seconds >= _QUICK else _FILE // 8
+        with _readable(where, disk, size) as fd:
             each = seconds / 2 / (3 * len(_LENGTHS))
-            alone = {b: _read_seconds(disk, fd, b, 1, each, clock, report) for b in _LENGTHS}
-            scan = {b: _read_seconds(disk, fd, b, 1, each, clock, report, scan=True) for b in _LENGTHS}
-            many = {b: _read_seconds(disk, fd, b, _IN_FLIGHT, each, clock, report) for b in _LENGTHS}
+            alone = {b: _read_seconds(disk, fd, size, b, 1, each, clock, report) for b in _LENGTHS}
+            scan = {b: _read_seconds(disk, fd, size, b, 1, each, clock, report, scan=True) for b in _LENGTHS}
+            many = {b: _read_seconds(disk, fd, size, b, _IN_FLIGHT, each, clock, report) for b in _LENGTHS}
         factors = _steps(where, seconds / 2, clock, report)
     seek, transfer = fitted(alone)
     seek_many, transfer_many = fitted(many)
@@ -114,12 +116,12 @@ def _disk(where: Path) -> tuple[str, Disk]:
 
 
 @contextmanager
-def _readable(where: Path, disk: Disk) -> Iterator[int]:
+def _readable(where: Path, disk: Disk, size: int) -> Iterator[int]:
     """A file that takes up room on the device: what is all zeros might not."""
     path = where / "file"
     block = np.random.default_rng(1).integers(0, 256, 1 << 22, np.uint8).tobytes()
     with path.open("wb") as file:
-        for _ in range(_FILE // len(block)):
+        for _ in range(size // len(block)):
             file.write(block)
         file.flush()
         os.fsync(file.fileno())
@@ -132,7 +134,7 @@ def _readable(where: Path, disk: Disk) -> Iterator[int]:
 
 
 def _read_seconds(
-    disk: Disk, fd: int, pages: int, in_flight: int, seconds: float, clock: Clock, report: Callable[[], None],
+    disk: Disk, fd: int, size: int, pages: int, in_flight: int, seconds: float, clock: Clock, report: Callable[[], None],
     *, scan: bool = False,
 ) -> float:  # fmt: skip
     """Median time of a request of so many pages as operators read them: somewhere in the file, or after the last one."""
@@ -143,7 +145,7 @@ def _read_seconds(
     times: list[float] = []
     begun = clock.now()
     while len(times) < _REPEATS or (clock.now() - begun < seconds and len(times) < 400):
-        last = _FILE // PAGE - pages
+        last = size // PAGE - pages
         offsets = (np.array([len(times) * pages % last]) if scan else rng.integers(0, last, in_flight)) * PAGE
         start = clock.now()
         # A request alone is made here and now: handing it to a thread is not the device's time.
@@ -233,7 +235,7 @@ class _Bench:
         keys, _ = self.version.codec.encode([batch.column("id")])
         self.H.insert(keys.hashes(), self.window.append(batch), 0.0)
 
-    def _probe(self, clock: Clock) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+    def _probe(self, clock: Clock) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
         """Every tuple of the pages in the disk buffer looks for its matches; returns some of them."""
         start = clock.now()
         store, at, row = self.reader.tuples(self.addresses, (key_column(self.version.codec),))
@@ -247,7 +249,7 @@ class _Bench:
         some = max(1, n)
         return spent, self.H.number[slots[:some]], at[r[:some]], row[r[:some]]
 
-    def _result(self, numbers: np.ndarray, at: np.ndarray, row: np.ndarray) -> pa.RecordBatch:  # type: ignore[type-arg]
+    def _result(self, numbers: np.ndarray, at: np.ndarray, row: np.ndarray) -> pa.RecordBatch:
         self.results.clear()
         self.results.append_from_pages(at, row)
         sources, src = Sources([self.results]), np.zeros(numbers.size, np.int32)

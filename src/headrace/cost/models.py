@@ -21,7 +21,11 @@ from headrace.semistream.waiting import LEAST_WINDOW
 from headrace.semistream.window import POINTER_BYTES
 from headrace.units import format_size
 
-_INL_ROW, _INL_FRAME, _INL_WORK = 160, 44, 0.15  # see semistream/inl.py: bytes a row and a frame, share of what is not pool
+_INL_ROW, _INL_FRAME, _INL_WORK = (
+    160,
+    44,
+    0.15,
+)  # see semistream/inl.py: bytes a row and a frame, share of what is not pool
 _MOST = 1 << 50  # bytes beyond which no answer is looked for
 
 
@@ -182,8 +186,7 @@ def _hybrid_family(name: str, *, popular: bool) -> Model:
             return found
         output, room = found[0], found[1] - facts.index_bytes
         cost = hybrid_cost(facts)
-        # An operator that is not told tunes itself for the text's exponent of 1.
-        k, l = cost.best(room, l=None if popular else 0)  # noqa: E741
+        k, l = cost.best(room, l=None if popular else 0)
         h_S = cost.h_S(room, k, l)
         if h_S < 1:
             return refused(name, memory, "not one tuple has room beside the disk buffer")
@@ -194,7 +197,9 @@ def _hybrid_family(name: str, *, popular: bool) -> Model:
         if facts.batch_rows is not None:
             n = min(facts.batch_rows, h_S)
             served = cost.p_N(l)
-            partitions = facts.page_popularity.without_top(l if facts.ordered else 0).grouped(k, scattered=facts.scattered)
+            partitions = facts.page_popularity.without_top(l if facts.ordered else 0).grouped(
+                k, scattered=facts.scattered
+            )
             loads = partitions.distinct(n * (1 - served)) + _absent_loads(facts) * n
             seconds = (facts.batch_rows - n) / rate + loads * load + n * (cost.stream + cost.output)
             rate = facts.batch_rows / seconds

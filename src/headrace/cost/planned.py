@@ -6,6 +6,8 @@ the cache serves, how many different pages the rest needs, and what the plan mak
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
 from math import ceil, inf
 
 import numpy as np
@@ -13,93 +15,154 @@ import numpy as np
 from headrace.cost.facts import Facts
 from headrace.cost.popularity import Popularity
 from headrace.cost.prediction import Prediction, output_bytes, refused
+from headrace.relation import Disk
 from headrace.semistream import split
+from headrace.semistream.balance import Balance
 from headrace.semistream.cache import FRAME_BYTES
 from headrace.semistream.hotset import ENTRY_BYTES, SEGMENTS
 from headrace.semistream.inverted import PAIR_BYTES, SLOT_BYTES
+from headrace.semistream.ssij import (
+    _IB_SHARE,
+    _LEAST_CHUNK,
+    _LEAST_IB,
+    _MOST_IB,
+    _MOST_PLANNED,
+    _PLAN_BYTES,
+    _SCAN_SHARE,
+    _WORK_BYTES,
+)  # fmt: skip
 from headrace.semistream.waiting import LEAST_WINDOW
 from headrace.units import format_size
 
 _SHARES = (0.04, 0.08, 0.12, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of what moves, for the stream buffer
 _HELD = SEGMENTS / (SEGMENTS + 1)  # of the hot set: one segment is spare
-# See SSIJ: bytes of a tuple in an online phase; shares of the memory that is left.
-WORK_BYTES, IB_SHARE, SB_SHARE, SCAN_SHARE = 160, 0.05, 0.5, 0.2
+_PHASES = 24  # after which SSIJ has come to its split
+_DRAWN, _SEED = 1 << 13, 20110401  # pages of a plan that stands for others
 _FIXED_POINT = 6  # rounds until hits and misses agree
 
 
-def plan_seconds(facts: Facts, wanted: float, longest: int) -> float:
-    """Time of an optimal plan ([SSIJ] §IV.D) for so many pages that lie anywhere.
+@dataclass(frozen=True)
+class Plan:
+    """What the optimal plan ([SSIJ] §IV.D) makes of wanted pages that lie anywhere, in the mean.
 
-    A gap is read through where that costs less than a seek, which leaves the gaps that are longer; a run has an end at
-    `longest` pages all the same.
+    The plan is made, for some pages drawn with a fixed seed, and scaled: where a limit on the length of a run meets gaps, no
+    formula we tried came near.
     """
-    if wanted <= 0:
-        return 0.0
-    seek, transfer = facts.costs(in_flight=True)
-    longest = max(1, min(facts.machine.longest, longest))
-    density = min(1.0, wanted / facts.pages)
-    # Two wanted pages and the gap between them must fit one run.
-    reach = int(max(0, min(seek / transfer if transfer else inf, longest - 2, 10_000)))
-    gaps = np.arange(reach + 1)
-    empty = (1 - density) ** gaps
-    bridged = float((gaps * density * empty).sum())  # unwanted pages read after each wanted one
-    apart = float((1 - density) ** (reach + 1))
-    pages = 1 + bridged
-    # Runs that end at a gap have lengths like waiting times; those beyond `longest` are cut into pieces of it.
-    cut = longest * apart / pages
-    runs = apart / -np.expm1(-cut) if cut > 1e-9 else pages / longest
-    # A piece goes on where the one before ended, unless the page between them is not wanted.
-    follow = seek if facts.machine.follow is None else facts.machine.follow
-    beside = density / (1 - apart) if apart < 1 else 0.0
-    again = beside * follow + (1 - beside) * seek
-    return float(wanted * (transfer * pages + seek * apart + again * (runs - apart)))
+
+    pages: float
+    """read, with those that are read through"""
+    runs: float
+    """requests"""
+    beside: float
+    """of which so many go on where the one before ended"""
+
+    @classmethod
+    def of(cls, facts: Facts, wanted: float, longest: int) -> Plan:
+        """For so many wanted pages."""
+        if wanted <= 0:
+            return cls(0.0, 0.0, 0.0)
+        seek, transfer = facts.costs(in_flight=True)
+        longest = max(1, min(facts.machine.longest, longest))
+        density = min(1.0, wanted / facts.pages)
+        luck = _uniform()
+        steps = np.ones(luck.size) if density == 1 else np.ceil(np.log(luck) / np.log1p(-density))
+        places = np.cumsum(np.maximum(1, steps)).astype(np.int64)
+        first, length = Disk("simulated", seek=seek, transfer=transfer, longest=longest).runs(places, 8192, longest)
+        scale = wanted / places.size
+        beside = int((first[1:] == first[:-1] + length[:-1]).sum())
+        return cls(scale * int(length.sum()), scale * first.size, scale * beside)
+
+    def seconds(self, facts: Facts, *, follow: bool = True) -> float:
+        """Time for it. Without `follow` every request is a seek, as operators reckon."""
+        seek, transfer = facts.costs(in_flight=True)
+        near = facts.costs(in_flight=True, scan=True)[0] if follow else seek
+        return self.pages * transfer + (self.runs - self.beside) * seek + self.beside * near
+
+
+@cache
+def _uniform() -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return 1 - np.random.default_rng(_SEED).random(_DRAWN)
 
 
 # -- SSIJ ----------------------------------------------------------------------------------------------------------------
 
 
 def ssij(facts: Facts, memory: int) -> Prediction:
-    """SSIJ in a memory, with the thresholds it chooses by default: see its `_begin`."""
+    """SSIJ in a memory, with the thresholds that it comes to by itself: see its `_begin` and Balance."""
     page, v_S = facts.page_size, facts.stream_bytes
-    waits = v_S + SLOT_BYTES + 16 + facts.pages_per_key * PAIR_BYTES  # of a tuple in SB and II
-    least = facts.index_bytes + 3 * (page + FRAME_BYTES) + LEAST_WINDOW * (waits + 64) + 272 * (64 + WORK_BYTES)
+    waits = v_S + SLOT_BYTES + facts.pages_per_key * PAIR_BYTES  # of a tuple in SB and II
+    least = facts.index_bytes + 3 * (page + FRAME_BYTES) + LEAST_WINDOW * (waits + 64)
+    least += (_LEAST_IB + _LEAST_CHUNK) * (64 + _WORK_BYTES)
     least += 16 * (facts.tuple_bytes + 40) + facts.texts * page
     if memory < least:
         return refused("ssij", memory, f"index and buffers need {format_size(int(least))} or more")
     output = output_bytes(facts, memory, least)
     left = memory - output - facts.index_bytes
     halves = 1 if facts.machine.in_flight is None else 2
-    scan = max(1, min(facts.machine.longest, facts.pages, int(SCAN_SHARE * left) // page // halves))
-    IB = int(np.clip(IB_SHARE * left / (v_S + WORK_BYTES), 16, 1 << 13))
-    held = int(IB * v_S) + max(256, IB) * WORK_BYTES
-    moving = left - scan * halves * page - held - IB * SLOT_BYTES
-    SB = max(1, int(SB_SHARE * moving / waits))
-    CR = max(0, int((moving - SB * waits) / (page + FRAME_BYTES)))
-    seconds, N, hits, wanted = _join_phase(facts, SB, IB, CR, scan)
+    scan = max(1, min(facts.machine.longest, facts.pages, int(_SCAN_SHARE * left) // page // halves))
+    IB = int(np.clip(_IB_SHARE * left / (v_S + _WORK_BYTES), _LEAST_IB, _MOST_IB))
+    planned = int(np.clip(_IB_SHARE * left / _PLAN_BYTES, _LEAST_CHUNK, _MOST_PLANNED))
+    read = scan * halves * page + min(planned, facts.pages) * _PLAN_BYTES
+    held = int(IB * v_S) + max(_LEAST_CHUNK, IB) * _WORK_BYTES
+    moving = max(0.0, left - read - held - IB * SLOT_BYTES)
+    balance = Balance()
+    for _ in range(_PHASES):
+        SB = max(1, int(balance.share * moving / waits))
+        CR = max(0, int((moving - SB * waits) / (page + FRAME_BYTES)))
+        phase = _Phase.of(facts, SB, IB, CR, scan)
+        before = balance.share
+        if CR:
+            balance.move(phase.tail, page + FRAME_BYTES, int(phase.misses), waits, int(phase.misses), phase.sharing)
+        if balance.share == before:
+            break
     parts = {
-        "index": facts.index_bytes, "read buffer": scan * halves * page, "IB": held, "SB and II": int(SB * waits),
+        "index": facts.index_bytes, "read buffer": read, "IB": held + IB * SLOT_BYTES, "SB and II": int(SB * waits),
         "CR": CR * (page + FRAME_BYTES), "output": output,
     }  # fmt: skip
-    why = f"{hits:.0%} served by {CR:,} cached pages; a join phase reads {wanted:,.0f} pages for {N * (1 - hits):,.0f} tuples"
-    return Prediction("ssij", memory, N / seconds, {"IB_thresh": IB, "SB_thresh": SB}, parts, why)
+    why = (
+        f"{phase.hits:.0%} served by {CR:,} cached pages; a join phase reads {phase.pages:,.0f} pages for"
+        f" {phase.misses:,.0f} tuples"
+    )
+    return Prediction("ssij", memory, phase.tuples / phase.seconds, {"IB_thresh": IB, "SB_thresh": SB}, parts, why)
 
 
-def _join_phase(facts: Facts, SB: int, IB: int, CR: int, scan: int) -> tuple[float, float, float, float]:
-    """Seconds and stream tuples between two join phases, the share that cached pages serve, and the pages read.
+@dataclass(frozen=True)
+class _Phase:
+    """From one join phase to the next."""
 
-    Pages stay by the number of tuples that asked for them since the last join phase, so what is cached is chosen with luck.
-    """
-    f, pages = facts.machine.factors, facts.page_popularity
-    N, hits, kept = float(SB), 0.0, np.zeros(pages.p.size)
-    for _ in range(_FIXED_POINT):
-        kept = pages.kept_by_count(CR, N * facts.pages_per_key)
-        hits = float((pages.count * pages.p * kept).sum())
-        # SB is looked at after each online phase, and is half of one over its threshold then.
-        N = min(SB / max(1e-3, 1 - hits) + IB / 2, float(facts.batch_rows or inf))
-    asked = -np.expm1(-N * facts.pages_per_key * pages.p)
-    wanted = float((pages.count * (1 - kept) * asked).sum())
-    steps = f.c_S + f.c_X + f.c_E + (1 - hits) * f.c_A + facts.pages_per_key * f.c_H + facts.matches * f.c_O
-    return plan_seconds(facts, wanted, scan) + N * steps, N, hits, wanted
+    tuples: float
+    seconds: float
+    hits: float  # share of tuples served by cached pages
+    pages: float  # read
+    tail: float  # tuples that a page at the end of CR serves
+    sharing: float  # see Balance
+
+    @property
+    def misses(self) -> float:
+        return self.tuples * (1 - self.hits)
+
+    @classmethod
+    def of(cls, facts: Facts, SB: int, IB: int, CR: int, scan: int) -> _Phase:
+        """Pages stay by the number of tuples that asked for them since the last join phase: so they are chosen with luck."""
+        f, pages = facts.machine.factors, facts.page_popularity
+        mass, N, hits = pages.count * pages.p, float(SB), 0.0
+        kept = np.zeros(pages.p.size)
+        for _ in range(_FIXED_POINT):
+            kept = pages.kept_by_count(CR, N * facts.pages_per_key)
+            hits = float((mass * kept).sum())
+            # SB is looked at after each online phase, and is half of one over its threshold then.
+            N = min(SB / max(1e-3, 1 - hits) + IB / 2, float(facts.batch_rows or inf))
+        draws = N * facts.pages_per_key
+        plans = []
+        for some in (draws, draws / 2):
+            wanted = float((pages.count * (1 - kept) * -np.expm1(-some * pages.p)).sum())
+            plans.append(Plan.of(facts, wanted, scan))
+        costs = [max(1e-12, plan.seconds(facts, follow=False)) for plan in plans]
+        sharing = float(np.clip(1 - np.log2(costs[0] / costs[1]), 0, 1))
+        most = float((mass * pages.kept_by_count(0.75 * CR, draws)).sum())
+        tail = N * max(0.0, hits - most) / max(1.0, 0.25 * CR)
+        steps = f.c_S + f.c_X + f.c_E + (1 - hits) * f.c_A + facts.pages_per_key * f.c_H + facts.matches * f.c_O
+        return cls(N, plans[0].seconds(facts) + N * steps, hits, plans[0].pages, tail, sharing)
 
 
 # -- AdaptiveJoin --------------------------------------------------------------------------------------------------------
@@ -160,7 +223,7 @@ def _slice(
         distinct = (keys.distinct(present) + absent) / rows
     wanted = _pages_of(facts, rest, asked, unknown)
     cpu = f.c_S + (distinct + missed) * f.c_X + facts.matches * f.c_O
-    return cpu + plan_seconds(facts, wanted, longest) / rows, int(rows), entries, missed * rows
+    return cpu + Plan.of(facts, wanted, longest).seconds(facts) / rows, int(rows), entries, missed * rows
 
 
 def _pages_of(facts: Facts, rest: Popularity, tuples: float, absent: float) -> float:

@@ -50,14 +50,15 @@ class Popularity:
         return cls(count, mass / mass.sum() / count)
 
     @classmethod
-    def of(cls, p: Floats, each: float = 1.0) -> Popularity:
+    def of(cls, given: Floats, each: float = 1.0) -> Popularity:
         """From one probability a thing, in any order; each value stands for so many things."""
-        falling = -np.sort(-p)
+        falling = -np.sort(-given)
         edges = cls.zipf(falling.size, 0.0).count.astype(np.int64)
         starts = np.cumsum(edges) - edges
-        mass = np.add.reduceat(falling, starts) * each
-        count = edges * each
-        return cls(count, mass / mass.sum() / count)
+        mass = np.asarray(np.add.reduceat(falling, starts) * each, np.float64)
+        count = np.asarray(edges * each, np.float64)
+        p = mass / mass.sum() / count
+        return cls(count, p)
 
     @property
     def things(self) -> float:
@@ -113,7 +114,7 @@ class Popularity:
             return np.zeros(self.p.size)
         expected = draws * self.p
         low, high = 1e-3, float(expected.max()) + 10 * float(expected.max()) ** 0.5 + 10
-        for _ in range(50):
+        for _ in range(24):
             middle = (low + high) / 2
             low, high = (middle, high) if (self.count * _at_least(middle, expected)).sum() > size else (low, middle)
         return _at_least(high, expected)
@@ -158,7 +159,8 @@ def _at_least(times: float, expected: Floats) -> Floats:
     """The chance that a Poisson count is so large: the cube root of a gamma variable is nearly normal (Wilson and Hilferty)."""
     ninth = 1 / (9 * times)
     z = ((expected / times) ** (1 / 3) - (1 - ninth)) / ninth**0.5
-    return 1 / (1 + np.exp(np.clip(-1.5976 * z - 0.07056 * z**3, -700, 700)))
+    chance: Floats = 1 / (1 + np.exp(np.clip(-1.5976 * z - 0.07056 * z**3, -700, 700)))
+    return chance
 
 
 def fitted_zipf(things: int, tuples: int, distinct: int) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.cost.streams import KEY, FileStream, Zipf, cumulated, ranked
-from headrace.errors import BadInput
+from headrace.errors import BadInput, HeadraceError
 from headrace.relation import Relation
 from headrace.relation.disk import Disk, DiskKind
 
@@ -112,7 +112,11 @@ def make_relation(directory: str | Path, made: MadeRelation, *, disk: DiskKind |
             by = {"order": "frequency", "frequencies": made.popularity.frequencies()}
         data = pa.RecordBatchReader.from_batches(first.schema, every())
         # One shard: a scan is one run over one file, as the papers have it.
-        Relation.create(path, data, KEY, shards=1, page_size=made.page_size, fill=made.fill, **by).close()
+        try:
+            Relation.create(path, data, KEY, shards=1, page_size=made.page_size, fill=made.fill, **by).close()
+        except HeadraceError:
+            if not path.exists():  # if it does, another process made it meanwhile
+                raise
     return Relation.open(path, disk=disk)
 
 

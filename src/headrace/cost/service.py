@@ -21,7 +21,7 @@ from headrace.errors import BadInput, MemoryRefused, choice
 from headrace.memory import MemoryBudget
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
-from headrace.semistream import ALGORITHMS, AMeshJoin, MeshJoin
+from headrace.semistream import ALGORITHMS, AdaptiveJoin, AMeshJoin, MeshJoin
 from headrace.semistream.base import On, SemiStreamJoin
 
 Method = Literal["saturated", "sustained"]
@@ -90,7 +90,7 @@ class Measuring:
         Stream tuples handed over at a time to a join that takes batches; by default what it wants, in a quarter of the memory.
     backlog
         Stream tuples that may wait to be taken in before `sustained` calls it an overflow; by default a
-        fiftieth of the memory, and room for two iterations at least.
+        fiftieth of the memory, room for two iterations at least, and what the join itself has for it (`backlog_room`).
     """
 
     loops: int = 4
@@ -165,7 +165,8 @@ class _Run:
     def __init__(self, op: SemiStreamJoin, feed: Feed, batch: int, limit: int, stream_bytes: float) -> None:
         self.op = op
         self.feed = feed
-        self.batch = batch  # 0 for a join whose tuples wait
+        self.batch = batch  # tuples of a batch at most; 0 for a join whose tuples wait
+        self.asks = False  # whether the join says how many it wants in a batch
         self.limit = limit
         self.stream_bytes = stream_bytes
         self.seconds = 0.0
@@ -177,9 +178,11 @@ class _Run:
         """Make the operator. One that takes batches leaves memory for them."""
         size = float(stream.tuple_bytes)
         op = make(limit)
-        if hasattr(op, "advance"):
+        if hasattr(op, "advance") and not (isinstance(op, AdaptiveJoin) and op.order == "stream"):
             return cls(op, stream.open(), 0, limit, size)
         batch = measuring.batch or max(1, int(limit * _INPUT_SHARE / size))
+        if not measuring.batch and hasattr(op, "wanted_rows"):
+            batch = min(batch, 2 * op.wanted_rows)  # it may come to want more than it does at first
         left = limit - int(batch * size)
         if left <= 0:
             raise MemoryRefused(
@@ -187,7 +190,9 @@ class _Run:
                 " memory, or a smaller batch"
             )
         op = make(left)
-        return cls(op, stream.open(), min(batch, getattr(op, "wanted_rows", batch)), limit, size)
+        run = cls(op, stream.open(), batch, limit, size)
+        run.asks = not measuring.batch and hasattr(op, "wanted_rows")
+        return run
 
     @property
     def buffered(self) -> int:
@@ -208,9 +213,17 @@ class _Run:
     def wanted(self) -> int:
         """Tuples for the next step, beyond those handed over."""
         if self.batch:
-            return self.batch
+            return min(self.batch, self.op.wanted_rows) if self.asks else self.batch  # type: ignore[attr-defined]
         wanted: int = self.op.wanted  # type: ignore[attr-defined]
         return max(0, wanted - self.buffered)
+
+    def room(self, measuring: Measuring) -> int:
+        """Tuples that may wait to be taken in."""
+        if measuring.backlog:
+            return measuring.backlog
+        step: int = self.batch or self.op.wanted  # type: ignore[attr-defined]
+        lent: int = getattr(self.op, "backlog_room", 0)
+        return max(2 * step, int(self.limit * _BACKLOG_SHARE / self.stream_bytes), lent)
 
     def offer(self, rows: int) -> None:
         """Hand tuples over to a join whose tuples wait."""
@@ -302,7 +315,7 @@ def _over_a_loop(run: _Run, loops: int) -> Rate:
 
 
 def _window(run: _Run, measuring: Measuring) -> int:
-    return measuring.tuples or max(_LEAST_WINDOW, 2 * run.waiting, 4 * run.batch)
+    return measuring.tuples or max(_LEAST_WINDOW, 2 * run.waiting, 3 * getattr(run.op, "capacity", 0), 4 * run.batch)
 
 
 def _until(run: _Run, left: int) -> None:
@@ -355,16 +368,14 @@ def _highest(
 
 def _at_rate(run: _Run, measuring: Measuring, schedule: Schedule, rate: float, total: int) -> Rate | None:
     """Let so many tuples come at a rate; None if they wait where there is no room for them."""
-    room, most = 0, 0
+    most = 0
     if not run.batch:
         run.offer(1)
+    room = run.room(measuring)
+    total = max(total, _BACKLOGS * room)
     settled_at = total // 3
     mark = _Mark.of(run)
     while run.feed.taken < total:
-        if not room:
-            step = run.batch or run.op.wanted  # type: ignore[attr-defined]
-            room = measuring.backlog or max(2 * step, int(run.limit * _BACKLOG_SHARE / run.stream_bytes))
-            total = max(total, _BACKLOGS * room)
         come = schedule.by(run.seconds) - run.feed.taken
         backlog = come + run.buffered
         most = max(most, backlog)
@@ -372,14 +383,11 @@ def _at_rate(run: _Run, measuring: Measuring, schedule: Schedule, rate: float, t
             return None
         if run.feed.taken < settled_at:
             mark = _Mark.of(run)
-        if run.batch:
-            if come < 1:
-                run.rest(max(0.0, schedule.when(run.feed.taken + 1) - run.seconds))
-            else:
-                run.step(min(come, run.batch))
-        elif come < run.wanted:
-            # Not enough for an iteration yet: time passes until there is.
-            run.rest(max(0.0, schedule.when(run.feed.taken + run.wanted) - run.seconds))
-        else:
-            run.step(max(0, come))
+        if come < (1 if run.batch else run.wanted):
+            # Not enough for a step yet: time passes until there is.
+            wanted = 1 if run.batch else run.wanted
+            run.rest(max(0.0, schedule.when(run.feed.taken + wanted) - run.seconds))
+            continue
+        room = run.room(measuring)  # for what comes during the step, so as things are before it
+        run.step(min(come, run.wanted) if run.batch else max(0, come))
     return replace(mark.measured(run, "sustained", settled=True), rate=rate, backlog=most)

@@ -6,16 +6,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from headrace.cost.choose import preferred
 from headrace.cost.facts import Facts
-from headrace.cost.models import MODELS, Prediction, least_memory, mesh_cost, predict, refused
+from headrace.cost.models import MODELS, least_memory, mesh_cost, predict
+from headrace.cost.prediction import Prediction, refused
 from headrace.errors import BadInput, HeadraceError, choice
 from headrace.semistream.meshjoin import candidate_buffers
 from headrace.units import format_size
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _POINTS = 25  # of a curve
 
@@ -123,7 +127,7 @@ def plot(facts: Facts, answer: Answer, path: str | Path) -> Path:
     return path
 
 
-def _draw_buffers(facts: Facts, answer: Answer, axes: "Axes") -> None:  # type: ignore[name-defined] # noqa: F821, UP037
+def _draw_buffers(facts: Facts, answer: Answer, axes: Axes) -> None:
     """MESHJOIN against b: the other half of the picture."""
     axes.set(xscale="log", xlabel="b: pages of MESHJOIN's disk buffer")
     try:

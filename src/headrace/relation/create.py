@@ -87,7 +87,9 @@ def _popularity(order: str, frequencies: Any, layout: Layout, *, spark: bool) ->
     choice("order", order, ("key", "frequency"))
     if order == "key":
         if frequencies is not None:
-            raise BadInput("frequencies is given and order='key' does not use it; pass order='frequency', or leave it out")
+            raise BadInput(
+                "frequencies is given and order='key' does not use it; pass order='frequency', or leave it out"
+            )
         return None
     if frequencies is None:
         raise BadInput(
@@ -176,8 +178,8 @@ def _dataset_batches(data: pyarrow.dataset.Dataset) -> Iterator[pa.RecordBatch]:
 
 
 def _create_from_arrow(
-    popularity: Popularity | None, root: Path, batches: Iterable[pa.RecordBatch], layout: Layout, shards: int, memory: int, null_keys: str,
-    progress: Callable[[int], None],
+    popularity: Popularity | None, root: Path, batches: Iterable[pa.RecordBatch], layout: Layout, shards: int, memory: int,
+    null_keys: str, progress: Callable[[int], None],
 ) -> Manifest:  # fmt: skip
     scratch = root / "scratch"
     scratch.mkdir()

@@ -110,7 +110,8 @@ class Manifest:
 
     def dump(self) -> bytes:
         body = {
-            "relation": "headrace", "format": 1 if self.order == "key" else FORMAT, "version": self.version, "created": self.created,
+            "relation": "headrace", "format": 1 if self.order == "key" else FORMAT, "version": self.version,
+            "created": self.created,
             "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
             "key": list(self.key), "page_size": self.page_size, "fill": self.fill, "nulls": self.nulls,
             "variable_bytes": self.variable_bytes, "shards": [asdict(shard) for shard in self.shards],

@@ -367,10 +367,11 @@ class PageReader:
             return
         version, size = self.version, self.version.page_size
         version.check_open()
-        # Reads that come from memory are copies made here and now: nothing to overlap, and one round takes the whole buffer.
-        halves = 1 if self.whole or version.disk.cached else 2
-        most = self.pages if self.whole else self.half
-        longest = most if self.whole or not bridge else max(1, most // 4)
+        # Reads that come from memory are copies made here and now, and a disk that serves one request at a time is waited for:
+        # nothing to overlap, and one round takes the whole buffer.
+        halves = 1 if self.whole or version.disk.cached or version.disk.workers == 1 else 2
+        most = self.pages if self.whole else 2 * self.half // halves
+        longest = most if halves == 1 or not bridge else max(1, most // 4)
         if self.longest is not None:
             longest = min(most, self.longest)
         first, length = version.disk.runs(places, size, longest, bridge=bridge, plan=self.plan)
@@ -378,7 +379,7 @@ class PageReader:
         begins = np.append(np.searchsorted(places, first), places.size)
         run_of = np.repeat(np.arange(first.size), np.diff(begins))
         files = version.files_of(first)
-        rounds = self._rounds(length, self.pages if self.whole else 2 * self.half // halves)
+        rounds = self._rounds(length, most)
         wanted_before = np.searchsorted(run_of, rounds)
         stats.pages_requested += places.size
         stats.pages_read += int(length.sum())

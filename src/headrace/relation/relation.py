@@ -348,11 +348,10 @@ class Relation:
             last: Keys | None = None
             for keys, _, facts in self._scan_shard(number, version.payload):
                 if self.order == "frequency":
-                    sound = bool((within_pages(keys, np.append(0, np.cumsum(facts.rows))) == np.arange(len(keys))).all())
+                    order = within_pages(keys, np.append(0, np.cumsum(facts.rows)))
                 else:
-                    order = keys if last is None else concat_keys([last, keys], version.codec)
-                    sound = not bool((np.diff(order.argsort()) < 0).any())
-                if not sound:
+                    order = (keys if last is None else concat_keys([last, keys], version.codec)).argsort()
+                if bool((np.diff(order) < 0).any()):
                     raise DamagedRelation(self.path / shard.files[0].name, "its keys are out of order", shard=number)
                 last = keys.slice(len(keys) - 1, len(keys)) if len(keys) else last
                 done += facts.rows.size

@@ -8,28 +8,21 @@ end, so nothing waits.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.kernels.store import expand_pages
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Ints
-from headrace.relation.reader import Found, Pairs
+from headrace.relation.reader import Pairs
 from headrace.relation.store import StoreFull
-from headrace.semistream.adaptive_lookup import AdaptiveLookup, Slice
+from headrace.semistream.adaptive_phases import AdaptivePhases
 from headrace.semistream.base import Matches
-from headrace.semistream.results import Results
 from headrace.semistream.shared import SharedHotSet
-from headrace.semistream.split import first_split
 
 _EMA = 0.2  # weight of the newest slice in running means
 _TAKEN_BACK = ("nulls", "unique_keys", "hits", "absent", "misses")
 
 
-class AdaptiveJoin(AdaptiveLookup):
+class AdaptiveJoin(AdaptivePhases):
     """Join each batch with the relation, to its end, within a byte budget.
 
         stream batch -> distinct keys -> hot set -> filter -> index -> read plan -> pages -> results in stream order
@@ -47,8 +40,9 @@ class AdaptiveJoin(AdaptiveLookup):
     relation, on, memory, how, columns, suffix
         See SemiStreamJoin.
     order
-        "stream": results in the order of the stream. "any": results go out as pages come in, so fetched tuples need not be held,
-        and more of a batch is joined at once.
+        "stream": results in the order of the stream. "any": results go out as they are found. What is in memory leaves at once;
+        the rest waits, in `run` also for later batches, and is read together in the order of the pages. A waiting tuple takes a
+        fraction of what a fetched one does that is held for its turn, so more of them share a read.
     group
         Other processes that join with the same relation: the budget is theirs together, and so is the hot set. Batches are
         joined between `enter` and `leave`.
@@ -66,7 +60,7 @@ class AdaptiveJoin(AdaptiveLookup):
     """
 
     def _join(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        self._meet(batch.num_rows)
+        self._meet(batch)
         at = 0
         while at < batch.num_rows:
             if self._slices >= self._next_plan:
@@ -80,8 +74,7 @@ class AdaptiveJoin(AdaptiveLookup):
             if isinstance(self._hot, SharedHotSet):
                 self._use_filter(self._hot)
             try:
-                join = self._join_slice if self.order == "stream" else self._join_as_read
-                for out in join(batch.slice(at, rows), schema):
+                for out in self._join_slice(batch.slice(at, rows), schema):
                     self.relation.disk.spend({"c_O": out.num_rows})
                     yield out
             finally:
@@ -89,16 +82,6 @@ class AdaptiveJoin(AdaptiveLookup):
             at += rows
             self._slices += 1
             self._follow()
-
-    def _meet(self, rows: int) -> None:
-        """Take note of a batch's size. The first one decides how the operator starts."""
-        if self._slices == 0:
-            self._workload.rows = max(1, rows)
-            if self._group is None:
-                self._adopt(first_split(self.relation, self._parts, self._workload, self._payload))
-            else:
-                self._adopt(self._beside(self._hot.memory))
-        self._workload.rows += 0.5 * (rows - self._workload.rows)
 
     def _join_slice(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Join some rows; if their matches overflow the stream buffer, make room, then take fewer rows."""
@@ -134,93 +117,6 @@ class AdaptiveJoin(AdaptiveLookup):
             self._fetch(part, rest)
         self._learn(part, batch.num_rows, rest.size)
         return Matches(matches.uid, matches.src, matches.pos, matches.count, self._hot.sources())
-
-    # -- results as pages come in ------------------------------------------------------------------------------------------
-
-    def _join_as_read(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Join some rows, those first whose tuples are in memory; the others as their pages come in."""
-        part, rest = self._look_up(batch)
-        matches = part.matches
-        matches = Matches(matches.uid, matches.src, matches.pos, matches.count, self._hot.sources())
-        waits = np.zeros(part.hashes.size + 1, np.bool_)  # the last is for rows without a key
-        waits[rest] = True
-        waiting = waits[matches.uid]
-        which = None if not rest.size else np.flatnonzero(~waiting).astype(np.int32)
-        yield from self._emit(batch, schema, matches, self._parts.output_rows, which)
-        if rest.size:
-            rows = np.flatnonzero(waiting).astype(np.int32)
-            yield from self._read_and_join(batch, schema, part, rest, rows)
-            if self.how != "inner":  # those that met nothing, or something
-                left = rows if self.how != "left" else rows[matches.count[matches.uid[rows]] == 0]
-                yield from self._emit(batch, schema, matches, self._parts.output_rows, left)
-        found = int((matches.count[matches.uid[matches.uid >= 0]] > 0).sum())
-        self.stats.matched += found
-        self.stats.unmatched += batch.num_rows - found
-        self._learn(part, batch.num_rows, rest.size)
-
-    def _read_and_join(
-        self, batch: pa.RecordBatch, schema: pa.Schema, part: Slice, rest: Longs, rows: Ints
-    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        """Results of rows whose keys must be read, page by page. Keys worth it get an entry in young on the way."""
-        young, matches, begun = self._hot.young, part.matches, self.clock.now()
-        number = np.full(part.hashes.size, -1, np.int32)  # of a key among those to be read
-        number[rest] = np.arange(rest.size, dtype=np.int32)
-        key_of_row = number[matches.uid[rows]]
-        rows = rows[np.argsort(key_of_row, kind="stable")]
-        starts = np.concatenate([[0], np.cumsum(part.counts[rest])]).astype(np.int64)
-        keys = part.keys.take(rest)
-        pairs = self._version.pairs(keys, part.hashes, rest)
-        kept = np.zeros(rest.size, np.bool_)
-        kept[self._worth_keeping(part.hashes[rest], part.counts[rest], young.entries - young.used)] = True
-        where, count = np.zeros(pairs.size, np.int32), np.zeros(pairs.size, np.int32)
-        total = np.zeros(rest.size, np.int32)
-        spent, mark = 0.0, young.tuples.mark()
-        results = Results(self.relation, self._payload, batch, schema, self._parts.output_rows)
-        with closing(self._reader.find(keys, pairs, self.stats)) as rounds:
-            for found in rounds:
-                key = pairs.key[found.pairs]
-                np.add.at(total, key, found.high - found.low)
-                wanted = kept[key]
-                if wanted.any():
-                    try:
-                        where[found.pairs], count[found.pairs] = found.only(wanted).copy_to(young.tuples)
-                    except StoreFull:  # they are only warmth
-                        kept[:] = False
-                spent += self.clock.now() - begun
-                if self.how in ("inner", "left"):
-                    yield from self._from_pages(results, found, key, rows, starts)
-                begun = self.clock.now()
-        yield from results.flush()
-        matches.count[rest] = total
-        if kept.any():
-            self._keep(part, rest, np.flatnonzero(kept), pairs, where, count, mark)
-        spent += self.clock.now() - begun
-        self.stats.io_seconds += spent
-        self._miss_seconds += _EMA * (spent / rest.size - self._miss_seconds)
-
-    def _keep(
-        self, part: Slice, rest: Longs, kept: Longs, pairs: Pairs, where: Ints, count: Ints, mark: Any
-    ) -> None:  # fmt: skip
-        """Enter keys whose tuples lie in young."""
-        young = self._hot.young
-        try:
-            first, total = self._by_key(pairs, where, count, rest.size)
-            hashes = part.hashes[rest[kept]]
-            young.insert(part.keys.take(rest[kept]), hashes, first[kept], total[kept])
-        except StoreFull:
-            young.tuples.rewind(mark)
-
-    def _from_pages(
-        self, results: Results, found: Found, key: Ints, rows: Ints, starts: Longs
-    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        """Results of the tuples found in pages that are in memory."""
-        stop = np.zeros(3, np.int64)
-        while stop[0] < found.pages.size:
-            room = results.room
-            row, at, pos = np.empty(room, np.int32), np.empty(room, np.int64), np.empty(room, np.int32)
-            n = int(expand_pages(found.pages, key, found.low, found.high, rows, starts, stop, row, at, pos))
-            if n:
-                yield from results.add(row[:n], at[:n], pos[:n])
 
     def _join_giant(self, row: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """One stream tuple with more matches than the stream buffer holds: results go out as pages come in."""

@@ -52,7 +52,7 @@ class AdaptiveLookup(AdaptiveMemory):
         self.relation.disk.spend({"c_S": batch.num_rows, "c_X": part.hashes.size + rest.size})
         return part, rest
 
-    def _learn(self, part: Slice, rows: int, missed: int) -> None:
+    def _learn(self, part: Slice, rows: int, missed: int, nothing: int | None = None) -> None:
         """Count the keys of a slice. Last: a slice that has to be taken again is not counted twice."""
         hot, n = self._hot, part.hashes.size
         some = slice(None, None, max(1, n // _SAMPLE))
@@ -60,7 +60,8 @@ class AdaptiveLookup(AdaptiveMemory):
             hot.sketch.estimate(np.ascontiguousarray(part.hashes[some])), part.counts[some], hot.sketch.window
         )
         hot.sketch.add(part.hashes, part.counts)
-        nothing = int(part.counts[part.matches.count == 0].sum())
+        if nothing is None:
+            nothing = int(part.counts[part.matches.count == 0].sum())
         self._workload.observe(_EMA, rows, n, missed, nothing)
 
     def _distinct(self, batch: pa.RecordBatch) -> Slice:

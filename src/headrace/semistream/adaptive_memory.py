@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from headrace.clock import Clock
 from headrace.errors import choice
@@ -66,6 +67,10 @@ class AdaptiveMemory(SemiStreamJoin):
         self._byte_seconds = 2e-9
         self._split = first_split(relation, parts, self._workload, self._payload)
         self._horizon = max(1 << 16, 10 * self._split.hot_entries)
+        self._offered: list[pa.RecordBatch] = []
+        self._waiting: list[list[pa.Array]] = []  # columns of rows that wait for a join phase
+        self._waiting_rows = self._waiting_bytes = 0
+        self._unmatched = 0.0  # share of rows read for that met nothing, lately
         self._shared: Shared | None = None
         self._entered = False
         self._hot: HotSet

@@ -6,10 +6,11 @@ import numpy as np
 
 from headrace.relation.columns import Longs
 from headrace.relation.disk import Disk, PlanKind
+from headrace.relation.keys import Ints
 
-_FIRST = 0.5
+_FIRST = 0.8
 _LEAST, _MOST = 0.02, 0.98
-_STEP = 0.8  # what is left of a share that gives
+_STEP = 0.6  # what is left of a share that gives
 _CLEARLY = 1.1  # better
 
 
@@ -46,7 +47,7 @@ class Balance:
 
 
 def sharing(
-    disk: Disk, page_size: int, longest: int, plan: PlanKind, places: Longs, starts: Longs, slots: Longs
+    disk: Disk, page_size: int, longest: int, plan: PlanKind, places: Longs, starts: Ints, slots: Ints
 ) -> float:
     """1 - the exponent by which the cost of a pass grows with its tuples, from a plan for every second of them."""
     half = np.add.reduceat((slots & 1) == 0, starts[:-1]) > 0

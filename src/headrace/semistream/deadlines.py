@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +12,9 @@ from headrace.metrics import Factors
 from headrace.relation.columns import Longs
 from headrace.semistream.inverted import Times
 from headrace.units import parse_duration
+
+_TRUSTED = 3  # phases of a size before their worst is believed
+_MARGIN = 1.1  # for the next to be worse, and for tuples that come at the last moment
 
 
 class Deadlines:
@@ -67,21 +71,27 @@ class JoinTime:
     def __init__(self, costs: tuple[float, float], factors: Factors) -> None:
         self._block = sum(costs)
         self._tuple = factors.c_E + factors.c_H + factors.c_O
-        self._worst: dict[int, float] = {}  # seconds a block, by the size of phases in powers of two
+        self._worst: dict[int, tuple[float, float]] = {}  # seconds and seconds a block, by size in powers of two
+        self._seen: Counter[int] = Counter()  # phases of such a size
         self._online = 0.0
 
     def online(self, seconds: float) -> None:
         """An online phase took so long."""
         self._online = max(self._online, seconds)
 
-    def joined(self, blocks: int, tuples: int, seconds: float) -> None:
-        """A join phase that read so many wanted blocks for so many tuples took so long."""
+    def joined(self, blocks: int, seconds: float) -> None:
+        """A join phase that read so many wanted blocks took so long."""
         size = blocks.bit_length()
-        self._worst[size] = max(self._worst.get(size, 0.0), seconds / max(1, blocks))
+        self._seen[size] += 1
+        total, block = self._worst.get(size, (0.0, 0.0))
+        self._worst[size] = max(total, seconds), max(block, seconds / max(1, blocks))
 
     def estimate(self, blocks: int, tuples: int, more: int) -> float:
         """Seconds of an online phase and a join phase for so many blocks and tuples, and for more tuples with a block each."""
         blocks, tuples = blocks + more, tuples + more
-        known = self._worst.get(blocks.bit_length())
-        join = blocks * self._block + tuples * self._tuple if known is None else blocks * known
-        return join + self._online
+        size, join = blocks.bit_length(), blocks * self._block + tuples * self._tuple
+        if self._seen[size] >= _TRUSTED:
+            # Fewer blocks cost more each, as fewer share a seek, but not more in all.
+            total, block = self._worst[size]
+            join = min(join, max(total, blocks * block))
+        return _MARGIN * join + self._online

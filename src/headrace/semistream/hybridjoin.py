@@ -60,9 +60,9 @@ class HybridJoin(WaitingJoin):
     ----------
     [XHJ] §3, §4.2 (Algorithm 1 without its first inner loop), §4.3.
 
-    Deviations: as printed, a tuple whose key is not in R stays in Q for ever, and its partition is loaded again and again once it is
-    the oldest. Here the oldest tuple leaves when its partition has been loaded, matched or not, and tuples that the index
-    proves to have no page leave without a read. Every tuple counts as a miss: none is served without a read.
+    Deviations: as printed, a tuple whose key is not in R stays in Q for ever, and its partition is loaded again and again once
+    it is the oldest. Here the oldest tuple leaves when its partition has been loaded, matched or not, and tuples that the
+    index proves to have no page leave without a read when they are the oldest. Every tuple counts as a miss.
     """
 
     unique_keys = True

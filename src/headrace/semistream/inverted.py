@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from headrace.kernels.cache import count_pages, unpack
 from headrace.relation.columns import Bytes, Longs
-from headrace.relation.keys import Ints, KeyCodec, Keys, concat_keys
+from headrace.relation.keys import IntKeys, Ints, KeyCodec, Keys, concat_keys
 
-SLOT_BYTES = 8 + 8 + 4 + 4 + 4 + 1 + 1  # of a tuple in SB, besides its columns and its key
-PAIR_BYTES = 36  # of a tuple in the list of a page, and of bringing the lists in order
+SLOT_BYTES = 8 + 8 + 4 + 4 + 1 + 1 + 1 + 8  # of a tuple in SB, besides its columns; a key that is text is extra
+PAIR_BYTES = 24  # of a tuple in the list of a page, and of bringing the lists in order
 
 _PARTS = 64  # pieces before they are put together
 
@@ -36,13 +37,20 @@ class StreamBuffer:
         self.number: Longs = np.empty(capacity, np.int64)  # in the order of arrival
         self.arrived = np.empty(capacity, np.float64)
         self.pending: Ints = np.zeros(capacity, np.int32)  # pages it has not met
-        self.key: Ints = np.full(capacity, -1, np.int32)  # among `keys`
+        self.waits: Bytes = np.zeros(capacity, np.uint8)  # whether it is in II, and its key is known
+        self._key: Ints = np.empty(
+            0 if codec.integer else capacity, np.int32
+        )  # where a key that is text is among `keys`
         self.matched: Bytes = np.zeros(capacity, np.uint8)
         self.deadline: Times | None = None  # inf in free slots too; there from the first tuple on that has one
         self._alive = np.zeros(capacity, np.bool_)
         self._free: Ints = np.arange(capacity - 1, -1, -1, dtype=np.int32)
         self.used = 0
-        self._keys: list[list[Keys]] = [[], []] if ranges else [[]]
+        ends = 2 if ranges else 1
+        self._values = [
+            np.empty(capacity if codec.integer else 0, np.int64) for _ in range(ends)
+        ]  # integer keys, by slot
+        self._keys: list[list[Keys]] = [[] for _ in range(ends)]  # others
         self._count = 0
 
     @property
@@ -60,7 +68,7 @@ class StreamBuffer:
             self.deadline = np.full(self.capacity, np.inf)
         if self.deadline is not None:
             self.deadline[slots] = deadlines
-        self.matched[slots], self._alive[slots], self.key[slots] = 0, True, -1
+        self.matched[slots], self._alive[slots], self.waits[slots] = 0, True, 0
         return slots
 
     def remove(self, slots: Ints) -> None:
@@ -92,7 +100,13 @@ class StreamBuffer:
 
     def add_keys(self, slots: Ints, keys: list[Keys]) -> None:
         """Remember the keys of tuples that will wait: one a tuple, or both ends of a range."""
-        self.key[slots] = self._count + np.arange(slots.size, dtype=np.int32)
+        self.waits[slots] = 1
+        if self._codec.integer:
+            for values, some in zip(self._values, keys, strict=True):
+                assert isinstance(some, IntKeys)
+                values[slots] = some.values
+            return
+        self._key[slots] = self._count + np.arange(slots.size, dtype=np.int32)
         self._count += slots.size
         for parts, some in zip(self._keys, keys, strict=True):
             parts.append(some)
@@ -100,16 +114,24 @@ class StreamBuffer:
                 parts[:] = [concat_keys(parts, self._codec)]
 
     def keys(self) -> list[Keys]:
-        """Keys of the waiting tuples, found by `key`."""
+        """Keys of the waiting tuples, found by `which`."""
+        if self._codec.integer:
+            return [IntKeys(values) for values in self._values]
         for parts in self._keys:
             parts[:] = [concat_keys(parts, self._codec)]
         return [parts[0] for parts in self._keys]
 
+    def which(self, slots: Ints) -> Ints:
+        """Where the keys of waiting tuples are among `keys`."""
+        return slots if self._codec.integer else self._key[slots]
+
     def forget_keys(self) -> None:
         """Drop the keys of tuples that left."""
+        if self._codec.integer:
+            return
         alive = self.slots()
-        alive = alive[self.key[alive] >= 0]
-        kept = [keys.take(self.key[alive]) for keys in self.keys()]
+        alive = alive[self.waits[alive] == 1]
+        kept = [keys.take(self._key[alive]) for keys in self.keys()]
         self._count = 0
         for parts in self._keys:
             parts.clear()
@@ -117,7 +139,7 @@ class StreamBuffer:
 
     @property
     def key_bytes(self) -> int:
-        """Of the keys, and of bringing them together."""
+        """Of keys that are text, and of bringing them together."""
         return 2 * sum(keys.nbytes for parts in self._keys for keys in parts)
 
 
@@ -143,22 +165,24 @@ class InvertedIndex:
             self.pairs += places.size
             self._distinct = None
             if len(self._parts) > _PARTS:
-                self._put_in_order()
+                self._parts = [np.concatenate(self._parts)]
 
     @property
     def distinct(self) -> int:
         """Pages in it: |P_u|."""
         if self._distinct is None:
-            self._distinct = self.lists()[0].size
+            self._put_in_order()
+            self._distinct = int(count_pages(self._parts[0]))
         return self._distinct
 
-    def lists(self) -> tuple[Longs, Longs, Ints]:
+    def lists(self) -> tuple[Longs, Ints, Ints]:
         """P_u, sorted; where the list of each starts, and the end; the slots in the lists."""
-        self._put_in_order()
-        pairs = self._parts[0] if self.pairs else np.empty(0, np.int64)
-        page = pairs >> 32
-        first = np.flatnonzero(np.diff(page, prepend=-1))
-        return self._all[page[first]], np.append(first, pairs.size), (pairs & 0xFFFFFFFF).astype(np.int32)
+        n = self.distinct
+        places, start, slots = np.empty(n, np.int64), np.empty(n + 1, np.int32), np.empty(self.pairs, np.int32)
+        if n:
+            unpack(self._parts[0], self._all, places, start, slots)
+        start[n] = self.pairs
+        return places, start, slots
 
     def clear(self) -> None:
         """All pages were read."""
@@ -167,5 +191,4 @@ class InvertedIndex:
     def _put_in_order(self) -> None:
         if len(self._parts) > 1:
             self._parts = [np.concatenate(self._parts)]
-        if self.pairs and self._distinct is None:
-            self._parts[0].sort()
+        self._parts[0].sort()

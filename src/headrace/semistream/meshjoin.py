@@ -12,13 +12,14 @@ import pyarrow as pa
 
 from headrace.clock import Clock
 from headrace.conditions import Condition
-from headrace.errors import BadInput, choice
+from headrace.errors import BadInput, MemoryRefused, choice
 from headrace.relation import Relation
 from headrace.relation.columns import Longs
 from headrace.relation.reader import PageReader
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.waiting import LEAST_WINDOW, WaitingJoin
 from headrace.semistream.window import POINTER_BYTES
+from headrace.units import format_size
 
 Tuning = Literal["optimal", "default"]
 DEFAULT_BUFFER = 930_000  # bytes of the disk buffer that [DEF] recommends whatever the budget
@@ -192,11 +193,24 @@ class MeshJoin(WaitingJoin):
         memory = self._room - self._output_bytes
         cost = self.cost(self._stream_bytes)
         self._b = min(self.b or self._tuned(cost, memory), max(1, self._places.size))
-        self._w = self.w or max(1, cost.w(memory, self._b))
+        self._w = self.w or cost.w(memory, self._b)
+        if not self._w:
+            self._refuse(cost)
         self._reserve("disk buffer", self._b * self._page_bytes)
         self._reserve("stream buffer", int(self._w * self._stream_bytes))
         self._make_window(self._w * max(1, self._partitions))
         self._disk_buffer = PageReader(self._version, self._b * self.relation.page_size, whole=True)
+
+    def _refuse(self, cost: MeshCost) -> None:
+        """Not even one stream tuple an iteration has room."""
+        buffers = [self._b] if self.b else candidate_buffers(cost.pages, cost.pages)
+        least = min(cost.memory(1, b) for b in buffers) + self._output_bytes
+        least += max(0.0, least - self._room) / 8  # the output takes its part of what is added
+        whole = format_size(int(least * self.budget.limit / self._room) + 1)
+        raise MemoryRefused(
+            f"memory={format_size(self.budget.limit)} is too small for {type(self).__name__} with {self.relation.path}: a stream"
+            f" tuple for each iteration of a scan and the disk buffer need {whole}; give {whole} or more"
+        )
 
     def _tuned(self, cost: MeshCost, memory: int) -> int:
         if self.tuning == "default":

@@ -26,7 +26,7 @@ DISTINCT_BYTES = 64
 ROW_BYTES = 6
 KEY_BYTES = 34
 MISS_BYTES = 62
-ROWS_BYTES = 24  # more for each missing row where results go out as pages come in: which rows wait for a key
+WAITING_BYTES = 20  # of a row that waits for a join phase, besides its own: its key and its place in the order
 TEXT_BYTES = 32  # more for each copy of a key that is a byte string
 MISS_CPU = 2e-6  # seconds of work for a missing key besides reading
 _HELD = SEGMENTS / (SEGMENTS + 1)  # of the hot set: one segment is spare
@@ -34,6 +34,7 @@ _MIN_SLICE = 512
 _MIN_ENTRIES = 64
 _MIN_OUTPUT = 256
 _LARGEST_SLICE = 1 << 21
+_PIECE_ROWS = 1 << 15  # looked up at a time, where rows wait
 _PAGES_IN_FLIGHT = 512  # pages in read buffers at most: enough to keep a disk busy
 _OUTPUT_ROWS = 1 << 14
 # A worker's own memory that no array of ours accounts for: objects, threads, and what malloc cannot put to use between arrays of
@@ -62,7 +63,9 @@ class Parts:
     workers: int = 1  # processes that join at the same time, each with buffers of its own
     input: int = 0  # stream tuples gathered to be joined together
     process: int = 0  # what workers need besides: see _PROCESS
-    ordered: bool = True  # whether tuples that were fetched must be held until their slice's results go out in stream order
+    ordered: bool = (
+        True  # whether tuples that were fetched must be held until their slice's results go out in stream order
+    )
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ class Workload:
     absent: float = 1.0
     seen: int = 0  # slices so far
     popularity: Popularity = field(default_factory=lambda: Popularity(np.zeros(1), np.zeros(1)))
+    stream_bytes: float = 32.0  # of a row
 
     def observe(self, weight: float, rows: int, distinct: int, missed: int, absent: int) -> None:
         """Take in what a slice of so many rows showed."""
@@ -158,7 +162,12 @@ def fixed_parts(
         )
         filter_bytes = 0
     spare -= filter_bytes
-    read = workers * 2 * page * int(np.clip(spare // workers // (12 * page), 2, _PAGES_IN_FLIGHT // 2 // workers))
+    seek, transfer = relation.disk.costs(page)
+    # Enough to keep a disk busy; more where a request is dear, so that reading on pays.
+    share = spare // workers // page
+    pages = int(np.clip(share // 12, 2, _PAGES_IN_FLIGHT // 2 // workers))
+    pages = max(pages, min(share // 10, int(seek / transfer / 2)))
+    read = workers * 2 * page * pages
     output_rows = int(np.clip(spare // workers // 16 // output_row, _MIN_OUTPUT, _OUTPUT_ROWS))
     output = workers * output_rows * output_row
     gathered = spare // 12 if workers > 1 else 0
@@ -197,10 +206,10 @@ def better_split(
     """The best split of `moving` bytes by the model, if changing is worth losing a part of what is cached."""
     if "hot set" in parts.left_out:
         return None
-    best, least = now, 0.9 * _seconds(relation, now, workload, now)
+    best, least = now, 0.9 * _seconds(relation, now, workload, now, parts.ordered)
     for share in _SHARES:
         split = _split(relation, parts, workload, moving, share, payload)
-        seconds = _seconds(relation, split, workload, now)
+        seconds = _seconds(relation, split, workload, now, parts.ordered)
         if seconds < least:
             best, least = split, seconds
     return None if best is now else best
@@ -225,10 +234,12 @@ def _split(
     hot: int | None = None,
 ) -> Split:  # fmt: skip
     """So large a share of what moves for stream buffers; the hot set gets what they leave, or has an agreed size."""
+    if not parts.ordered:
+        return _phases(relation, parts, workload, moving, share, payload, hot)
     missed = min(1.0, max(0.02, 1.2 * workload.missed))
     distinct = min(1.0, 1.2 * workload.distinct)
     row = _row_bytes(relation, distinct, missed)
-    width = parts.tuple_bytes * _rows_per_key(relation) if parts.ordered else ROWS_BYTES
+    width = parts.tuple_bytes * _rows_per_key(relation)
     entry = _entry_bytes(relation, parts.tuple_bytes)
     workers, each = parts.workers, moving // parts.workers
     stream = max(int(each * share), int(_MIN_SLICE * row) + parts.least_room)
@@ -246,8 +257,7 @@ def _split(
     else:
         room = each - hot // workers
     entries = max(_MIN_ENTRIES, int(young * hot / workers) // entry)
-    tuples = int((max(rows * missed, entries) if parts.ordered else entries) * _rows_per_key(relation))
-    row += 0 if parts.ordered else int(missed * ROWS_BYTES)
+    tuples = int(max(rows * missed, entries) * _rows_per_key(relation))
     size, most, data = _young_size(relation, payload, entries, tuples)
     while size > room - int(rows * row) and tuples > 0:
         tuples = int(tuples * 0.97)
@@ -257,6 +267,36 @@ def _split(
     if room == each and hot:
         hot = max(0, workers * (each - stream))
     return Split(rows, most_rows, stream, entries, most, data, hot, hot // entry)
+
+
+def _phases(
+    relation: Relation, parts: Parts, workload: Workload, moving: int, share: float, payload: Sequence[Column],
+    hot: int | None,
+) -> Split:  # fmt: skip
+    """The same where rows wait for a join phase: look-ups are made for a piece at a time, and the rest is for rows that wait."""
+    # One column of the rows that wait is there twice while they are put together; one piece of the stream is held, too.
+    row = _row_bytes(relation, 1.0, 1.0) + int(workload.stream_bytes)
+    waiting = 1.5 * workload.stream_bytes + WAITING_BYTES
+    entry = _entry_bytes(relation, parts.tuple_bytes)
+    workers, each = parts.workers, moving // parts.workers
+    piece = int(np.clip(each // 10 // row, _MIN_SLICE, _PIECE_ROWS))
+    young = min(workers, 4) * 0.5 / SEGMENTS
+    if "hot set" in parts.left_out:
+        hot = 0
+    elif hot is None:
+        stream = max(int(each * share), piece * row + parts.least_room)
+        hot = max(0, int(workers * (each - stream) / (1 + young)))
+    entries = max(_MIN_ENTRIES, int(young * hot / workers) // entry)
+    tuples = int(entries * _rows_per_key(relation))
+    size, most, data = _young_size(relation, payload, entries, tuples)
+    room = each - hot // workers - piece * row
+    while size > room and tuples > 0:
+        tuples = int(tuples * 0.9)
+        entries = min(entries, max(_MIN_ENTRIES, tuples))
+        size, most, data = _young_size(relation, payload, entries, tuples)
+    rows = max(_MIN_SLICE, int((room - size) / waiting))
+    stream = min(each - hot // workers, piece * row + size + int(rows * waiting))
+    return Split(piece, rows, stream, entries, most, data, hot, hot // entry)
 
 
 def _row_bytes(relation: Relation, distinct: float, missed: float) -> int:
@@ -294,8 +334,12 @@ def _young_size(
     return KeyedStore.size(payload, entries, most, data, integer), most, data
 
 
-def _seconds(relation: Relation, split: Split, workload: Workload, now: Split) -> float:
+def _seconds(relation: Relation, split: Split, workload: Workload, now: Split, ordered: bool) -> float:
     """Expected time for misses a stream row, from what was missed with the split there is now."""
+    if not ordered:
+        served, serving = (workload.popularity.hit_ratio(_HELD * s.hot_entries) for s in (now, split))
+        missed = min(1.0, workload.missed * (1 - serving) / max(0.01, 1 - served))
+        return float(missed * (read_seconds(relation, split.most_rows) / split.most_rows + MISS_CPU))
     rows = min(split.slice_rows, max(1.0, workload.rows))
     # A batch is cut into slices of about equal size.
     rows = max(1.0, workload.rows) / np.ceil(max(1.0, workload.rows) / rows)

@@ -25,14 +25,15 @@ from headrace.semistream.deadlines import Deadlines, JoinTime, seconds
 from headrace.semistream.inverted import PAIR_BYTES, SLOT_BYTES, InvertedIndex, StreamBuffer, Times
 from headrace.semistream.snapshot import Snapshot
 from headrace.semistream.spans import Spans, keys_of, range_columns
+from headrace.semistream.split import tuple_bytes
 from headrace.semistream.waiting import LEAST_WINDOW, WaitingJoin
 from headrace.units import parse_duration
 
 _WORK_BYTES = 160  # of a tuple in an online phase: its key, its order, its pages, where they are
 _PLAN_BYTES = 64  # of a page in a read plan
-_IB_SHARE, _SCAN_SHARE = 0.05, 0.2  # of the memory that is left, by default
+_IB_SHARE, _SCAN_SHARE = 0.04, 0.35  # of the memory that is left, by default
 _LEAST_IB, _MOST_IB = 16, 1 << 13
-_LEAST_CHUNK = 256  # pairs of a tuple and a page looked at together
+_LEAST_CHUNK = 64  # pairs of a tuple and a page looked at together
 _MOST_PLANNED = 1 << 14  # pages planned together: where one plan ends and the next begins, a run may be cut
 
 
@@ -52,12 +53,12 @@ class SSIJ(WaitingJoin):
     relation, on, memory, how, columns, suffix, clock, order
         See WaitingJoin. order="stream" excludes deadlines, which change the order.
     IB_thresh
-        Tuples of an online phase. By default what 5% of the memory has room for, 16 to 8,192.
+        Tuples of an online phase. By default what 4% of the memory has room for, 16 to 8,192.
     SB_thresh
-        Tuples in SB that start a join phase. By default what half of the memory has room for that index, read buffer, output and
-        IB leave, at first; after each join phase it grows or shrinks towards where memory saves more (see Balance).
+        Tuples in SB that start a join phase. By default what four fifths of the memory have room for that index, read buffer,
+        output and IB leave, at first; after each join phase it grows or shrinks towards where memory saves more (see Balance).
     max_scan
-        Pages of one read request at most; also bounded by a fifth of the memory.
+        Pages of one read request at most; also bounded by a third of the memory.
     plan
         "optimal", "greedy" or "none" (a request a page).
     cache
@@ -154,7 +155,7 @@ class SSIJ(WaitingJoin):
         earliest = min(self._IB.earliest, self._SB.earliest)
         if np.isinf(earliest):
             return np.inf
-        return earliest - self._time.estimate(self._II.distinct, self._SB.used, min(self._buffered, self._IB_now))
+        return earliest - self._time.estimate(self._II.distinct, self._SB.used, self._buffered)
 
     @property
     def _pressed(self) -> bool:
@@ -224,7 +225,7 @@ class SSIJ(WaitingJoin):
         share = int(_IB_SHARE * left / (v_S + _WORK_BYTES))
         self._IB_now = self.IB_thresh or int(np.clip(share, _LEAST_IB, _MOST_IB))
         self._chunk = max(_LEAST_CHUNK, self._IB_now)
-        self._planned = int(np.clip(_SCAN_SHARE * left / 4 / _PLAN_BYTES, _LEAST_CHUNK, _MOST_PLANNED))
+        self._planned = int(np.clip(_IB_SHARE * left / _PLAN_BYTES, _LEAST_CHUNK, _MOST_PLANNED))
         self._reserve(
             "read buffer", self._scan * self._halves * page + min(self._planned, self._places.size) * _PLAN_BYTES
         )
@@ -238,6 +239,10 @@ class SSIJ(WaitingJoin):
         self._reserve("SB", 0)
         share = self._balance.share if self.split is None else 1 - self.split
         room = share * (self._left_to_move() - self._IB_now * SLOT_BYTES)
+        if self.order == "stream":  # results of all tuples in SB are held until the last of them has met its page
+            matches = max(1.0, self.relation.num_rows / max(1, self.relation.distinct_keys))
+            width = self._stream_bytes + tuple_bytes(self.relation, [c for c in self._payload if c.name]) + 8
+            room = min(room, self._tuple_bytes * (self.budget.limit - self._room) / 2 / matches / width)
         self._SB_now = self.SB_thresh or max(1, int(room / self._tuple_bytes))
         slots = self._SB_now + self._IB_now
         self._SB = StreamBuffer(slots, self._version.codec, ranges=self._range is not None)
@@ -249,7 +254,8 @@ class SSIJ(WaitingJoin):
     @property
     def _tuple_bytes(self) -> float:
         """Of a tuple in SB and II that needs one page."""
-        return self._stream_bytes + SLOT_BYTES + PAIR_BYTES + 16
+        text = 0 if self._version.codec.integer else 16
+        return self._stream_bytes + SLOT_BYTES + PAIR_BYTES + text
 
     @property
     def _halves(self) -> int:
@@ -264,6 +270,11 @@ class SSIJ(WaitingJoin):
     def _reader(self) -> PageReader:
         return self._disk_buffer
 
+    @property
+    def backlog_room(self) -> int:
+        """Stream tuples that IB may have, with the memory that CR would give up for them. [SSIJ] §IV.A"""
+        return self._IB_now + int(max(0, self._waiting_room - self._waiting_bytes) / max(1.0, self._stream_bytes))
+
     def _left_to_move(self) -> int:
         """Bytes that CR, SB and II share."""
         fixed = ("output", "index", "read buffer", "IB", "SB")
@@ -273,6 +284,12 @@ class SSIJ(WaitingJoin):
     def _waiting_bytes(self) -> int:
         """Bytes of SB and II as they are."""
         return int(self._window.rows * self._stream_bytes) + self._SB.key_bytes + self._II.pairs * PAIR_BYTES
+
+    @property
+    def _beside(self) -> int:
+        """The same with what IB holds beyond its own room, as far as it may."""
+        more = 0 if self._lent else int(max(0, self._buffered - self._IB_now) * self._stream_bytes)
+        return min(self._waiting_bytes + more, self._waiting_room)
 
     @property
     def _waiting_room(self) -> int:
@@ -286,8 +303,7 @@ class SSIJ(WaitingJoin):
 
     def _book(self, pages: int | None = None) -> None:
         """Set aside what the parts hold now; CR gives way. `pages`: CR is about to have so many."""
-        extra = 0 if self._lent else int(max(0, self._buffered - self._IB_now) * self._stream_bytes)
-        waiting = min(self._waiting_bytes + extra, self._waiting_room)
+        waiting = self._beside
         capacity = self._capacity(waiting)
         if self._CR.frames > capacity:
             self._CR.shrink(capacity)
@@ -369,7 +385,7 @@ class SSIJ(WaitingJoin):
             yield from self._finish(seen[SB.pending[seen] == 0])
         if not here.all():
             new, first = np.unique(slot[~here], return_index=True)
-            fresh = SB.key[new] < 0
+            fresh = SB.waits[new] == 0
             SB.add_keys(new[fresh], [some.take(row[~here][first[fresh]]) for some in keys])
             self._spend(c_A=int(fresh.sum()))
             self._II.add(places[~here], slot[~here])
@@ -384,26 +400,26 @@ class SSIJ(WaitingJoin):
         uses, keys = np.diff(starts), SB.keys()
         self._book()
         self._weigh(places, starts, slots)
-        keep = self._CR.choose(places, uses, self._capacity(self._waiting_bytes))
+        keep = self._CR.choose(places, uses, self._capacity(self._beside))
         self._book(self._CR.used + int(keep.sum()))
         for start in range(0, places.size, self._planned):
             with closing(self._disk_buffer.read(places[start : start + self._planned], self.stats)) as rounds:
                 for i, j, addresses in rounds:
                     a, b = start + i, start + j
                     mine, kept = slots[starts[a] : starts[b]], keep[a:b]
-                    yield from self._search(keys, SB.key[mine], mine, np.repeat(addresses, uses[a:b]))
+                    yield from self._search(keys, SB.which(mine), mine, np.repeat(addresses, uses[a:b]))
                     self._CR.put(places[a:b][kept], addresses[kept], uses[a:b][kept])
         self._met(slots)
         self._II.clear()
         waited = SB.slots()
-        waited = waited[(SB.pending[waited] == 0) & (SB.key[waited] >= 0)]
-        self._time.joined(places.size, waited.size, self.clock.now() - begun)
+        waited = waited[(SB.pending[waited] == 0) & (SB.waits[waited] == 1)]
         yield from self._leave(waited)
+        self._time.joined(places.size, self.clock.now() - begun)
         SB.forget_keys()
         self._CR.clear_counters()
         self._book()
 
-    def _weigh(self, places: Longs, starts: Longs, slots: Ints) -> None:
+    def _weigh(self, places: Longs, starts: Ints, slots: Ints) -> None:
         """Let the last pass tell whether SB or CR should have more memory."""
         if self.SB_thresh is None and self.split is None and self._CR.used:
             disk, page = self.relation.disk, self.relation.page_size
@@ -450,7 +466,7 @@ class SSIJ(WaitingJoin):
 
     def _finish(self, slots: Ints) -> Iterator[pa.RecordBatch]:
         """Tuples that an online phase is done with: those that never waited were hits."""
-        waited = self._SB.key[slots] >= 0
+        waited = self._SB.waits[slots] == 1
         yield from self._leave(slots[waited])
         yield from self._leave(slots[~waited], hits=True, queued=False)
 

@@ -80,6 +80,7 @@ class WaitingJoin(SemiStreamJoin):
         self._stream_bytes = 0.0  # v_S; 0 until the first tuple
         self._reservations: dict[str, Reservation] = {}
         width = tuple_bytes(relation, [c for c in self._payload if c.name]) + 64
+        width += sum(int(1.05 * self._variable_bytes(c)) + 12 for c in self._payload if not c.name)  # the key
         room = self.budget.limit * (1 - _ORDERED_SHARE) if order == "stream" else self.budget.limit
         self._room = int(room)  # bytes for everything but ordered results
         least_output = (
@@ -139,6 +140,16 @@ class WaitingJoin(SemiStreamJoin):
     def buffered(self) -> int:
         """Stream tuples offered that are not in H yet."""
         return self._buffered
+
+    @property
+    def backlog_room(self) -> int:
+        """Stream tuples that may come meanwhile and wait in its own memory; 0 where it sets none aside for that."""
+        return 0
+
+    @property
+    def capacity(self) -> int:
+        """Stream tuples that H has room for."""
+        return self._H.capacity
 
     @property
     def waiting(self) -> int:

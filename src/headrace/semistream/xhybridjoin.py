@@ -26,8 +26,8 @@ class XHybridJoin(HybridJoin):
         R  p1 ... pl --once--> [non-swappable: l pages] <--looked up by-- w new tuples <-- S
            the rest --k pages--> [swappable: k pages] --probe--> [H and Q: tuples that were not served] <--|
 
-    Choose it for a relation stored by popularity (Relation.create(order="frequency", frequencies=...)) and a skewed stream: tuples
-    of popular keys are served as they come in, and the disk works for the others.
+    Choose it for a relation stored by popularity (Relation.create(order="frequency", frequencies=...)) and a skewed stream:
+    tuples of popular keys are served as they come in, and the disk works for the others.
 
     Parameters
     ----------
@@ -60,10 +60,10 @@ class XHybridJoin(HybridJoin):
     ----------
     [XHJ] §4 (Algorithm 1), §6.
 
-    Deviations: those of HybridJoin. The text probes H with every tuple of the non-swappable part in each iteration; only tuples that
-    came in since can match one, so they look it up instead. The charge is the text's, c_H for each of its d_N tuples. With several
-    shards, each ordered by popularity, the l pages are the first ones of every shard, in proportion. Tuples that
-    the non-swappable part serves are counted as hits (Fig. 3d).
+    Deviations: those of HybridJoin. The text probes H with every tuple of the non-swappable part in each iteration; only tuples
+    that came in since can match one, so they look it up instead. What is charged and counted is the text's: c_H for each of its
+    d_N tuples. With several shards, each ordered by popularity, the l pages are the first ones of every shard, in
+    proportion. Tuples that the non-swappable part serves are hits (Fig. 3d).
     """
 
     needs_popularity = True
@@ -71,7 +71,7 @@ class XHybridJoin(HybridJoin):
     def __init__(
         self, relation: Relation, on: On, memory: int | str = "64MiB", *, how: How = "inner",
         columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
-        order: Order = "any", k: int | None = None, l: int | None = None, tuning: Tuning = "optimal",  # noqa: E741
+        order: Order = "any", k: int | None = None, l: int | None = None, tuning: Tuning = "optimal",
         skew: float = 1.0, count_index: bool = True,
     ) -> None:  # fmt: skip
         if l is not None and l < 0:
@@ -97,11 +97,11 @@ class XHybridJoin(HybridJoin):
     def _sizes(self, cost: HybridCost, memory: int) -> tuple[int, int]:
         if self.tuning == "default":
             k = self.k or self._default(memory)
-            l = k if self.l is None else self.l  # noqa: E741
+            l = k if self.l is None else self.l
         else:
-            k, l = cost.best(memory, self.k, self.l)  # noqa: E741
+            k, l = cost.best(memory, self.k, self.l)
         pages = self._places.size
-        l = min(l, pages)  # noqa: E741
+        l = min(l, pages)
         return min(k, max(1, pages - l)), l
 
     def _begin(self) -> None:

@@ -156,7 +156,7 @@ def _calibration() -> Calibration | str:
 
 def _results(operator: SemiStreamJoin, batches: Batches) -> Batches:
     """A task's rows joined to their end."""
-    if isinstance(operator, AdaptiveJoin):
+    if isinstance(operator, AdaptiveJoin) and operator.order == "stream":
         for batch in _gathered(batches, lambda: (operator.wanted_rows, operator.wanted_bytes)):
             yield from operator.join(batch)
     else:

@@ -1,0 +1,115 @@
+"""``headrace calibrate`` and ``headrace tune`` on a real relation."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import headrace as hr
+from headrace.cli import app
+from headrace.cost.models import MODELS
+
+ROWS = 20_000
+
+
+def run(*args: object):
+    return CliRunner().invoke(app, [str(a) for a in args], env={"COLUMNS": "160", "NO_COLOR": "1"})
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def relation(tmp_path):
+    rows = pa.table({"id": range(ROWS), **{f"c{i}": range(ROWS) for i in range(10)}})
+    hr.Relation.create(tmp_path / "r.rel", rows, key="id")
+    return tmp_path / "r.rel"
+
+
+def test_calibrate_measures_and_keeps(tmp_path, state):
+    shown = run("calibrate", "--directory", tmp_path, "--seconds", 0.3)
+    assert shown.exit_code == 0, shown.stderr
+    for name in ("seek", "transfer", "follow", "c_E", "c_S", "c_A", "c_H", "c_O", "c_X"):
+        assert name in shown.stdout
+    assert json.loads((state / "calibration.json").read_text())["seek"] >= 0
+    as_json = run("calibrate", "--directory", tmp_path, "--seconds", 0.3, "--json")
+    assert json.loads(as_json.stdout)["file"] == str(state / "calibration.json")
+    refused = run("calibrate", "--directory", tmp_path / "nowhere")
+    assert refused.exit_code == 2
+    assert "is not a directory" in refused.stderr
+
+
+def test_tune_by_memory_shows_every_algorithm_and_the_one_to_choose(relation):
+    shown = run("tune", relation, "--memory", "1MiB", "--skew", 0.8, "--machine", "hdd")
+    assert shown.exit_code == 0, shown.stderr
+    for name in MODELS:
+        assert name in shown.stdout
+    as_json = json.loads(run("tune", relation, "--memory", "1MiB", "--machine", "hdd", "--json").stdout)
+    assert as_json["asked"] == "rate"
+    assert as_json["given"] == 1 << 20
+    rates = {p["algorithm"]: p["rate"] for p in as_json["predictions"]}
+    assert set(rates) == set(MODELS)
+    assert rates[as_json["recommended"]] >= 0.95 * max(rates.values())
+
+
+def test_tune_by_rate_gives_the_least_memory(relation):
+    found = json.loads(run("tune", relation, "--rate", 5000, "--machine", "hdd", "--json").stdout)
+    least = {p["algorithm"]: p["memory"] for p in found["predictions"] if p["rate"]}
+    assert found["recommended"] == min(least, key=least.__getitem__)
+    for p in found["predictions"]:
+        assert p["rate"] >= 5000 or (p["rate"] == 0 and p["why"])
+    back = json.loads(run("tune", relation, "--memory", least["meshjoin"], "--machine", "hdd", "--json").stdout)
+    assert next(p["rate"] for p in back["predictions"] if p["algorithm"] == "meshjoin") >= 5000
+
+
+def test_tune_draws(relation, tmp_path):
+    pytest.importorskip("matplotlib")
+    shown = run("tune", relation, "--memory", "1MiB", "--machine", "ssd", "--plot", tmp_path / "curve.png")
+    assert shown.exit_code == 0, shown.stderr
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_tune_uses_the_calibration_and_says_when_there_is_none_or_a_bad_one(relation, tmp_path, state):
+    assert "no calibration" in run("tune", relation, "--memory", "1MiB").stderr
+    assert run("calibrate", "--directory", tmp_path, "--seconds", 0.3).exit_code == 0
+    good = run("tune", relation, "--memory", "1MiB")
+    assert good.exit_code == 0
+    assert good.stderr == ""
+    file = state / "calibration.json"
+    body = json.loads(file.read_text())
+    body["machine"]["processor"] = "another"
+    file.write_text(json.dumps(body))
+    foreign = run("tune", relation, "--memory", "1MiB")
+    assert foreign.exit_code == 0
+    assert "is foreign" in foreign.stderr
+    file.write_text("{")
+    assert "is damaged" in run("tune", relation, "--memory", "1MiB").stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ((), "give --rate"),
+        (("--rate", 5, "--memory", "1MiB"), "one of them"),
+        (("--memory", "much"), "memory='much' is not a size"),
+        (("--rate", -1), "rate=-1.0"),
+        (("--memory", "1MiB", "--skew", -2), "skew=-2.0"),
+        (("--memory", "1MiB", "--machine", "abacus"), "machine='abacus' is not known; choose one of calibrated"),
+        (("--memory", "1MiB", "--plot", "x.pdf"), "does not end in .png"),
+    ],
+)  # fmt: skip
+def test_tune_refuses_with_one_line(relation, args, said):
+    refused = run("tune", relation, *args)
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_tune_of_what_is_no_relation(tmp_path):
+    refused = run("tune", tmp_path, "--memory", "1MiB", "--machine", "hdd")
+    assert refused.exit_code == 2
+    assert str(tmp_path) in refused.stderr.replace("\n", "")

@@ -1,0 +1,167 @@
+"""A figure from cells to page in seconds; and checks of shapes that fail when they should."""
+
+import json
+
+import pytest
+
+import reproduction
+from headrace.cost import MadeRelation, Zipf
+from reproduction.__main__ import main
+from reproduction.checks import About, Faster, Knee, Level, Peak, Tracks, Trend
+from reproduction.figure import Computed, Figure, Measured, Paper, Predicted
+from reproduction.page import write_page
+from reproduction.run import curves_of, load, measure, scale_of, verdicts_of
+
+MADE = MadeRelation(20_000)
+
+
+def tiny_cells(scale):
+    memories = [int(m * scale) for m in (20_000, 300_000, 600_000)]
+    stream = Zipf(MADE.rows, 0.5)
+    return [
+        *(Measured("measured", m, MADE, stream, m, "meshjoin") for m in memories),
+        *(Predicted("predicted", m, MADE, m, skew=0.5) for m in memories[1:]),
+        Computed("half", 300_000, lambda directory: {"rate": 5_000.0}),
+    ]
+
+
+def tiny(expected=()):
+    figure = Figure(
+        "1", "Rate against memory", "memory (bytes)", tiny_cells, reports="It rises.", expected=expected,
+        differs="It is small.",
+    )  # fmt: skip
+    return Paper("tiny", "A tiny paper", "In a test.", (figure,)), figure
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    paper, figure = tiny()
+    where = tmp_path_factory.mktemp("raw")
+    lines = []
+    found = measure(paper, figure, 1.0, where / "relations", lines.append, where / "results")
+    assert len(lines) == len(found["cells"]) == 6 and "6/6" in lines[-1]
+    assert load(paper, figure, 1.0, where / "results") == found
+    assert load(paper, figure, 0.5, where / "results") is None
+    return found
+
+
+def test_raw_results_have_what_was_seen(raw):
+    refused, first, second = raw["cells"][:3]
+    assert "small" in refused["refused"] and "rate" not in refused
+    assert second["rate"] > first["rate"] > 0
+    assert first["pages_read"] == 308 and first["memory_peak"] <= 300_000
+    json.dumps(raw)
+
+
+def test_what_was_refused_is_on_no_curve(raw):
+    curves = curves_of(tiny()[1], raw)
+    assert [x for x, _ in curves["measured"]] == [300_000, 600_000]
+    assert curves["half"] == [(300_000, 5_000.0)]
+
+
+def test_a_page_has_plot_table_and_verdicts(raw, tmp_path):
+    expected = (Tracks("predicted", "measured", 0.1), Trend("measured", 1.1), About("half", 300_000, 9_999, 0.1))
+    paper, _ = tiny(expected)
+    page = write_page(paper, {"1": raw}, tmp_path)
+    text = page.read_text()
+    assert (tmp_path / "tiny-1.png").stat().st_size < 60_000
+    assert "![Rate against memory](tiny-1.png)" in text
+    assert "too little memory" in text and "5,000" in text
+    assert "| 1 | Rate against memory | 1 | 2 of 3 |" in text
+    assert text.count("**does not hold**") == 1
+    before = page.read_bytes(), (tmp_path / "tiny-1.png").read_bytes()
+    write_page(paper, {"1": raw}, tmp_path)
+    assert before == (page.read_bytes(), (tmp_path / "tiny-1.png").read_bytes())
+
+
+def test_a_figure_that_was_not_measured_is_named_so(tmp_path):
+    paper, _ = tiny()
+    assert "not measured yet" in write_page(paper, {}, tmp_path).read_text()
+
+
+def test_a_check_without_its_curve_does_not_hold(raw):
+    _, figure = tiny((Faster("measured", "nobody"),))
+    (verdict,) = verdicts_of(figure, raw)
+    assert not verdict.holds and "no points of 'nobody'" in verdict.found
+
+
+def test_scale():
+    _, figure = tiny()
+    assert (scale_of(figure, None), scale_of(figure, "full"), scale_of(figure, "0.05")) == (1.0, 1.0, 0.05)
+
+
+# -- checks ------------------------------------------------------------------------------------------------------------------
+
+UP = [(1, 10.0), (2, 20.0), (4, 40.0)]
+DOWN = [(1, 40.0), (2, 30.0), (4, 20.0)]
+HILL = [(1, 10.0), (2, 30.0), (4, 12.0)]
+KNEE = [(1, 10.0), (2, 28.0), (4, 29.0), (8, 30.0)]
+CURVES = {
+    "up": UP,
+    "down": DOWN,
+    "hill": HILL,
+    "knee": KNEE,
+    "nearly": [(x, 1.04 * y) for x, y in UP],
+    "far": [(9, 1.0)],
+}
+
+
+@pytest.mark.parametrize(
+    ("check", "holds"),
+    [
+        (Faster("nearly", "up", at_least=1.03), True), (Faster("nearly", "up", at_least=1.05), False),
+        (Faster("up", "down", at_least=2, at=4), True), (Faster("up", "down", at_least=2, at=2), False),
+        (Faster("up", "down", at_least=2, at_most=3), False), (Faster("up", "down", at_least=1.5, above=2), True),
+        (Faster("up", "down", at_least=2, somewhere=True), True), (Faster("up", "down", at_least=3, somewhere=True), False),
+        (Faster("up", "far"), False), (Faster("up", "down", at=7), False),
+        (About("up", 2, 21, 0.05), True), (About("up", 2, 22, 0.05), False), (About("up", 3, 22, 0.5), False),
+        (Tracks("nearly", "up", 0.05), True), (Tracks("nearly", "up", 0.03), False), (Tracks("up", "far", 0.5), False),
+        (Trend("up", 3), True), (Trend("up", 5), False), (Trend("up", 3, at_most=3.5), False), (Trend("down", 3), False),
+        (Trend("down", 0.6), True), (Trend("down", 0.4), False), (Trend("down", 0.6, at_most=0.55), False),
+        (Trend("hill", 1.1), False), (Trend("hill", 1.1, steps=0.7), True),
+        (Level("knee", 0.05, after=2), True), (Level("knee", 0.05), False), (Level("far", 0.5), False),
+        (Level("up", 0.05, before=1.5), False), (Level("hill", 0.2, after=1, before=1.5), False),
+        (Peak("hill", (1.5, 3), left=0.5, right=0.5), True), (Peak("hill", (1.5, 3), left=0.7), False),
+        (Peak("hill", (1.5, 3), right=0.7), False), (Peak("up", (1.5, 3)), False), (Peak("hill", (2.5, 4)), False),
+        (Peak("down", (3, 5), minimum=True, left=0.9), True), (Peak("down", (3, 5), minimum=True, left=1.1), False),
+        (Knee("knee", 2, 0.85), True), (Knee("knee", 2, 0.95), False), (Knee("up", 2, 0.5), False),
+    ],
+)  # fmt: skip
+def test_checks_hold_when_they_should_and_only_then(check, holds):
+    verdict = check.look(CURVES)
+    assert verdict.holds is holds, verdict
+    assert verdict.expected and verdict.found
+
+
+# -- the papers --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mesh", "def"])
+def test_every_figure_of_a_paper_has_cells_and_checks(name):
+    paper = reproduction.paper(name)
+    assert paper.name == name
+    ids = [figure.id for figure in paper.figures]
+    assert len(set(ids)) == len(ids)
+    for figure in paper.figures:
+        cells = figure.cells(0.01)
+        assert cells and figure.expected and figure.reports and figure.differs
+        series = {cell.series for cell in cells}
+        for check in figure.expected:
+            named = [getattr(check, part) for part in ("series", "than", "other") if hasattr(check, part)]
+            assert set(named) <= series, f"{name} {figure.id} checks {named}, and has {series}"
+        points = [(cell.series, cell.x) for cell in cells]
+        assert len(set(points)) == len(points)
+
+
+def test_the_command_measures_checks_and_writes(tmp_path, monkeypatch, capsys):
+    paper, _ = tiny((Trend("measured", 1.1), Faster("half", "predicted", at_least=9)))
+    monkeypatch.setattr("reproduction.__main__.paper", lambda name: paper)
+    where = ["--relations", str(tmp_path / "r"), "--results", str(tmp_path / "raw"), "--docs", str(tmp_path / "docs")]
+    assert main(["mesh", *where]) == 1  # one check does not hold
+    said = capsys.readouterr().out
+    assert "DOES NOT HOLD: half is at least 9" in said and "holds: measured rises" in said
+    assert "1 of 2" in (tmp_path / "docs" / "tiny.md").read_text()
+    assert main(["mesh", "--page-only", *where]) == 1
+    with pytest.raises(SystemExit):
+        main(["mesh", "--figure", "99", *where])
+    assert "FIGURE=99 is not there; mesh has 1" in capsys.readouterr().err
