@@ -14,12 +14,14 @@ from benchmarks import results
 from benchmarks.create import SYSTEMS as CREATE_SYSTEMS
 from benchmarks.report import report
 from benchmarks.runner import Plan, RunFailed, Runner
+from benchmarks.service.plan import ServicePlan
 from benchmarks.spark import SYSTEMS as SPARK_SYSTEMS
 from benchmarks.spark.plan import SparkPlan
 from benchmarks.streams import WORKLOADS
 from benchmarks.systems import IN_MEMORY, LOOKUP
 
-SECTIONS = ("lookup", "memory", "create", "spark")
+SECTIONS = ("lookup", "memory", "create", "service", "spark")
+SERVICE_ROWS = 200_000
 _PLAIN_WIDTH = 150  # in a file or a log, where nothing says how wide a line may be
 _DATA = Path(__file__).parent / ".data"
 _SYSTEMS = tuple(dict.fromkeys([*LOOKUP, *IN_MEMORY, *CREATE_SYSTEMS, *SPARK_SYSTEMS]))
@@ -52,6 +54,11 @@ def main() -> int:
         repeats=1 if quick else 3,
         root=arguments.data,
         core=arguments.core,
+        service=ServicePlan(
+            rows=(arguments.rows or (30_000 if quick else SERVICE_ROWS,))[0],
+            budgets=tuple(b / 100 for b in arguments.budget),
+            exponents=(0.0, 1.0) if quick else (0.0, 0.5, 1.0),
+        ),
         spark=SparkPlan(
             rows=arguments.rows or ((1_000_000,) if quick else (1_000_000, 10_000_000, 30_000_000)),
             batches=arguments.batch,
@@ -77,12 +84,16 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("sections", nargs="*", help=f"{', '.join(SECTIONS)} (default: all), or: report [FILE]")
     add = parser.add_argument
-    add("--rows", type=_list(int), help="sizes of R (1 and 10 million; spark: 30 million too)")
+    add("--rows", type=_list(int), help="sizes of R (1 and 10 million; spark: 30 million too; service: 200,000)")
     add("--batch", type=_list(int), default=(10_000, 500_000), help="rows in a stream batch")
     add("--budget", type=_list(float), default=(1.0, 5.0, 10.0), help="memory, in per cent of R (spark: 10)")
     add("--workload", type=_choice(WORKLOADS), help=f"{', '.join(WORKLOADS)} (spark: not temporal)")
     add("--systems", type=_choice(_SYSTEMS), default=(), help=", ".join(_SYSTEMS))
-    add("--quick", action="store_true", help="2 s a cell and one create each; spark: 3 s, 1 million rows, zipf")
+    add(
+        "--quick",
+        action="store_true",
+        help="2 s a cell and one create each; spark: 3 s, 1 million rows, zipf; service: 30,000 rows",
+    )
     add("--seconds", type=float, help="measured time a cell (5; spark: 8)")
     add("--warmup", type=float, help="seconds of warm-up a cell, at most (3); spark: large micro-batches (6)")
     add("--core", type=int, default=0, help="the core that lookups run on (0)")

@@ -22,6 +22,8 @@ from benchmarks.cell import Cell, Task
 from benchmarks.create import SYSTEMS as CREATE_SYSTEMS
 from benchmarks.data import ROW_BYTES, Dataset
 from benchmarks.measure import TINY_ROWS
+from benchmarks.service import SECTION as SERVICE
+from benchmarks.service.plan import Place, ServicePlan, measure
 from benchmarks.spark import OURS as SPARK_OURS
 from benchmarks.spark import SECTIONS as SPARK_SECTIONS
 from benchmarks.spark.plan import SparkPlan
@@ -57,6 +59,7 @@ class Plan:
     repeats: int
     root: Path
     core: int
+    service: ServicePlan
     spark: SparkPlan
 
     def cells(self, method: isolation.Method) -> Iterator[Cell]:
@@ -106,7 +109,7 @@ class Runner:
         plan = self.plan
         plan.root.mkdir(parents=True, exist_ok=True)
         method = isolation.available()
-        if set(plan.sections) - {"spark"}:
+        if set(plan.sections) - {"spark", SERVICE}:
             self.console.print(f"Page cache: {isolation.DESCRIPTION[method]}", highlight=False)
         started = datetime.now().astimezone()
         results: dict[str, Any] = {
@@ -123,8 +126,9 @@ class Runner:
             "cells": [],
         }
         cells = list(plan.cells(method))
+        places = list(plan.service.places()) if SERVICE in plan.sections else []
         with self._progress() as progress:
-            task = progress.add_task("", total=len(cells))
+            task = progress.add_task("", total=len(cells) + len(places))
             for cell in cells:
                 progress.update(task, description=_title(cell))
                 if cell.section in SPARK_SECTIONS:
@@ -133,6 +137,10 @@ class Runner:
                     error = self._prepare(cell, results["settings"])
                     raw = {"error": error, "left_out": True} if error else self._measure(cell)
                     results["cells"].append({**_public(cell), **raw})
+                progress.advance(task)
+            for place in places:  # here and now: time is simulated, so what else this process does is not in it
+                progress.update(task, description=_service_title(place))
+                results["cells"] += measure(place, plan.root)
                 progress.advance(task)
         return results
 
@@ -251,6 +259,11 @@ _PRIVATE = ("root", "group", "group_version", "parts")
 def _public(cell: Cell) -> dict[str, Any]:
     """A cell without what is only of this machine."""
     return {k: v for k, v in asdict(cell).items() if k not in _PRIVATE}
+
+
+def _service_title(place: Place) -> str:
+    hot = f"exponent {place.exponent:g}, {place.order}"
+    return " · ".join([SERVICE, place.machine, f"{place.rows:,} rows", hot, f"{place.budget:.0%}"])
 
 
 def _title(cell: Cell) -> str:

@@ -553,16 +553,17 @@ def large(tmp_path_factory):
     return where
 
 
+@pytest.mark.parametrize("order", ["stream", "any"])
 @pytest.mark.parametrize("count", [2, 4])
-def test_contract_all_processes_together_stay_within_the_budget(workers, large, path, group, count):
+def test_contract_all_processes_together_stay_within_the_budget(workers, large, path, group, count, order):
     limit = 24 << 20
     busy, idle = workers(count), workers(2)
     some = [*busy, *idle]
     for worker in some:  # what Python, Arrow and Numba take for the first time is not the join's
-        worker.do("make", "warm", path, group, count + 2, {"memory": "4MiB"})
-        worker.do("work", "warm", 0, 10, KEYS)
+        worker.do("make", "warm", path, group, count + 2, {"memory": "4MiB", "order": order})
+        worker.do("burden", "warm", 0, 10, KEYS, 4000, True)
         worker.do("drop", "warm")
-    made(some, large, group, count, memory=limit)
+    made(some, large, group, count, memory=limit, order=order)
     watch = idle[0]
     before = [worker.do("private") for worker in idle]
     for worker in idle:

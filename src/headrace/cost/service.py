@@ -21,7 +21,7 @@ from headrace.errors import BadInput, MemoryRefused, choice
 from headrace.memory import MemoryBudget
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
-from headrace.semistream import ALGORITHMS, AdaptiveJoin, AMeshJoin, MeshJoin
+from headrace.semistream import ALGORITHMS, SSIJ, AdaptiveJoin, AMeshJoin, MeshJoin
 from headrace.semistream.base import On, SemiStreamJoin
 
 Method = Literal["saturated", "sustained"]
@@ -319,7 +319,13 @@ def _window(run: _Run, measuring: Measuring) -> int:
 
 
 def _until(run: _Run, left: int) -> None:
-    while run.left < left:
+    """Until so many tuples have left; of a join that reads now and then, to the end of the join phase under way.
+
+    Most of its time goes into its join phases: half of one more or less, and the rate is another.
+    """
+    whole = isinstance(run.op, AdaptiveJoin | SSIJ)
+    most = left + max(0, left - run.left)
+    while run.left < left or (whole and run.waiting and run.left < most):
         run.take_all()
 
 

@@ -51,15 +51,15 @@ class SalesReader(DataSourceStreamReader):  # type: ignore[misc]
         self.clock = clock
         self._first: int | None = None
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name, here and below
+    def initialOffset(self) -> dict[str, int]:
         """No sale taken yet."""
         return {_SALE: 0}
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:
         """`BATCH` sales."""
         return ReadMaxRows(BATCH)
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Up to the last sale that has arrived, within the limit, and never back.
 
         Spark's first micro-batch takes seconds, whatever its size. One sale a task goes through it alone, and then the
@@ -77,7 +77,7 @@ class SalesReader(DataSourceStreamReader):  # type: ignore[misc]
             end = min(end, start[_SALE] + limit.max_rows)
         return {_SALE: max(start[_SALE], end)}
 
-    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
+    def reportLatestOffset(self) -> dict[str, int]:
         """What has arrived, for Spark's own reports."""
         return {_SALE: self._arrived()}
 
@@ -108,7 +108,7 @@ class SalesSource(DataSource):  # type: ignore[misc]
         """The columns of a sale."""
         return from_arrow_schema(SCHEMA)
 
-    def streamReader(self, schema: StructType) -> SalesReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> SalesReader:
         """The reader that the options describe."""
         scenario = Scenario(**json.loads(self.options["scenario"]))
         doors = Doors(Path(self.options["doors"]), int(self.options["since"]))

@@ -24,3 +24,6 @@ ALGORITHMS: dict[str, Any] = {
     "ssij": SSIJ,
     "xhybridjoin": XHybridJoin,
 }
+
+#: Those that take conditions beyond equality.
+CONDITIONAL = ("ameshjoin", "meshjoin", "rmeshjoin", "ssij")

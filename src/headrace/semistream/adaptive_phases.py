@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from headrace.errors import BadInput
 from headrace.kernels.store import expand_pages
+from headrace.memory import give_back
 from headrace.relation.columns import Longs
 from headrace.relation.keys import Ints
 from headrace.relation.reader import Found, Pairs
@@ -51,6 +52,7 @@ class AdaptivePhases(AdaptiveLookup):
             )
         self._stream_schema = batch.schema
         self._offered.append(batch)
+        self._since += batch.num_rows
 
     @property
     def wanted(self) -> int:
@@ -81,6 +83,10 @@ class AdaptivePhases(AdaptiveLookup):
     def drain(self) -> Iterator[pa.RecordBatch]:
         """Have every row leave."""
         yield from self.advance()
+        if self._since:
+            rows, self._since = self._since, 0
+            self._workload.between = min(self._workload.between, 2.0 * rows)  # from none known to what is seen
+            self._workload.between += 0.5 * (rows - self._workload.between)
         if self._waiting:
             yield from self._counted(self._join_phase(self._schema_for(self._stream_schema)))
         self.stats.memory = self.budget.held()
@@ -197,9 +203,8 @@ class AdaptivePhases(AdaptiveLookup):
         """What waits, as one batch: column by column, so that only one column is there twice."""
         stream, parts = self._stream_schema, self._waiting
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
-        columns = []
-        for _ in stream:
-            columns.append(pa.concat_arrays([part.pop(0) for part in parts]))
+        columns = [pa.concat_arrays([part.pop(0) for part in parts]) for _ in stream]
+        give_back()  # the pieces that they were
         return pa.RecordBatch.from_arrays(columns, schema=stream)
 
     def _by_page(self, batch: pa.RecordBatch) -> Ints:

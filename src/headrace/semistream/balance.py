@@ -10,7 +10,7 @@ from headrace.relation.keys import Ints
 
 _FIRST = 0.8
 _LEAST, _MOST = 0.02, 0.98
-_STEP = 0.6  # what is left of a share that gives
+_STEP = 0.6  # by which the odds of SB against CR move
 _CLEARLY = 1.1  # better
 
 
@@ -40,10 +40,13 @@ class Balance:
         """
         for_CR = tail / page_bytes / max(1, misses)
         for_SB = sharing / tuple_bytes / max(1, tuples)
+        # Odds and not shares: a step is as large either way, so that it does not overshoot where one of the two is small.
+        odds = self.share / (1 - self.share)
         if for_SB > _CLEARLY * for_CR:
-            self.share = min(_MOST, 1 - _STEP * (1 - self.share))
+            odds /= _STEP
         elif for_CR > _CLEARLY * for_SB:
-            self.share = max(_LEAST, _STEP * self.share)
+            odds *= _STEP
+        self.share = min(_MOST, max(_LEAST, odds / (1 + odds)))
 
 
 def sharing(

@@ -103,6 +103,7 @@ class Workload:
     seen: int = 0  # slices so far
     popularity: Popularity = field(default_factory=lambda: Popularity(np.zeros(1), np.zeros(1)))
     stream_bytes: float = 32.0  # of a row
+    between: float = np.inf  # rows from one time that all must leave to the next: no more than their misses can wait
 
     def observe(self, weight: float, rows: int, distinct: int, missed: int, absent: int) -> None:
         """Take in what a slice of so many rows showed."""
@@ -170,7 +171,7 @@ def fixed_parts(
     read = workers * 2 * page * pages
     output_rows = int(np.clip(spare // workers // 16 // output_row, _MIN_OUTPUT, _OUTPUT_ROWS))
     output = workers * output_rows * output_row
-    gathered = spare // 12 if workers > 1 else 0
+    gathered = spare // 12 if workers > 1 and ordered else 0  # rows that wait are gathered anyway
     left = limit - index - filter_bytes - read - output - gathered
     # Four counters a key that the hot set can know; a line of the sketch serves 16 of them.
     keys = min(relation.num_rows, left // _entry_bytes(relation, width))
@@ -284,7 +285,9 @@ def _phases(
     if "hot set" in parts.left_out:
         hot = 0
     elif hot is None:
-        stream = max(int(each * share), piece * row + parts.least_room)
+        needed = piece * row + parts.least_room
+        useful = workload.between * min(1.0, 1.2 * workload.missed) * waiting
+        stream = needed + int(min(max(0.0, each * share - needed), useful))
         hot = max(0, int(workers * (each - stream) / (1 + young)))
     entries = max(_MIN_ENTRIES, int(young * hot / workers) // entry)
     tuples = int(entries * _rows_per_key(relation))
@@ -339,7 +342,8 @@ def _seconds(relation: Relation, split: Split, workload: Workload, now: Split, o
     if not ordered:
         served, serving = (workload.popularity.hit_ratio(_HELD * s.hot_entries) for s in (now, split))
         missed = min(1.0, workload.missed * (1 - serving) / max(0.01, 1 - served))
-        return float(missed * (read_seconds(relation, split.most_rows) / split.most_rows + MISS_CPU))
+        together = max(1.0, min(split.most_rows, workload.between * missed))
+        return float(missed * (read_seconds(relation, together) / together + MISS_CPU))
     rows = min(split.slice_rows, max(1.0, workload.rows))
     # A batch is cut into slices of about equal size.
     rows = max(1.0, workload.rows) / np.ceil(max(1.0, workload.rows) / rows)

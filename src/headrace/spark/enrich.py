@@ -17,9 +17,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import StructField, StructType
 
+from headrace.conditions import Condition
 from headrace.errors import BadInput, UnsupportedType, choice
 from headrace.relation import Relation
-from headrace.semistream import ALGORITHMS
+from headrace.semistream import ALGORITHMS, CONDITIONAL
 from headrace.semistream.base import How, On, Order
 from headrace.spark import worker
 from headrace.spark.progress import reporter
@@ -64,12 +65,13 @@ class Plan:
 def enrich(
     df: DataFrame,
     rel: Relation,
-    on: On,
+    on: On | None = None,
     how: How = "inner",
     *,
     memory: int | str = "64MiB",
     algorithm: str = "auto",
     order: Order = "any",
+    condition: Condition | None = None,
     columns: Sequence[str] | None = None,
     suffix: str | None = "_right",
     workers: int | None = None,
@@ -96,6 +98,9 @@ def enrich(
         Those share no memory: each worker has its part of the budget, and joins the rows of a task as one stream, to its end.
     order
         "stream": the results of a task's rows come in the order of the rows. "any" is faster.
+    condition
+        What must hold besides, or instead where `on` is left out: hr.compare, between, band, within, all_of. For meshjoin,
+        ameshjoin and rmeshjoin; ssij takes a range of its key, hr.between(key, low, high, of="right").
     columns
         Payload columns wanted in the result; all by default.
     suffix
@@ -105,6 +110,13 @@ def enrich(
     """
     choice("algorithm", algorithm, ("auto", *ALGORITHMS))
     choice("order", order, ("any", "stream"))
+    if condition is not None and algorithm not in CONDITIONAL:
+        raise BadInput(
+            f"algorithm={algorithm!r} joins by equality of the key alone; for condition={condition} choose one of"
+            f" {', '.join(CONDITIONAL)}"
+        )
+    if on is None and condition is None:
+        raise BadInput("neither on= nor condition= is given; say what to join on, on='product_id' for example")
     if not isinstance(rel, Relation):
         raise BadInput(f"rel={rel!r} is not a relation; open one with hr.Relation.open(path)")
     plan = Plan.of(df)
@@ -115,8 +127,8 @@ def enrich(
     stream = stream_schema(plan.schema)
     step = Step(
         id=uuid.uuid4().hex, path=str(rel.path), disk=rel.disk.kind, on=on, how=how, algorithm=algorithm, order=order,
-        memory=parse_size(memory, name="memory"), columns=None if columns is None else tuple(columns), suffix=suffix,
-        workers=many, names=tuple(stream.names), version=rel.version, follow=df.isStreaming, casts=(),
+        condition=condition, memory=parse_size(memory, name="memory"), suffix=suffix,
+        columns=None if columns is None else tuple(columns), workers=many, names=tuple(stream.names), version=rel.version, follow=df.isStreaming, casts=(),
     )  # fmt: skip
     # Made here only to have everything refused here that can be refused.
     operator = worker.make_operator(step, rel, Path())

@@ -163,7 +163,7 @@ class _Reports(AccumulatorParam):  # type: ignore[misc]
     def zero(self, value: Any) -> list[Report]:
         return []
 
-    def addInPlace(self, into: Any, reports: list[Report]) -> Any:  # noqa: N802 (Spark's name)
+    def addInPlace(self, into: Any, reports: list[Report]) -> Any:
         if isinstance(into, Journal):
             into.take(reports)
         else:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from headrace.clock import SystemClock
+from headrace.conditions import Condition
 from headrace.cost import Calibration, Observed, choose, load_calibration
 from headrace.cost.calibrate import BadCalibration
 from headrace.relation import Relation
@@ -46,10 +47,11 @@ class Step:
     id: str
     path: str
     disk: DiskKind
-    on: On
+    on: On | None
     how: How
     algorithm: str
     order: Order
+    condition: Condition | None
     memory: int
     columns: tuple[str, ...] | None
     suffix: str | None
@@ -137,6 +139,7 @@ def _chosen(step: Step, relation: Relation, batches: Batches) -> tuple[str, str,
                 return "adaptive", "", iter(())
             batches = itertools.chain([sample], gathered)
             if sample.num_rows:
+                assert step.on is not None
                 facts = Observed.of([sample], relation, step.on).facts(
                     relation, machine=calibration.as_machine(), columns=step.columns
                 )
@@ -195,11 +198,14 @@ def _operator(step: Step, relation: Relation) -> SemiStreamJoin:
 def make_operator(step: Step, relation: Relation, directory: Path) -> SemiStreamJoin:
     """The operator of a step. AdaptiveJoin shares its memory with the workers that meet in a directory; others have parts."""
     if step.algorithm in ("auto", "adaptive"):  # auto: before the stream is seen
+        assert step.on is not None
         return AdaptiveJoin(
             relation, step.on, step.memory, how=step.how, columns=step.columns, suffix=step.suffix, order=step.order,
             group=Group(directory, step.workers),
         )  # fmt: skip
-    options = {"order": step.order} if step.order != "any" and not ALGORITHMS[step.algorithm].in_order else {}
+    options: dict[str, Any] = {} if step.condition is None else {"condition": step.condition}
+    if step.order != "any" and not ALGORITHMS[step.algorithm].in_order:
+        options["order"] = step.order
     operator: SemiStreamJoin = ALGORITHMS[step.algorithm](
         relation, step.on, step.memory // step.workers, how=step.how, columns=step.columns, suffix=step.suffix, **options
     )  # fmt: skip
@@ -208,6 +214,7 @@ def make_operator(step: Step, relation: Relation, directory: Path) -> SemiStream
 
 def _alone(step: Step, relation: Relation) -> AdaptiveJoin:
     """More workers at once than there should be: this one does with the least memory, of its own."""
+    assert step.on is not None
     payload = relation.payload(step.columns) if step.how in ("inner", "left") else ()
     least = least_memory(relation, payload, relation.index_bytes)
     return AdaptiveJoin(relation, step.on, least, how=step.how, columns=step.columns, suffix=step.suffix, order=step.order)
