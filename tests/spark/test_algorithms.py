@@ -34,7 +34,9 @@ def test_oracle_batch_and_streaming(spark, tmp_path, algorithm):
     rel = made(tmp_path / "r", rows, algorithm)
     stream = pa.concat_tables(parts)
     for how in HOWS:
-        out = hr.enrich(spark.createDataFrame(stream), rel, on="k0", how=how, algorithm=algorithm, memory="8MiB").toArrow()
+        out = hr.enrich(
+            spark.createDataFrame(stream), rel, on="k0", how=how, algorithm=algorithm, memory="8MiB"
+        ).toArrow()
         assert counted(out) == duck(stream, rows, ["k0"], how), how
     df = source(spark, files(tmp_path / "in", *parts))
     out = streamed(hr.enrich(df, rel, on="k0", how="left", algorithm=algorithm, memory="8MiB"))
@@ -57,7 +59,7 @@ def test_progress_names_the_algorithm(spark, tmp_path):
 
 
 def test_stream_order_within_a_task(spark, tmp_path):
-    rows = table("int64", [i % 50 for i in range(300)], Random(3), tag="r")
+    rows = pa.table({"k0": [i % 50 for i in range(300)], "v": range(300)})
     rel = relation(tmp_path / "r", rows, ["k0"])
     stream = pa.table({"k0": pa.array([(7 * i) % 60 for i in range(2000)]), "seq": pa.array(range(2000))})
     for algorithm in ("auto", "meshjoin"):
@@ -68,11 +70,29 @@ def test_stream_order_within_a_task(spark, tmp_path):
         assert len(seq) == sum(6 for i in range(2000) if (7 * i) % 60 < 50)
 
 
+def test_conditions_beyond_equality(spark, tmp_path):
+    rows = pa.table(
+        {"k0": range(40), "valid_from": [10 * i for i in range(40)], "valid_to": [10 * i + 4 for i in range(40)]}
+    )
+    rel = relation(tmp_path / "r", rows, ["k0"])
+    stream = pa.table({"at": range(400)})
+    condition = hr.between("at", "valid_from", "valid_to")
+    out = hr.enrich(
+        spark.createDataFrame(stream), rel, algorithm="meshjoin", condition=condition, memory="8MiB"
+    ).toArrow()
+    assert sorted(out["at"].to_pylist()) == [t for t in range(400) if t % 10 < 5]
+    assert all(row["at"] // 10 == row["k0"] for row in out.to_pylist())
+    with pytest.raises(errors.BadInput, match=r"algorithm='auto' joins by equality of the key alone; .* meshjoin"):
+        hr.enrich(spark.createDataFrame(stream), rel, condition=condition)
+    with pytest.raises(errors.BadInput, match="neither on= nor condition="):
+        hr.enrich(spark.createDataFrame(stream), rel)
+
+
 def test_wrong_words_and_what_an_algorithm_does_not_take_are_refused_at_the_call(spark, tmp_path):
     rows = table("int64", [1, 1, 2], Random(4), tag="r")
     rel = relation(tmp_path / "r", rows, ["k0"])
     df = spark.createDataFrame(pa.table({"k0": pa.array([1])}))
-    with pytest.raises(errors.BadInput, match="algorithm='mesh' is not supported; choose one of auto, .*meshjoin"):
+    with pytest.raises(errors.BadInput, match=r"algorithm='mesh' is not supported; choose one of auto, .*meshjoin"):
         hr.enrich(df, rel, on="k0", algorithm="mesh")
     with pytest.raises(errors.BadInput, match="order='random'"):
         hr.enrich(df, rel, on="k0", order="random")

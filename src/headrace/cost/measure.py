@@ -21,7 +21,8 @@ from headrace.relation import Disk, Relation
 from headrace.relation.columns import address
 from headrace.relation.reader import PageReader, key_column, stored_keys
 from headrace.relation.store import Sources, TupleStore
-from headrace.semistream.window import HashQueue, StreamWindow
+from headrace.semistream.slots import SlotWindow
+from headrace.semistream.window import HashQueue
 
 PAGE = 8192
 _LENGTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # pages of a request
@@ -191,7 +192,8 @@ class _Bench:
             for k in np.array_split(keys, keys.size // _W)
         ]
         self.next = 0
-        self.H, self.window = HashQueue(_WAITING + _W), StreamWindow()
+        self.H, self.numbered = HashQueue(_WAITING + _W), 0
+        self.window = SlotWindow(self.batches[0].schema, self.H.capacity)
         self.reader = PageReader(self.version, 64 * relation.page_size, whole=True)
         self.places = self.version.places(0)[: self.reader.pages]
         ((_, _, self.addresses),) = self.reader.read(self.places, JoinStats(), bridge=False)
@@ -205,12 +207,12 @@ class _Bench:
         now = clock.now
         start = now()
         batch = pa.concat_batches([part := self._batch(), part])  # two arrivals put together, as the stream buffer does
-        numbers = self.window.append(batch.slice(0, part.num_rows))
+        part = batch.slice(0, part.num_rows)
         spent["c_S"] = (now() - start) / part.num_rows
         start = now()
         keys, _ = self.version.codec.encode([part.column("id")])
         hashes = keys.hashes()
-        self.H.insert(hashes, numbers, 0.0)
+        self._insert(part, hashes)
         spent["c_A"] = (now() - start) / part.num_rows
         start = now()
         self.version.pairs(keys, hashes, np.arange(hashes.size))
@@ -233,7 +235,12 @@ class _Bench:
 
     def _enter(self, batch: pa.RecordBatch) -> None:
         keys, _ = self.version.codec.encode([batch.column("id")])
-        self.H.insert(keys.hashes(), self.window.append(batch), 0.0)
+        self._insert(batch, keys.hashes())
+
+    def _insert(self, batch: pa.RecordBatch, hashes: np.ndarray) -> None:
+        numbers = np.arange(self.numbered, self.numbered + batch.num_rows)
+        self.numbered += batch.num_rows
+        self.window.enter(batch, numbers, self.H.insert(hashes, numbers, 0.0))
 
     def _probe(self, clock: Clock) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
         """Every tuple of the pages in the disk buffer looks for its matches; returns some of them."""
@@ -247,13 +254,13 @@ class _Bench:
             n = self.H.probe(hashes, stop, r, slots) or n
         spent = (clock.now() - start) / hashes.size
         some = max(1, n)
-        return spent, self.H.number[slots[:some]], at[r[:some]], row[r[:some]]
+        return spent, slots[:some], at[r[:some]], row[r[:some]]
 
-    def _result(self, numbers: np.ndarray, at: np.ndarray, row: np.ndarray) -> pa.RecordBatch:
+    def _result(self, slots: np.ndarray, at: np.ndarray, row: np.ndarray) -> pa.RecordBatch:
         self.results.clear()
         self.results.append_from_pages(at, row)
-        sources, src = Sources([self.results]), np.zeros(numbers.size, np.int32)
-        pos = np.arange(numbers.size, dtype=np.int32)
+        sources, src = Sources([self.results]), np.zeros(slots.size, np.int32)
+        pos = np.arange(slots.size, dtype=np.int32)
         payload = [sources.gather(i, src, pos, outer=False) for i in range(len(self.version.payload))]
-        stream = self.window.take(numbers)
+        stream = self.window.take(self.H.number[slots], slots)
         return pa.RecordBatch.from_arrays([*stream.columns, *payload], names=[str(i) for i in range(len(payload) + 3)])

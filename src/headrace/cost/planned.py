@@ -17,11 +17,12 @@ from headrace.cost.popularity import Popularity
 from headrace.cost.prediction import Prediction, output_bytes, refused
 from headrace.relation import Disk
 from headrace.semistream import split
+from headrace.semistream.adaptive_phases import PHASE
 from headrace.semistream.balance import Balance
 from headrace.semistream.cache import FRAME_BYTES
 from headrace.semistream.hotset import ENTRY_BYTES, SEGMENTS
 from headrace.semistream.inverted import PAIR_BYTES, SLOT_BYTES
-from headrace.semistream.ssij import (
+from headrace.semistream.ssij_memory import (
     _IB_SHARE,
     _LEAST_CHUNK,
     _LEAST_IB,
@@ -57,12 +58,15 @@ class Plan:
     """of which so many go on where the one before ended"""
 
     @classmethod
-    def of(cls, facts: Facts, wanted: float, longest: int) -> Plan:
-        """For so many wanted pages."""
+    def of(cls, facts: Facts, wanted: float, longest: int, *, goes_on: bool = False) -> Plan:
+        """For so many wanted pages, in requests of at most `longest`. `goes_on`: a run may be longer, as several requests."""
         if wanted <= 0:
             return cls(0.0, 0.0, 0.0)
         seek, transfer = facts.costs(in_flight=True)
-        longest = max(1, min(facts.machine.longest, longest))
+        request = max(1, min(facts.machine.longest, longest))
+        longest = facts.machine.longest if goes_on else request
+        if goes_on:
+            transfer += facts.costs(scan=True)[0] / request
         density = min(1.0, wanted / facts.pages)
         luck = _uniform()
         steps = np.ones(luck.size) if density == 1 else np.ceil(np.log(luck) / np.log1p(-density))
@@ -70,7 +74,8 @@ class Plan:
         first, length = Disk("simulated", seek=seek, transfer=transfer, longest=longest).runs(places, 8192, longest)
         scale = wanted / places.size
         beside = int((first[1:] == first[:-1] + length[:-1]).sum())
-        return cls(scale * int(length.sum()), scale * first.size, scale * beside)
+        more = int((-(-length // request)).sum()) - first.size
+        return cls(scale * int(length.sum()), scale * (first.size + more), scale * (beside + more))
 
     def seconds(self, facts: Facts, *, follow: bool = True) -> float:
         """Time for it. Without `follow` every request is a seek, as operators reckon."""
@@ -169,43 +174,102 @@ class _Phase:
 
 
 def adaptive(facts: Facts, memory: int) -> Prediction:
-    """AdaptiveJoin in a memory, with the split it would come to: see semistream/split.py."""
+    """AdaptiveJoin in a memory, with the split it would come to: see semistream/split.py.
+
+    Of a stream without end with order="any", so that rows wait; of batches that are joined to their end with order="stream".
+    """
     width, page = facts.tuple_bytes, facts.page_size
+    ordered, serial = facts.batch_rows is not None, facts.machine.in_flight is None
     one_page = int(1.1 * facts.rows_per_page * width) + facts.texts * page
     least = facts.index_bytes + 4 * page + 256 * (width + 64) + 512 * _row_bytes(1, 1) + one_page
     spare = memory - least
     if spare < 0:
         return refused("adaptive", memory, f"index and buffers need {format_size(int(least))} or more")
-    filtered = facts.filter_bytes <= 0.35 * spare and facts.absent >= 0.002
-    filter_bytes = facts.filter_bytes if filtered else 0
-    read = 2 * page * int(np.clip(spare // (12 * page), 2, 256))
-    output = int(np.clip(spare // 16 // (width + 64), 256, 1 << 14)) * int(width + 64)
+    filtered = facts.filter_bytes <= 0.35 * spare
+    there = (
+        facts.filter_bytes if filtered else 0
+    )  # when the sizes of buffers are chosen; it leaves where it turns nothing away
+    filter_bytes = there if facts.absent >= 0.002 else 0
+    share = int(spare - there) // page
+    pages = int(np.clip(share // 12, 2, 256))
+    if ordered:
+        seek, transfer = facts.costs()
+        pages = max(pages, min(share // 10, int(seek / transfer / 2)))
+    else:
+        runs = split.long_runs(*facts.costs(scan=True), int(memory - facts.index_bytes - there) // page) // 2
+        pages = max(2, runs) if serial else max(pages, runs)
+    read = 2 * page * pages
+    some = (spare - there) // (16 if ordered else 32) // (width + 64)
+    output = int(np.clip(some, 256 if ordered else 64, 1 << 14)) * int(width + 64)
     entry = int(width * facts.rows_per_key) + ENTRY_BYTES + 8
-    left = memory - facts.index_bytes - filter_bytes - read - output
+    left = memory - facts.index_bytes - there - read - output
     sketch = 1 << max(6, int(4 * min(facts.rows, left // entry)).bit_length() - 1)
-    moving = left - sketch
-    best: tuple[float, int, float, float] | None = None
-    for share in _SHARES:
-        found = _slice(facts, moving, share, one_page, entry, filtered, read // 8 // page)
-        if best is None or found[0] < best[0]:
-            best = found
-    assert best is not None
-    seconds, rows, entries, missed = best
+    moving = left - sketch + there - filter_bytes
+    # A disk that serves one request at a time reads into the whole buffer; another into a half, several requests at a time.
+    longest = 2 * pages if serial else max(1, pages // 4)
+    room = _Room(moving, one_page, entry, filter_bytes > 0, longest)
+    found = [(_slice if ordered else _round)(facts, room, share) for share in _SHARES]
+    seconds, rows, entries, missed = min(found)
     hot = int(entries * entry)
     parts = {
         "index": facts.index_bytes, "filter": filter_bytes, "sketch": sketch, "read buffer": read, "output": output,
         "hot set": hot, "stream buffer": moving - hot,
     }  # fmt: skip
     served = facts.popularity.top(_HELD * entries)
-    why = f"{served:.0%} of present keys served by {entries:,.0f} hot ones; a slice of {rows:,} rows reads {missed:,.0f} keys"
+    what = f"a slice of {rows:,} rows reads" if ordered else f"{rows:,} rows wait; a round over the pages reads for"
+    why = f"{served:.0%} of present keys served by {entries:,.0f} hot ones; {what} {missed:,.0f} keys"
     return Prediction("adaptive", memory, 1 / seconds, {}, parts, why)
 
 
-def _slice(
-    facts: Facts, moving: int, share: float, one_page: int, entry: int, filtered: bool, longest: int
-) -> tuple[float, int, float, float]:  # fmt: skip
+@dataclass(frozen=True)
+class _Room:
+    """What hot set and stream buffer of AdaptiveJoin share, and what is the same however they do."""
+
+    moving: int
+    one_page: int  # bytes
+    entry: int  # bytes of a hot key with its tuples
+    filtered: bool
+    longest: int  # pages of a request
+
+    def reads(self, facts: Facts, wanted: float) -> float:
+        """Seconds of a plan for so many pages."""
+        machine = facts.machine
+        goes_on = machine.in_flight is None and machine.follow is not None and machine.follow < machine.seek
+        return Plan.of(facts, wanted, self.longest, goes_on=goes_on).seconds(facts)
+
+
+def _round(facts: Facts, room: _Room, share: float) -> tuple[float, int, float, float]:
+    """Seconds a row, rows that wait, keys in the hot set and keys read in a round over the relation, for a share of what moves.
+
+    A join phase is for a part f of the W rows that wait, from where the last one ended. The pages ahead have been waited for
+    longest: counted in join phases, ages are even from 1 to a whole round, so a round is for W * (2 - f) rows.
+    """
+    f, keys, v_S = facts.machine.factors, facts.popularity, facts.stream_bytes
+    row, waits = _row_bytes(1, 1) + int(v_S), 1.5 * v_S + split.WAITING_BYTES
+    piece = int(np.clip(room.moving // 16 // row, split.MIN_PIECE, split.PIECE_ROWS))
+    needed = piece * row + room.one_page
+    stream = needed + max(0.0, share * room.moving - needed)
+    hot = max(0.0, (room.moving - stream) / (1 + 0.5 / SEGMENTS))
+    entries = hot / room.entry
+    young = max(64, 0.5 / SEGMENTS * entries) * room.entry
+    most = max(float(split.MIN_PIECE), (room.moving - hot - piece * row - young - room.one_page) / waits)
+    asked = (1 - facts.absent) * (1 - keys.top(_HELD * entries))  # share of rows whose key is there and not hot
+    unknown = 0.0 if room.filtered else facts.absent
+    missed = max(1e-6, asked + unknown)
+    W = most + missed * piece / 2  # it is looked at after each piece
+    turn = W * (2 - PHASE)
+    rest = keys.without_top(_HELD * entries)
+    wanted = _pages_of(facts, rest, turn * asked / missed, turn * unknown / missed)
+    distinct = keys.distinct(piece * (1 - facts.absent)) / piece + facts.absent
+    lookups = distinct + rest.distinct(piece * asked) / piece + unknown + missed / PHASE
+    cpu = f.c_S + lookups * f.c_X + facts.matches * f.c_O
+    return cpu + missed * room.reads(facts, wanted) / turn, int(W), entries, turn
+
+
+def _slice(facts: Facts, room: _Room, share: float) -> tuple[float, int, float, float]:
     """Seconds a row, rows of a slice, keys in the hot set and keys read a slice, for a share of what moves."""
     f, keys = facts.machine.factors, facts.popularity
+    moving, one_page, entry = room.moving, room.one_page, room.entry
     width = facts.tuple_bytes * facts.rows_per_key
     batch = float(facts.batch_rows or inf)
     rows, distinct, missed, entries = 512.0, 1.0, 1.0, 0.0
@@ -218,12 +282,12 @@ def _slice(
         present, absent = rows * (1 - facts.absent), rows * facts.absent
         rest = keys.without_top(_HELD * entries)
         asked = present * (1 - keys.top(_HELD * entries))  # tuples whose key is not hot
-        unknown = 0.0 if filtered else absent
+        unknown = 0.0 if room.filtered else absent
         missed = (rest.distinct(asked) + unknown) / rows
         distinct = (keys.distinct(present) + absent) / rows
     wanted = _pages_of(facts, rest, asked, unknown)
     cpu = f.c_S + (distinct + missed) * f.c_X + facts.matches * f.c_O
-    return cpu + Plan.of(facts, wanted, longest).seconds(facts) / rows, int(rows), entries, missed * rows
+    return cpu + room.reads(facts, wanted) / rows, int(rows), entries, missed * rows
 
 
 def _pages_of(facts: Facts, rest: Popularity, tuples: float, absent: float) -> float:

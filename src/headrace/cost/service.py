@@ -319,13 +319,15 @@ def _window(run: _Run, measuring: Measuring) -> int:
 
 
 def _until(run: _Run, left: int) -> None:
-    """Until so many tuples have left; of a join that reads now and then, to the end of the join phase under way.
+    """Until so many tuples have left; of a join that reads now and then, to the end of a join phase.
 
     Most of its time goes into its join phases: half of one more or less, and the rate is another.
     """
-    whole = isinstance(run.op, AdaptiveJoin | SSIJ)
     most = left + max(0, left - run.left)
-    while run.left < left or (whole and run.waiting and run.left < most):
+    while run.left < left:
+        run.take_all()
+    reads = run.op.stats.reads
+    while isinstance(run.op, AdaptiveJoin | SSIJ) and run.op.stats.reads == reads and run.left < most:
         run.take_all()
 
 

@@ -318,4 +318,3 @@ def gather_variable(at, row, column, out, room, used, offsets):
         used += size
         offsets[i + 1] = used
     return used
-

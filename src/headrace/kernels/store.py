@@ -147,7 +147,8 @@ def expand(uid, src, pos, count, how, row, within, stop, out_row, out_src, out_p
 def expand_pages(pages, key, low, high, rows, starts, stop, out_row, out_at, out_tuple):
     """Pairs of a stream row and a tuple in a page, from stop = (pair, row within, tuple within) until the outputs are full.
 
-    Pair i has the tuples low[i] .. high[i] of the page at pages[i] for key[i], whose stream rows are rows[starts[k]:starts[k + 1]].
+    Pair i has the tuples low[i] .. high[i] of the page at pages[i] for the key k = key[i], whose stream rows are
+    rows[starts[k]:starts[k + 1]].
     Returns how many; stop[0] == pages.size when all are out.
     """
     room = out_row.size

@@ -126,6 +126,11 @@ class Disk:
         return (seek if self.follow is None or self.kind != "simulated" else self.follow), transfer
 
     @property
+    def goes_on(self) -> bool:
+        """Whether a request that goes on where the last one ended is cheaper than another: the arm is there."""
+        return self.kind == "simulated" and self.follow is not None and self.follow < self.seek
+
+    @property
     def cached(self) -> bool:
         """Whether reads came from the system's page cache lately."""
         return self.kind == "buffered" and self._delay < _DELAY
@@ -139,16 +144,19 @@ class Disk:
         return bad
 
     def runs(
-        self, places: Longs, page_size: int, longest: int, *, bridge: bool = True, plan: PlanKind | None = None
+        self, places: Longs, page_size: int, longest: int, *, bridge: bool = True, plan: PlanKind | None = None,
+        chunk: int | None = None,
     ) -> tuple[Longs, Longs]:  # fmt: skip
         """The read plan for sorted distinct page places: first page and length of every run.
 
         Without `bridge` only pages side by side share a run, and nothing unwanted is read. Who brings a plan of its own also says
-        how long a run may be.
+        how long a run may be. `chunk`: a run is read in requests of so many pages, each of which goes on where the last ended.
         """
         longest = max(1, min(self.longest, longest) if bridge and plan is None else longest)
         plan = plan or self.plan
         seek, transfer = self.costs(page_size)
+        if chunk is not None:
+            transfer += self.scan_costs(page_size)[0] / chunk
         n = places.size
         first, length = np.empty(n, np.int64), np.empty(n, np.int64)
         chosen = np.empty(n, np.int32)

@@ -353,6 +353,7 @@ class PageReader:
                 mmap.mmap(-1, (self.pages if whole else 2 * self.half) * version.page_size), np.uint8
             )
         self._buffer = buffer
+        self._end = -1  # place after the last page read
 
     @property
     def nbytes(self) -> int:
@@ -374,8 +375,11 @@ class PageReader:
         longest = most if halves == 1 or not bridge else max(1, most // 4)
         if self.longest is not None:
             longest = min(most, self.longest)
-        first, length = version.disk.runs(places, size, longest, bridge=bridge, plan=self.plan)
-        # Every run starts at a wanted page, and both are sorted: cheaper than to look for each page's run.
+        if bridge and halves == 1 and version.disk.goes_on and self.plan is None:
+            first, length = self._one_after_the_other(places, most)
+        else:
+            first, length = version.disk.runs(places, size, longest, bridge=bridge, plan=self.plan)
+        # Both are sorted: cheaper than to look for each page's run.
         begins = np.append(np.searchsorted(places, first), places.size)
         run_of = np.repeat(np.arange(first.size), np.diff(begins))
         files = version.files_of(first)
@@ -398,6 +402,8 @@ class PageReader:
                 if bad >= 0:
                     raise version.damaged(int(first[runs][bad]), "it could not be read in full")
                 a, b = int(wanted_before[r]), int(wanted_before[r + 1])
+                if a == b:
+                    continue  # read only to get on
                 mine = run_of[a:b] - rounds[r]
                 addresses = targets[mine] + (places[a:b] - first[runs][mine]) * size
                 self._check(places[a:b], addresses, files[runs][mine])
@@ -405,6 +411,27 @@ class PageReader:
         finally:
             for reading, _ in under_way:
                 reading.wait()
+
+    def _one_after_the_other(self, places: Longs, most: int) -> tuple[Longs, Longs]:
+        """A plan for a disk whose arm stays where it is: runs longer than the buffer, which are read piece by piece.
+
+        The first begins where the last read ended, if to read that far is less than a seek.
+        """
+        disk, size = self.version.disk, self.version.page_size
+        first, length = disk.runs(places, size, disk.longest, chunk=most)
+        seek, transfer = disk.costs(size)
+        near = disk.scan_costs(size)[0]
+        gap = 0 if self._end < 0 else int(first[0]) - self._end
+        if 0 < gap * (transfer + near / most) < seek - near:  # places of another file are far away
+            first[0] -= gap
+            length[0] += gap
+        pieces = -(-length // most)
+        within = np.arange(int(pieces.sum())) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        stops = np.repeat(first + length, pieces)
+        first = np.repeat(first, pieces) + most * within
+        length = np.minimum(most, stops - first)
+        self._end = int(stops[-1])
+        return first, length
 
     def read_into(self, places: Longs, targets: Longs, stats: JoinStats) -> None:
         """Read distinct places one after the other, a request each, to the addresses given."""
@@ -468,7 +495,7 @@ class PageReader:
             start = stop
 
     def find(self, keys: Keys, pairs: Pairs, stats: JoinStats) -> Generator[Found]:
-        """Read the pages of pairs and find their keys in them, as many as the buffer holds at a time. Close it when leaving early."""
+        """Read the pages of pairs and find their keys in them, a buffer at a time. Close it when leaving early."""
         order = np.argsort(pairs.place, kind="stable") if _unsorted(pairs.place) else None
         place = pairs.place if order is None else pairs.place[order]
         fresh = np.ones(place.size, np.bool_)

@@ -248,4 +248,3 @@ class Sources:
         values = np.empty(size, np.uint8)
         take_variable(self.offsets[i], self.values[i], src, pos, offsets, address(values))
         return to_arrow(column.type, n, Buffers(values, offsets, valid))
-

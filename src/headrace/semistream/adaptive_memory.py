@@ -70,6 +70,7 @@ class AdaptiveMemory(SemiStreamJoin):
         self._offered: list[pa.RecordBatch] = []
         self._waiting: list[list[pa.Array]] = []  # columns of rows that wait for a join phase
         self._waiting_rows = self._waiting_bytes = 0
+        self._swept: list[pa.Array] | None = None  # the last row of the last join phase, if others still wait
         self._since = 0  # rows since all had left
         self._unmatched = 0.0  # share of rows read for that met nothing, lately
         self._shared: Shared | None = None

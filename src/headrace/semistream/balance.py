@@ -10,7 +10,8 @@ from headrace.relation.keys import Ints
 
 _FIRST = 0.8
 _LEAST, _MOST = 0.02, 0.98
-_STEP = 0.6  # by which the odds of SB against CR move
+_STEP = 0.6  # by which the odds of SB against CR move; less where they went to and fro
+_LEAST_PACE = 0.125
 _CLEARLY = 1.1  # better
 
 
@@ -24,6 +25,8 @@ class Balance:
 
     def __init__(self) -> None:
         self.share = _FIRST
+        self._pace = 1.0
+        self._last = 0  # which way it moved: +1 towards SB
 
     def move(
         self, tail: float, page_bytes: float, misses: int, tuple_bytes: float, tuples: int, sharing: float
@@ -40,12 +43,14 @@ class Balance:
         """
         for_CR = tail / page_bytes / max(1, misses)
         for_SB = sharing / tuple_bytes / max(1, tuples)
+        way = 1 if for_SB > _CLEARLY * for_CR else -1 if for_CR > _CLEARLY * for_SB else 0
+        if not way:
+            return
+        if self._last:  # to and fro: the best is between; on and on: it is farther
+            self._pace = min(1.0, 2 * self._pace) if way == self._last else max(_LEAST_PACE, self._pace / 2)
+        self._last = way
         # Odds and not shares: a step is as large either way, so that it does not overshoot where one of the two is small.
-        odds = self.share / (1 - self.share)
-        if for_SB > _CLEARLY * for_CR:
-            odds /= _STEP
-        elif for_CR > _CLEARLY * for_SB:
-            odds *= _STEP
+        odds = self.share / (1 - self.share) * _STEP ** (-way * self._pace)
         self.share = min(_MOST, max(_LEAST, odds / (1 + odds)))
 
 

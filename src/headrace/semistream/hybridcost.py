@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from headrace.relation import Relation
-from headrace.semistream.meshjoin import candidate_buffers
+from headrace.semistream.meshjoin import OVERHEAD, candidate_buffers
 from headrace.semistream.window import POINTER_BYTES
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -66,6 +66,8 @@ class HybridCost:
         The exponent of the stream's Zipf distribution.
     popular
         Whether R is stored by popularity; else popular keys lie anywhere.
+    overhead
+        Seconds of an iteration that no tuple or page causes; see MeshCost.
     """
 
     pages: int
@@ -80,6 +82,7 @@ class HybridCost:
     output: float
     skew: float = 1.0
     popular: bool = True
+    overhead: float = 0.0
 
     @classmethod
     def of(cls, relation: Relation, slot_bytes: float, page_bytes: float, skew: float) -> HybridCost:
@@ -90,6 +93,7 @@ class HybridCost:
         return cls(
             pages, max(1, relation.num_rows) / pages, page_bytes, slot_bytes, POINTER_BYTES, seek, transfer,
             f.c_E + f.c_S + f.c_A, f.c_H, f.c_O, skew, relation.order == "frequency",
+            0.0 if relation.disk.kind == "simulated" else OVERHEAD,
         )  # fmt: skip
 
     # -- memory and time -------------------------------------------------------------------------------------------------
@@ -105,7 +109,8 @@ class HybridCost:
     def loop(self, w: float, k: float, l: float = 0) -> float:
         """c_loop, eq. 5 (eq. 2 where k = l): seconds of an iteration."""
         probes = (k + l) * self.rows_per_page
-        return self.seek + k * self.transfer + probes * self.probe + w * (self.stream + self.output)
+        cpu = self.overhead + probes * self.probe + w * (self.stream + self.output)
+        return self.seek + k * self.transfer + cpu
 
     def rate(self, memory: float, k: float, l: float = 0) -> float:
         """mu, eq. 6: stream tuples a second with all of a memory in use."""

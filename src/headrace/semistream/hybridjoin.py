@@ -136,6 +136,10 @@ class HybridJoin(WaitingJoin):
     def _wanted_now(self) -> int:
         return self._H.room  # as many as left; h_S in the beginning
 
+    def _early(self) -> Iterator[pa.RecordBatch]:
+        """What H has room for waits there and not in the stream buffer, which has no memory of its own."""
+        yield from self._take_in(self._H.room)
+
     def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
         yield from self._take_in(w)
         oldest, absent, place = self._oldest_needs()
@@ -163,7 +167,7 @@ class HybridJoin(WaitingJoin):
         """Where the index says that tuples' keys are; -1 where nowhere."""
         places = np.full(slots.size, -1, np.int64)
         if slots.size:
-            stream = self._window.take(self._H.number[slots])
+            stream = self._stream(slots)
             keys, _ = self._version.codec.encode([stream.column(name) for name in self.stream_key])
             pairs = self._version.pairs(keys, keys.hashes(), np.arange(slots.size))
             places[pairs.key] = pairs.place

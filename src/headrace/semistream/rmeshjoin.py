@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -30,19 +31,13 @@ class RMeshCost(MeshCost):
         """Pages of the scan an iteration."""
         return self.pages / self.partitions
 
-    def memory(self, w: float, b: float) -> float:
-        """M(w, b)."""
-        window = w * self.partitions
-        return b * self.page_bytes + w * self.stream_bytes + window * (self.pointer_bytes + self.slot_bytes)
+    def iterations(self, b: Any) -> Any:
+        """Of one scan of R."""
+        return self.partitions
 
-    def w(self, memory: float, b: float) -> int:
-        """The largest w within a memory."""
-        each = self.stream_bytes + self.partitions * (self.pointer_bytes + self.slot_bytes)
-        return max(0, int((memory - b * self.page_bytes) / each))
-
-    def loop(self, w: float, b: float) -> float:
+    def loop(self, w: Any, b: Any) -> Any:
         """Seconds of an iteration: the buffer is filled every b / step iterations."""
-        io = self.step * (self.seek / b + self.transfer)
+        io = self.overhead + self.step * (self.seek / b + self.transfer)
         return io + w * (self.stream + self.matches * self.output) + self.step * self.rows_per_page * self.probe
 
 

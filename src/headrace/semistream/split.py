@@ -34,7 +34,8 @@ _MIN_SLICE = 512
 _MIN_ENTRIES = 64
 _MIN_OUTPUT = 256
 _LARGEST_SLICE = 1 << 21
-_PIECE_ROWS = 1 << 15  # looked up at a time, where rows wait
+MIN_PIECE, PIECE_ROWS = 128, 1 << 15  # looked up at a time, where rows wait
+_SMALL_OUTPUT = 64  # rows of results at a time at least, where rows wait
 _PAGES_IN_FLIGHT = 512  # pages in read buffers at most: enough to keep a disk busy
 _OUTPUT_ROWS = 1 << 14
 # A worker's own memory that no array of ours accounts for: objects, threads, and what malloc cannot put to use between arrays of
@@ -143,7 +144,8 @@ def fixed_parts(
     page = relation.page_size
     width = tuple_bytes(relation, payload)
     least_room = _young_size(relation, payload, _MIN_ENTRIES, 0)[0]
-    least_stream = workers * (_MIN_SLICE * _row_bytes(relation, 1.0, 1.0) + least_room)
+    least_rows, least_output = (_MIN_SLICE, _MIN_OUTPUT) if ordered else (MIN_PIECE, _SMALL_OUTPUT)
+    least_stream = workers * (least_rows * _row_bytes(relation, 1.0, 1.0) + least_room)
     output_row = width + 64
     least = least_memory(relation, payload, index, workers)
     if limit < least:
@@ -163,13 +165,18 @@ def fixed_parts(
         )
         filter_bytes = 0
     spare -= filter_bytes
-    seek, transfer = relation.disk.costs(page)
     # Enough to keep a disk busy; more where a request is dear, so that reading on pays.
     share = spare // workers // page
     pages = int(np.clip(share // 12, 2, _PAGES_IN_FLIGHT // 2 // workers))
-    pages = max(pages, min(share // 10, int(seek / transfer / 2)))
+    if ordered:
+        seek, transfer = relation.disk.costs(page)
+        pages = max(pages, min(share // 10, int(seek / transfer / 2)))
+    else:
+        runs = long_runs(*relation.disk.scan_costs(page), (limit - index - filter_bytes) // workers // page) // 2
+        # A disk that serves one request at a time is busy with one.
+        pages = max(2, runs) if relation.disk.workers == 1 else max(pages, runs)
     read = workers * 2 * page * pages
-    output_rows = int(np.clip(spare // workers // 16 // output_row, _MIN_OUTPUT, _OUTPUT_ROWS))
+    output_rows = int(np.clip(spare // workers // (16 if ordered else 32) // output_row, least_output, _OUTPUT_ROWS))
     output = workers * output_rows * output_row
     gathered = spare // 12 if workers > 1 and ordered else 0  # rows that wait are gathered anyway
     left = limit - index - filter_bytes - read - output - gathered
@@ -183,6 +190,16 @@ def fixed_parts(
         index, filter_bytes, sketch, read, output, output_rows, left - sketch, width,
         least_room, left_out, workers, gathered, process, ordered,
     )  # fmt: skip
+
+
+def long_runs(seek: float, transfer: float, room: int) -> int:
+    """Pages of a read buffer out of `room` pages, the rest of which are for rows that wait.
+
+    Where most pages are wanted a pass takes transfer + seek / b a page with runs of b pages, for room - b pages of rows: with
+    x = seek / transfer, (1 + x / b) / (room - b) is least where b * b + 2 * x * b = x * room.
+    """
+    x = seek / transfer
+    return int(np.sqrt(x * x + x * max(0, room)) - x)
 
 
 def tuple_bytes(relation: Relation, payload: Sequence[Column]) -> int:
@@ -280,7 +297,7 @@ def _phases(
     waiting = 1.5 * workload.stream_bytes + WAITING_BYTES
     entry = _entry_bytes(relation, parts.tuple_bytes)
     workers, each = parts.workers, moving // parts.workers
-    piece = int(np.clip(each // 10 // row, _MIN_SLICE, _PIECE_ROWS))
+    piece = int(np.clip(each // 16 // row, MIN_PIECE, PIECE_ROWS))
     young = min(workers, 4) * 0.5 / SEGMENTS
     if "hot set" in parts.left_out:
         hot = 0
@@ -297,7 +314,7 @@ def _phases(
         tuples = int(tuples * 0.9)
         entries = min(entries, max(_MIN_ENTRIES, tuples))
         size, most, data = _young_size(relation, payload, entries, tuples)
-    rows = max(_MIN_SLICE, int((room - size) / waiting))
+    rows = max(MIN_PIECE, int((room - size) / waiting))
     stream = min(each - hot // workers, piece * row + size + int(rows * waiting))
     return Split(piece, rows, stream, entries, most, data, hot, hot // entry)
 

@@ -16,28 +16,18 @@ from headrace.relation import Relation
 from headrace.relation.columns import Longs
 from headrace.relation.disk import PlanKind
 from headrace.relation.keys import Ints, Keys
-from headrace.relation.reader import PageReader, key_column
+from headrace.relation.reader import key_column
 from headrace.relation.store import TupleStore
-from headrace.semistream.balance import Balance, sharing
 from headrace.semistream.base import How, On, Order
-from headrace.semistream.cache import FRAME_BYTES, PageCache, Policy
-from headrace.semistream.deadlines import Deadlines, JoinTime, seconds
-from headrace.semistream.inverted import PAIR_BYTES, SLOT_BYTES, InvertedIndex, StreamBuffer, Times
-from headrace.semistream.snapshot import Snapshot
+from headrace.semistream.cache import Policy
+from headrace.semistream.deadlines import seconds
+from headrace.semistream.inverted import PAIR_BYTES, InvertedIndex, Times
 from headrace.semistream.spans import Spans, keys_of, range_columns
-from headrace.semistream.split import tuple_bytes
-from headrace.semistream.waiting import LEAST_WINDOW, WaitingJoin
+from headrace.semistream.ssij_memory import SSIJMemory
 from headrace.units import parse_duration
 
-_WORK_BYTES = 160  # of a tuple in an online phase: its key, its order, its pages, where they are
-_PLAN_BYTES = 64  # of a page in a read plan
-_IB_SHARE, _SCAN_SHARE = 0.04, 0.35  # of the memory that is left, by default
-_LEAST_IB, _MOST_IB = 16, 1 << 13
-_LEAST_CHUNK = 64  # pairs of a tuple and a page looked at together
-_MOST_PLANNED = 1 << 14  # pages planned together: where one plan ends and the next begins, a run may be cut
 
-
-class SSIJ(WaitingJoin):
+class SSIJ(SSIJMemory):
     """Answer from cached pages at once; let the other tuples wait until many share the reads.
 
         S --> [IB] --online phase--> index --page cached--> join with [CR: pages, utility] --> results
@@ -117,16 +107,6 @@ class SSIJ(WaitingJoin):
             raise BadInput(
                 f"order='stream' keeps tuples in order, and deadline={deadline!r} takes the most urgent first; choose one"
             )
-        self._SB = StreamBuffer(0, relation.codec)
-        self._H = self._SB  # type: ignore[assignment]  # it stands where other joins have H and Q
-        self._II = InvertedIndex(self._places)
-        self._CR = PageCache(relation.page_size, 0)
-        self._IB = Deadlines()
-        self._time = JoinTime(relation.disk.costs(relation.page_size), relation.disk.factors)
-        self._balance = Balance()
-        self._ending = self._lent = False
-        self._IB_now = self._SB_now = self._moving = 0
-        self._reserve("index", relation.index_bytes)
 
     # -- the public steps ------------------------------------------------------------------------------------------------
 
@@ -211,108 +191,6 @@ class SSIJ(WaitingJoin):
             self._disk_buffer = self._new_reader()
             self._size_buffer()
 
-    # -- memory ----------------------------------------------------------------------------------------------------------
-
-    def _least(self) -> int:
-        tuples = LEAST_WINDOW * (64 + SLOT_BYTES + PAIR_BYTES + 16) + (_LEAST_IB + _LEAST_CHUNK) * (64 + _WORK_BYTES)
-        return self.relation.index_bytes + 3 * (self.relation.page_size + FRAME_BYTES) + tuples
-
-    def _begin(self) -> None:
-        relation, v_S = self.relation, self._stream_bytes
-        left = self._room - self._output_bytes - relation.index_bytes
-        page = relation.page_size
-        self._scan = max(1, min(self.max_scan, self._places.size, int(_SCAN_SHARE * left) // page // self._halves))
-        share = int(_IB_SHARE * left / (v_S + _WORK_BYTES))
-        self._IB_now = self.IB_thresh or int(np.clip(share, _LEAST_IB, _MOST_IB))
-        self._chunk = max(_LEAST_CHUNK, self._IB_now)
-        self._planned = int(np.clip(_IB_SHARE * left / _PLAN_BYTES, _LEAST_CHUNK, _MOST_PLANNED))
-        self._reserve(
-            "read buffer", self._scan * self._halves * page + min(self._planned, self._places.size) * _PLAN_BYTES
-        )
-        self._reserve("IB", int(self._IB_now * v_S) + self._chunk * _WORK_BYTES)
-        self._CR = PageCache(page, min(self._left_to_move() // (page + FRAME_BYTES), self._places.size), self.cache)
-        self._disk_buffer = self._new_reader()
-        self._size_buffer()
-
-    def _size_buffer(self) -> None:
-        """SB, which is empty, with room for as many tuples as start a join phase, and an online phase."""
-        self._reserve("SB", 0)
-        share = self._balance.share if self.split is None else 1 - self.split
-        room = share * (self._left_to_move() - self._IB_now * SLOT_BYTES)
-        if self.order == "stream":  # results of all tuples in SB are held until the last of them has met its page
-            matches = max(1.0, self.relation.num_rows / max(1, self.relation.distinct_keys))
-            width = self._stream_bytes + tuple_bytes(self.relation, [c for c in self._payload if c.name]) + 8
-            room = min(room, self._tuple_bytes * (self.budget.limit - self._room) / 2 / matches / width)
-        self._SB_now = self.SB_thresh or max(1, int(room / self._tuple_bytes))
-        slots = self._SB_now + self._IB_now
-        self._SB = StreamBuffer(slots, self._version.codec, ranges=self._range is not None)
-        self._H = self._SB  # type: ignore[assignment]
-        self._moving = self._left_to_move() - slots * SLOT_BYTES
-        self._book()
-        self._reserve("SB", slots * SLOT_BYTES)
-
-    @property
-    def _tuple_bytes(self) -> float:
-        """Of a tuple in SB and II that needs one page."""
-        text = 0 if self._version.codec.integer else 16
-        return self._stream_bytes + SLOT_BYTES + PAIR_BYTES + text
-
-    @property
-    def _halves(self) -> int:
-        """A disk that serves one request at a time has nothing to overlap."""
-        return 1 if self.relation.disk.workers == 1 else 2
-
-    def _new_reader(self) -> PageReader:
-        size = self._scan * self._halves * self.relation.page_size
-        return PageReader(self._version, size, whole=self._halves == 1, plan=self.plan, longest=self._scan)
-
-    @property
-    def _reader(self) -> PageReader:
-        return self._disk_buffer
-
-    @property
-    def backlog_room(self) -> int:
-        """Stream tuples that IB may have, with the memory that CR would give up for them. [SSIJ] §IV.A"""
-        return self._IB_now + int(max(0, self._waiting_room - self._waiting_bytes) / max(1.0, self._stream_bytes))
-
-    def _left_to_move(self) -> int:
-        """Bytes that CR, SB and II share."""
-        fixed = ("output", "index", "read buffer", "IB", "SB")
-        return self._room - sum(self._reservations[p].nbytes for p in fixed if p in self._reservations)
-
-    @property
-    def _waiting_bytes(self) -> int:
-        """Bytes of SB and II as they are."""
-        return int(self._window.rows * self._stream_bytes) + self._SB.key_bytes + self._II.pairs * PAIR_BYTES
-
-    @property
-    def _beside(self) -> int:
-        """The same with what IB holds beyond its own room, as far as it may."""
-        more = 0 if self._lent else int(max(0, self._buffered - self._IB_now) * self._stream_bytes)
-        return min(self._waiting_bytes + more, self._waiting_room)
-
-    @property
-    def _waiting_room(self) -> int:
-        """Bytes that SB and II may have: all that moves, or what a fixed split leaves."""
-        return self._moving if self.split is None else int((1 - self.split) * self._moving)
-
-    def _capacity(self, waiting: int) -> int:
-        """Pages that CR may have beside so many bytes of SB, II and more of IB."""
-        free = self._moving - waiting if self.split is None else int(self.split * self._moving)
-        return max(0, min(free // (self._CR.page_size + FRAME_BYTES), self._places.size))
-
-    def _book(self, pages: int | None = None) -> None:
-        """Set aside what the parts hold now; CR gives way. `pages`: CR is about to have so many."""
-        waiting = self._beside
-        capacity = self._capacity(waiting)
-        if self._CR.frames > capacity:
-            self._CR.shrink(capacity)
-        frames = max(self._CR.frames, pages or 0)
-        parts = {"CR": frames * (self._CR.page_size + FRAME_BYTES), "SB and II": waiting}
-        held = self._reservations
-        for part in sorted(parts, key=lambda p: parts[p] - (held[p].nbytes if p in held else 0)):
-            self._reserve(part, parts[part])  # what shrinks comes first
-
     # -- phases ----------------------------------------------------------------------------------------------------------
 
     def _wanted_now(self) -> int:
@@ -347,17 +225,15 @@ class SSIJ(WaitingJoin):
         if SB.room < count or self._waiting_bytes + count * each > self._waiting_room:
             yield from self._join_phase()
             count = max(1, min(count, int(self._waiting_room / each)))
-        taken, deadlines = self._pick(count)
-        numbers = self._window.append(taken)
+        taken, numbers, deadlines = self._pick(count)
         columns = [[name] for name in self._range] if self._range else [list(self.stream_key)]
         keys, rows = keys_of(self._version.codec, taken, columns)
         self._spend(c_S=count, c_X=rows.size)
-        slots = SB.add(numbers[rows], self.clock.now(), deadlines[rows])
         if rows.size < count:
-            nulls = np.setdiff1d(numbers, numbers[rows], assume_unique=True)
-            self.stats.nulls += nulls.size
-            yield from self._without_match(nulls)
-            self._window.leave(nulls, self._numbers)
+            yield from self._leave_at_once(taken, numbers, np.setdiff1d(np.arange(count), rows, assume_unique=True))
+            taken, numbers, deadlines = taken.take(pa.array(rows)), numbers[rows], deadlines[rows]
+        slots = SB.add(numbers, self.clock.now(), deadlines)
+        self._window.enter(taken, numbers, slots)
         spans = Spans.equal(self._version, keys[0]) if len(keys) == 1 else Spans.between(self._version, *keys)
         SB.pending[slots] = spans.pages(slots.size)
         yield from self._finish(slots[SB.pending[slots] == 0])
@@ -419,15 +295,6 @@ class SSIJ(WaitingJoin):
         self._CR.clear_counters()
         self._book()
 
-    def _weigh(self, places: Longs, starts: Ints, slots: Ints) -> None:
-        """Let the last pass tell whether SB or CR should have more memory."""
-        if self.SB_thresh is None and self.split is None and self._CR.used:
-            disk, page = self.relation.disk, self.relation.page_size
-            shared = sharing(disk, page, self._scan, self.plan, places, starts, slots)
-            self._balance.move(
-                self._CR.tail, page + FRAME_BYTES, slots.size, self._tuple_bytes, self._SB.used, shared
-            )  # fmt: skip
-
     def _search(self, keys: list[Keys], which: Ints, slots: Ints, pages: Longs) -> Iterator[pa.RecordBatch]:
         """Join tuples, keys[which] in `slots`, each with one page in memory."""
         low, high = np.empty(which.size, np.int32), np.empty(which.size, np.int32)
@@ -450,15 +317,17 @@ class SSIJ(WaitingJoin):
 
     # -- stream tuples come and go ---------------------------------------------------------------------------------------
 
-    def _pick(self, count: int) -> tuple[pa.RecordBatch, Times]:
-        """Take tuples from IB, the most urgent first, and their deadlines."""
+    def _pick(self, count: int) -> tuple[pa.RecordBatch, Longs, Times]:
+        """Take tuples from IB, the most urgent first, their numbers and their deadlines."""
         deadlines, first = self._IB.take(count)
         if first is None:
-            return self._from_buffer(count), deadlines
+            return *self._next_tuples(count), deadlines
+        numbers = np.arange(self._numbered, self._numbered + count)
+        self._numbered += count
         whole = pa.concat_batches(self._buffer)
         rest = np.setdiff1d(np.arange(whole.num_rows), first, assume_unique=True)
         self._buffer, self._buffered = [whole.take(pa.array(rest))], rest.size
-        return whole.take(pa.array(first)), deadlines
+        return whole.take(pa.array(first)), numbers, deadlines
 
     def _met(self, slots: Ints) -> None:
         """Each of these tuples, as often as it is named, has met a page."""
@@ -487,26 +356,3 @@ class SSIJ(WaitingJoin):
                 )
             self.relation.codec.check([stream.field(name)])
         return super().output_schema(stream)
-
-    # -- snapshots -------------------------------------------------------------------------------------------------------
-
-    def snapshot(self) -> Snapshot:
-        """Sizes and the pages of CR, between two batches that were joined to their end."""
-        assert not self.waiting, "take a snapshot when nothing waits"
-        sizes = np.array([self._stream_bytes, self._balance.share])
-        return self._named({"sizes": sizes} | self._CR.dump())
-
-    def restore(self, snapshot: Snapshot) -> None:
-        """Go on as the operator did that the snapshot was taken of; the pages of CR are read again."""
-        snapshot.check(self._named({}))
-        arrays = snapshot.arrays
-        self._stream_bytes, self._balance.share = (float(x) for x in arrays["sizes"])
-        if not self._stream_bytes:
-            return
-        self._begin()
-        places = arrays["places"]
-        self._book(places.size)
-        with closing(self._disk_buffer.read(places, self.stats)) as rounds:
-            for a, b, addresses in rounds:
-                self._CR.put(places[a:b], addresses, np.zeros(b - a, np.int64))
-        self._CR.load(arrays)

@@ -11,7 +11,7 @@ keeps the books. Work is done in bounded steps: one `advance` is one iteration o
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from headrace.relation.reader import PageReader, key_column, stored_keys
 from headrace.relation.store import Sources, StoreFull, TupleStore
 from headrace.semistream.base import How, On, Order, SemiStreamJoin, empty
 from headrace.semistream.matching import Matching
+from headrace.semistream.slots import SlotWindow
 from headrace.semistream.snapshot import Snapshot
 from headrace.semistream.split import tuple_bytes
 from headrace.semistream.window import POINTER_BYTES, SLOT_BYTES, HashQueue, StreamWindow
@@ -35,6 +36,7 @@ from headrace.units import format_size
 
 PROBE_BYTES = 64  # of a tuple of R in the disk buffer: where it is, its key, its hash
 LEAST_WINDOW = 64  # tuples
+_PIECE = 1 << 14  # stream tuples that enter H together: what is made of them on the way is small beside H
 _LEAST_OUTPUT = 16
 _OUTPUT_ROWS = 1 << 13
 _ORDERED_SHARE = 0.5  # of the budget, for results that wait to go out in stream order
@@ -72,12 +74,15 @@ class WaitingJoin(SemiStreamJoin):
         self._key_out = tuple(n for n in relation.key if alone and (columns is None or n in columns))
         if self._key_out and self.how in ("inner", "left"):
             self._payload = (key_column(relation.codec), *self._payload)
-        self._window = StreamWindow()
+        self._window: StreamWindow | SlotWindow = StreamWindow()
+        self._stream_schema: pa.Schema | None = None
+        self._numbered = 0  # stream tuples that have a number
         self._H = HashQueue(0)
         self._buffer: list[pa.RecordBatch] = []  # the stream buffer: offered and not in H yet
         self._buffered = 0
         self._held: list[tuple[Longs, pa.RecordBatch]] = []  # results in wait for their turn
         self._stream_bytes = 0.0  # v_S; 0 until the first tuple
+        self._more_bytes = 0  # of a tuple in H, beyond its bytes in Arrow
         self._reservations: dict[str, Reservation] = {}
         width = tuple_bytes(relation, [c for c in self._payload if c.name]) + 64
         width += sum(int(1.05 * self._variable_bytes(c)) + 12 for c in self._payload if not c.name)  # the key
@@ -122,11 +127,14 @@ class WaitingJoin(SemiStreamJoin):
     def offer(self, batch: pa.RecordBatch) -> None:
         """Hand over stream tuples. They are taken into H by `advance`."""
         self._schema_for(batch.schema)
+        if self._stream_bytes and batch.schema is not self._stream_schema:
+            self._meet_stream(batch.schema)
         self.stats.batches += 1
         self.stats.tuples_in += batch.num_rows
         if batch.num_rows:
             if not self._stream_bytes:
                 self._stream_bytes = max(1.0, batch.nbytes / batch.num_rows)
+                self._meet_stream(batch.schema)
                 self._begin()
             self._buffer.append(batch)
             self._buffered += batch.num_rows
@@ -174,6 +182,9 @@ class WaitingJoin(SemiStreamJoin):
         for batch in batches:
             schema = batch.schema
             self.offer(batch)
+            for out in self._counted(self._early()):
+                emitted = True
+                yield out
             while self._buffered and self._buffered >= self.wanted:
                 for out in self.advance():
                     emitted = True
@@ -220,6 +231,10 @@ class WaitingJoin(SemiStreamJoin):
     @abstractmethod
     def _wanted_now(self) -> int:
         """w of the next iteration."""
+
+    def _early(self) -> Iterator[pa.RecordBatch]:
+        """Take in tuples that no iteration has to come first for."""
+        return iter(())
 
     def _room_now(self) -> int:
         """Tuples that could enter H in one iteration."""
@@ -268,7 +283,25 @@ class WaitingJoin(SemiStreamJoin):
     @property
     def _slot_bytes(self) -> float:
         """Bytes of a waiting tuple in H, its columns included: f * v_S of eq. 1, without the queue."""
-        return SLOT_BYTES - POINTER_BYTES + self._stream_bytes + (self._matching.slot_bytes if self._matching else 0)
+        more = self._more_bytes + (self._matching.slot_bytes if self._matching else 0)
+        return SLOT_BYTES - POINTER_BYTES + self._stream_bytes + more
+
+    def _meet_stream(self, schema: pa.Schema) -> None:
+        """The schema of the stream is known, or may have changed: see to it that its columns have where to wait."""
+        old, self._stream_schema = self._stream_schema, schema
+        if old is not None and (old.names, old.types) == (schema.names, schema.types):
+            return
+        if self.waiting:
+            self._stream_schema = old
+            raise BadInput(
+                f"the stream's columns are {_columns(schema)} now and were {_columns(old)}, and {self.waiting:,} tuples of before"
+                " wait; drain() the operator first, or make a new one"
+            )
+        self._window = self._new_window(schema)
+
+    def _new_window(self, schema: pa.Schema) -> StreamWindow | SlotWindow:
+        self._more_bytes = SlotWindow.more_bytes(schema)
+        return SlotWindow(schema, self._H.capacity)
 
     def _make_window(self, tuples: int) -> None:
         """H and Q with room for so many tuples; those that wait stay."""
@@ -276,30 +309,49 @@ class WaitingJoin(SemiStreamJoin):
         self._reserve("queue", tuples * POINTER_BYTES)
         before = self._H.oldest(self._H.used)
         self._H.resize(tuples)
+        after = self._H.oldest(self._H.used)
+        self._window.resize(self._H.capacity, before, after)
         if self._matching:
-            self._matching.resize(self._H.capacity, before, self._H.oldest(self._H.used))
+            self._matching.resize(self._H.capacity, before, after)
 
     # -- stream tuples come and go ---------------------------------------------------------------------------------------
 
     def _take_in(self, count: int) -> Iterator[pa.RecordBatch]:
         """Move up to so many tuples from the stream buffer to H. Tuples with a null in the key leave at once."""
         count = min(count, self._buffered, self._H.room)
-        if not count:
-            return
-        taken = self._from_buffer(count)
-        numbers = self._window.append(taken)
-        hashes, valid = self._hashed(taken, numbers)
-        self._spend(c_S=count, c_A=count)
-        if valid.size:
-            there = np.flatnonzero(valid)
-            self._enter(taken, hashes[there], numbers[there])
-            nulls = numbers[valid == 0]
-            self.stats.nulls += nulls.size
-            if nulls.size:
-                yield from self._without_match(nulls)
-                self._window.leave(nulls, self._numbers)
-        else:
+        for done in range(0, count, _PIECE):
+            taken, numbers = self._next_tuples(min(_PIECE, count - done))
+            hashes, valid = self._hashed(taken, numbers)
+            self._spend(c_S=numbers.size, c_A=numbers.size)
+            if valid.size:
+                taken, numbers, hashes = yield from self._without_nulls(taken, numbers, hashes, valid)
             self._enter(taken, hashes, numbers)
+
+    def _next_tuples(self, count: int) -> tuple[pa.RecordBatch, Longs]:
+        """Tuples from the stream buffer, and their numbers."""
+        numbers = np.arange(self._numbered, self._numbered + count)
+        self._numbered += count
+        return self._from_buffer(count), numbers
+
+    def _without_nulls(
+        self, taken: pa.RecordBatch, numbers: Longs, hashes: Hashes, valid: Bytes
+    ) -> Generator[pa.RecordBatch, None, tuple[pa.RecordBatch, Longs, Hashes]]:
+        """Let go of tuples that can match nothing; returns the others."""
+        nulls = np.flatnonzero(valid == 0)
+        if not nulls.size:
+            return taken, numbers, hashes
+        yield from self._leave_at_once(taken, numbers, nulls)
+        there = np.flatnonzero(valid)
+        return taken.take(pa.array(there)), numbers[there], hashes[there]
+
+    def _leave_at_once(self, taken: pa.RecordBatch, numbers: Longs, nulls: Longs) -> Iterator[pa.RecordBatch]:
+        """Some of the tuples that come in have a null and no match."""
+        self.stats.nulls += nulls.size
+        self.stats.unmatched += nulls.size
+        if self.how in ("left", "anti"):
+            for a in range(0, nulls.size, self._output_rows):
+                some = nulls[a : a + self._output_rows]
+                yield from self._result(numbers[some], taken.take(pa.array(some)), None)
 
     def _hashed(self, taken: pa.RecordBatch, numbers: Longs) -> tuple[Hashes, Bytes]:
         """Hashes of tuples, and which can match anything (empty: all): there is no null in the key or for the condition."""
@@ -315,6 +367,7 @@ class WaitingJoin(SemiStreamJoin):
 
     def _enter(self, batch: pa.RecordBatch, hashes: Any, numbers: Longs) -> None:
         slots = self._H.insert(hashes, numbers, self.clock.now())
+        self._window.enter(batch, numbers, slots)
         if self._matching:
             self._matching.enter(slots, numbers)
 
@@ -354,14 +407,17 @@ class WaitingJoin(SemiStreamJoin):
         H.remove(slots)
         if self._matching:
             self._matching.changed()
-        yield from self._without_match(numbers[~matched])
+        alone = slots[~matched]
+        stats.unmatched += alone.size
+        if self.how in ("left", "anti"):
+            for a in range(0, alone.size, self._output_rows):
+                some = alone[a : a + self._output_rows]  # still there: nobody has got their slots yet
+                yield from self._result(H.number[some], self._stream(some), None)
         self._window.leave(numbers, self._numbers)
 
-    def _without_match(self, numbers: Longs) -> Iterator[pa.RecordBatch]:
-        self.stats.unmatched += numbers.size
-        if self.how in ("left", "anti"):
-            for a in range(0, numbers.size, self._output_rows):
-                yield from self._result(numbers[a : a + self._output_rows], None)
+    def _stream(self, slots: Ints) -> pa.RecordBatch:
+        """The columns of waiting tuples."""
+        return self._window.take(self._H.number[slots], slots)
 
     # -- pages meet H ----------------------------------------------------------------------------------------------------
 
@@ -395,7 +451,7 @@ class WaitingJoin(SemiStreamJoin):
         if self._version.codec.integer or not r.size:
             return r, slots
         names = self.stream_key
-        stream = self._window.take(self._H.number[slots])
+        stream = self._stream(slots)
         mine, _ = self._version.codec.encode([stream.column(name) for name in names])
         same = mine.equal_at(keys.take(r), np.arange(r.size, dtype=np.int32))  # type: ignore[arg-type]
         return r[same], slots[same]
@@ -408,26 +464,26 @@ class WaitingJoin(SemiStreamJoin):
             fresh = first[H.matched[first] == 0]
             H.matched[fresh] = 1
             if fresh.size:
-                yield from self._result(H.number[fresh], None)
+                yield from self._result(H.number[fresh], self._stream(fresh), None)
             return
         H.matched[slots] = 1
         if self.how != "anti":
-            yield from self._pairs(H.number[slots], at, row)
+            yield from self._pairs(slots, at, row)
 
-    def _pairs(self, numbers: Longs, at: Longs, row: Ints) -> Iterator[pa.RecordBatch]:
+    def _pairs(self, slots: Ints, at: Longs, row: Ints) -> Iterator[pa.RecordBatch]:
         """Results of an inner or left join."""
         self._results.clear()
         try:
             self._results.append_from_pages(at, row)
-            payload = self._gathered(numbers.size)
+            payload = self._gathered(slots.size)
         except StoreFull:  # longer texts than expected
-            half = numbers.size // 2
+            half = slots.size // 2
             if half == 0:
                 raise
-            yield from self._pairs(numbers[:half], at[:half], row[:half])
-            yield from self._pairs(numbers[half:], at[half:], row[half:])
+            yield from self._pairs(slots[:half], at[:half], row[:half])
+            yield from self._pairs(slots[half:], at[half:], row[half:])
             return
-        yield from self._result(numbers, payload)
+        yield from self._result(self._H.number[slots], self._stream(slots), payload)
 
     def _gathered(self, count: int) -> list[pa.Array]:
         sources = Sources([self._results])
@@ -460,9 +516,10 @@ class WaitingJoin(SemiStreamJoin):
 
     # -- results ---------------------------------------------------------------------------------------------------------
 
-    def _result(self, numbers: Longs, payload: list[pa.Array] | None) -> Iterator[pa.RecordBatch]:
+    def _result(
+        self, numbers: Longs, stream: pa.RecordBatch, payload: list[pa.Array] | None
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         """Send results out, or hold them until all earlier tuples have left."""
-        stream = self._window.take(numbers)
         arrays: list[Any] = list(stream.columns)
         schema = self._schema_for(stream.schema)
         if self._payload:
@@ -527,3 +584,7 @@ class WaitingJoin(SemiStreamJoin):
     def _named(self, arrays: dict[str, np.ndarray[Any, Any]]) -> Snapshot:
         names = tuple(column.name for column in self._payload)
         return Snapshot(type(self).__name__, str(self.relation.path), self.relation.version, names, arrays)
+
+
+def _columns(schema: pa.Schema | None) -> str:
+    return ", ".join(f"{field.name} ({field.type})" for field in schema or ())

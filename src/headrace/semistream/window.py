@@ -1,7 +1,7 @@
 """The stream tuples that wait: their columns as Arrow, and H with Q over them. [MESH] §3.1
 
-A tuple has a number that counts up with arrival, and a slot in H while it waits. Its columns stay in the record batch that it
-came in; batches are put together when there are many, and copied without their dead tuples when half of them left.
+A tuple has a number that counts up with arrival, and a slot in H while it waits. In a StreamWindow its columns stay in the record
+batch that it came in; batches are put together when there are many, and copied without their dead tuples when half of them left.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from headrace.relation.columns import Bytes, Longs
 from headrace.relation.keys import Hashes, Ints
 
 _CHUNKS = 32  # batches held before some are put together
+_WHOLE = 2  # times its own size: what a slice may keep alive
 _BUCKETS = 1.5  # a slot
-SLOT_BYTES = 8 + 4 * 4 + 8 + 8 + 1 + int(4 * _BUCKETS)  # of a tuple in H, besides its columns
+SLOT_BYTES = 8 + 4 * 4 + 8 + 8 + 1 + int(4 * _BUCKETS) + 1  # of a tuple in H, besides its columns; 1 for their nulls
 POINTER_BYTES = 8  # of which the queue: a link each way
 
 
@@ -101,28 +102,29 @@ class _Chunk:
 
 
 class StreamWindow:
-    """Columns of the stream tuples that wait, found by number."""
+    """Columns of the stream tuples that wait, found by number. It takes what waits and no more: SSIJ lends the rest to CR."""
 
     def __init__(self) -> None:
         self._chunks: list[_Chunk] = []
-        self._next = 0
 
     @property
     def rows(self) -> int:
         """Tuples held, with those that left and were not dropped yet: at most twice as many as wait, and a batch."""
         return sum(chunk.numbers.size for chunk in self._chunks)
 
-    def append(self, batch: pa.RecordBatch) -> Longs:
-        """Hold a batch; returns the numbers of its tuples."""
-        numbers = np.arange(self._next, self._next + batch.num_rows)
-        self._next += batch.num_rows
+    def enter(self, batch: pa.RecordBatch, numbers: Longs, slots: Ints) -> None:
+        """Hold tuples with these numbers, which are higher than all before."""
         if batch.num_rows:
+            if batch.get_total_buffer_size() > _WHOLE * batch.nbytes:
+                batch = batch.take(pa.array(np.arange(batch.num_rows)))  # a slice would keep all of a batch alive
             self._chunks.append(_Chunk(batch, numbers, batch.num_rows))
         if len(self._chunks) > _CHUNKS:
             self._put_together()
-        return numbers
 
-    def take(self, numbers: Longs) -> pa.RecordBatch:
+    def resize(self, capacity: int, before: Ints, after: Ints) -> None:
+        """Tuples have other slots now, which it knows nothing of."""
+
+    def take(self, numbers: Longs, slots: Ints) -> pa.RecordBatch:
         """The tuples with these numbers, in this order."""
         order = np.argsort(numbers, kind="stable") if bool((numbers[1:] < numbers[:-1]).any()) else None
         rising = numbers if order is None else numbers[order]

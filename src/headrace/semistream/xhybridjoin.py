@@ -133,7 +133,9 @@ class XHybridJoin(HybridJoin):
         yield from super()._iterate(0)
 
     def _enter(self, batch: pa.RecordBatch, hashes: Any, numbers: Longs) -> None:
-        self._new.append((self._H.insert(hashes, numbers, self.clock.now()), hashes))
+        slots = self._H.insert(hashes, numbers, self.clock.now())
+        self._window.enter(batch, numbers, slots)
+        self._new.append((slots, hashes))
 
     def _look_up_new(self) -> Iterator[pa.RecordBatch]:
         """Serve new tuples from the non-swappable part."""

@@ -127,8 +127,9 @@ def enrich(
     stream = stream_schema(plan.schema)
     step = Step(
         id=uuid.uuid4().hex, path=str(rel.path), disk=rel.disk.kind, on=on, how=how, algorithm=algorithm, order=order,
-        condition=condition, memory=parse_size(memory, name="memory"), suffix=suffix,
-        columns=None if columns is None else tuple(columns), workers=many, names=tuple(stream.names), version=rel.version, follow=df.isStreaming, casts=(),
+        condition=condition, memory=parse_size(memory, name="memory"),
+        columns=None if columns is None else tuple(columns), suffix=suffix, workers=many, names=tuple(stream.names),
+        version=rel.version, follow=df.isStreaming, casts=(),
     )  # fmt: skip
     # Made here only to have everything refused here that can be refused.
     operator = worker.make_operator(step, rel, Path())

@@ -217,7 +217,9 @@ def _alone(step: Step, relation: Relation) -> AdaptiveJoin:
     assert step.on is not None
     payload = relation.payload(step.columns) if step.how in ("inner", "left") else ()
     least = least_memory(relation, payload, relation.index_bytes)
-    return AdaptiveJoin(relation, step.on, least, how=step.how, columns=step.columns, suffix=step.suffix, order=step.order)
+    return AdaptiveJoin(
+        relation, step.on, least, how=step.how, columns=step.columns, suffix=step.suffix, order=step.order
+    )
 
 
 def _executor() -> Path:
