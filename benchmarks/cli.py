@@ -68,13 +68,14 @@ def main() -> int:
             warmup=int(arguments.warmup or (2 if quick else 6)),
         ),
     )
+    name = arguments.name or "-".join(sections)
     try:
-        raw = Runner(plan, console).run()
+        raw = Runner(plan, console).run(lambda raw: results.save(raw, name))
     except RunFailed as failure:
         console.print(f"[red]The run failed:[/] {failure}")
         return 1
     left_out = {c["system"] for c in raw["cells"] if c.get("left_out")}
-    file = results.save(raw, arguments.name or "-".join(sections))
+    file = results.save(raw, name)
     console.print(f"Raw results: {file}")
     report(file, console)
     return 1 if left_out else 0

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -107,7 +107,8 @@ class Runner:
     _ready: dict[tuple[str, int], str | None] = field(default_factory=dict)
     _unfit: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
 
-    def run(self) -> dict[str, Any]:
+    def run(self, keep: Callable[[dict[str, Any]], object] = lambda raw: None) -> dict[str, Any]:
+        """Measure every cell. `keep` is given what there is after each: a run that is cut short leaves the rest."""
         plan = self.plan
         plan.root.mkdir(parents=True, exist_ok=True)
         method = isolation.available()
@@ -146,7 +147,8 @@ class Runner:
                 for place, raw_cells in zip(places, measured, strict=True):
                     progress.update(task, description=_service_title(place))
                     results["cells"] += raw_cells
-                    progress.advance(task)
+                    keep(results)
+                progress.advance(task)
         return results
 
     def _measure(self, cell: Cell) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from headrace.semistream import SSIJ
 _LATE = 0.005  # of the tuples, at most
 _CLOSE = 1.1  # how near to the highest rate the answer is, as a factor
 _LEAST = 1.0  # tuples a second, below which nothing is looked for
-_DEADLINES = 40  # how long tuples come
+_DEADLINES = 8  # how long tuples come
+_BACKLOG_SHARE = 0.5  # of the memory, for tuples that have come and not been looked up: beyond it is an overflow
 _LOOKS = 50  # at what has come, in the time of a deadline
-_TUPLES = (2_000, 40_000)  # so many at least, and at most
+_TUPLES = 2_000  # so many at least
 
 
 def highest_rate(relation: Relation, stream: Stream, memory: int, deadline: float) -> float:
@@ -34,15 +35,16 @@ def keeps(relation: Relation, stream: Stream, memory: int, deadline: float, rate
     """Whether results are there in time, for tuples that come at a rate; those of the first half warm the cache."""
     op = SSIJ(relation, on="k", memory=memory, deadline=deadline)
     feed, begun = stream.open(), op.clock.now()
-    total = int(np.clip(_DEADLINES * deadline * rate, *_TUPLES))
+    total = max(_TUPLES, int(_DEADLINES * deadline * rate))
+    room = int(_BACKLOG_SHARE * memory / stream.tuple_bytes)
     late_before = left_before = 0
     while feed.taken < total:
         now = op.clock.now()
         come = min(total, int((now - begun) * rate)) - feed.taken
         if come > 0:
             came = begun + np.arange(feed.taken + 1, feed.taken + come + 1) / rate
-            if now - came[0] > deadline:
-                return False  # a join phase alone takes longer
+            if now - came[0] > deadline or come + op.buffered > room:
+                return False  # a join phase alone takes longer, or overflow
             op.offer(feed.take(come), list(came + deadline - now))
         if feed.taken < total // 2:
             late_before, left_before = op.stats.late, op.stats.matched

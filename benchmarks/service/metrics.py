@@ -56,10 +56,11 @@ def rows_of(raw: dict[str, Any]) -> list[Row]:
 
 def _row(place: tuple[Any, ...], cells: list[dict[str, Any]]) -> Row:
     found = {cell["system"]: cell.get("measured") for cell in cells}
-    rates = {name: found[name]["rate"] if found[name] else None for name in SYSTEMS if name in found}
+    rates = {name: m["rate"] if (m := found[name]) else None for name in SYSTEMS if name in found}
     chosen = next((cell["chosen"] for cell in cells if cell["system"] == AUTO), None)
     unsettled = tuple(name for name, m in found.items() if m and not m["settled"] and name != AUTO)
-    return Row(*place, rates, chosen, unsettled)
+    machine, rows, exponent, order, budget = place
+    return Row(machine, rows, exponent, order, budget, rates, chosen, unsettled)
 
 
 def targets(rows: list[Row]) -> list[Target]:

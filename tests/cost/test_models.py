@@ -68,26 +68,26 @@ def test_fig_5_of_mesh_memory_has_a_minimum_and_rate_a_maximum(facts):
 @pytest.mark.slow
 @pytest.mark.parametrize("exponent", [0.0, 1.0])
 @pytest.mark.parametrize("share", [0.05, 0.1])
-@pytest.mark.parametrize("algorithm", sorted(set(ALGORITHMS) - {"adaptive"}))
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_predictions_are_near_simulated_runs(open_relation, algorithm, share, exponent):
     stream = Zipf(ROWS, exponent, order="permuted")
     relation = open_relation(algorithm, stream)
     memory = int(share * relation.num_pages * relation.page_size)
     if algorithm == "xhybridjoin":
         memory += relation.index_bytes  # a key and its page for every row: more than a tenth of R
-    options = {"skew": exponent} if "hybrid" in algorithm else {}
-    # Joins that do much at a time need more time to show their mean.
-    measuring = Measuring(tuples=None if "mesh" in algorithm or algorithm == "inl" else 100_000)
+    options = {"skew": exponent} if "hybrid" in algorithm else {"order": "any"} if algorithm == "adaptive" else {}
+    # SSIJ's split moves on, in small steps: more join phases show its mean.
+    measuring = Measuring(tuples=60_000 if algorithm == "ssij" else None)
     measured = service_rate(algorithm, relation, stream, memory, measuring=measuring, **options)
     found = predict(algorithm, Facts.of(relation, skew=exponent, stream_bytes=stream.tuple_bytes), memory)
-    # SSIJ's split moves on a skewed stream; the model has it stand still, and was up to 29% too high (docs/reference/cost.md).
-    tolerance = 0.35 if algorithm == "ssij" and exponent else 0.1
+    # Both move their split by what they see, and not always to where the model says is best (docs/reference/cost.md).
+    tolerance = 0.35 if algorithm == "adaptive" or (algorithm == "ssij" and exponent) else 0.1
     assert found.rate == pytest.approx(measured.rate, rel=tolerance), found.why
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("share", "exponent"), [(0.05, 0.0), (0.05, 1.0), (0.1, 0.0), (0.3, 1.0)])
-def test_the_prediction_for_adaptive_is_within_a_tenth_of_simulated_runs(open_relation, share, exponent):
+def test_the_prediction_for_adaptive_in_batches_is_within_a_tenth_of_simulated_runs(open_relation, share, exponent):
     stream, batch = Zipf(ROWS, exponent, order="permuted"), 5000
     relation = open_relation("adaptive", stream)
     memory = int(share * relation.num_pages * relation.page_size)

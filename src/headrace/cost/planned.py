@@ -17,7 +17,6 @@ from headrace.cost.popularity import Popularity
 from headrace.cost.prediction import Prediction, output_bytes, refused
 from headrace.relation import Disk
 from headrace.semistream import split
-from headrace.semistream.adaptive_phases import PHASE
 from headrace.semistream.balance import Balance
 from headrace.semistream.cache import FRAME_BYTES
 from headrace.semistream.hotset import ENTRY_BYTES, SEGMENTS
@@ -37,6 +36,7 @@ from headrace.units import format_size
 
 _SHARES = (0.04, 0.08, 0.12, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of what moves, for the stream buffer
 _HELD = SEGMENTS / (SEGMENTS + 1)  # of the hot set: one segment is spare
+_HORIZON = 1 << 16  # of AdaptiveJoin's sketch at least
 _PHASES = 24  # after which SSIJ has come to its split
 _DRAWN, _SEED = 1 << 13, 20110401  # pages of a plan that stands for others
 _FIXED_POINT = 6  # rounds until hits and misses agree
@@ -180,7 +180,9 @@ def adaptive(facts: Facts, memory: int) -> Prediction:
     """
     width, page = facts.tuple_bytes, facts.page_size
     ordered, serial = facts.batch_rows is not None, facts.machine.in_flight is None
-    one_page = int(1.1 * facts.rows_per_page * width) + facts.texts * page
+    one_page = int(4 / 3 * page * facts.texts if facts.texts else 1.1 * facts.rows_per_page * width) + 64 * (
+        ENTRY_BYTES + 8
+    )
     least = facts.index_bytes + 4 * page + 256 * (width + 64) + 512 * _row_bytes(1, 1) + one_page
     spare = memory - least
     if spare < 0:
@@ -238,6 +240,22 @@ class _Room:
         return Plan.of(facts, wanted, self.longest, goes_on=goes_on).seconds(facts)
 
 
+@dataclass(frozen=True)
+class _Some:
+    """A part of the keys, by chance, and the share of the stream that asks for them."""
+
+    keys: Popularity
+    share: float
+
+    @classmethod
+    def of(cls, keys: Popularity, chance: np.ndarray[tuple[int], np.dtype[np.float64]]) -> _Some:
+        """Those of each group that the chance leaves."""
+        count = keys.count * chance
+        some = count > 1e-9
+        share = float((count * keys.p)[some].sum())
+        return cls(Popularity(count[some], keys.p[some] / share), share) if share > 0 else cls(keys, 0.0)
+
+
 def _round(facts: Facts, room: _Room, share: float) -> tuple[float, int, float, float]:
     """Seconds a row, rows that wait, keys in the hot set and keys read in a round over the relation, for a share of what moves.
 
@@ -253,16 +271,19 @@ def _round(facts: Facts, room: _Room, share: float) -> tuple[float, int, float, 
     entries = hot / room.entry
     young = max(64, 0.5 / SEGMENTS * entries) * room.entry
     most = max(float(split.MIN_PIECE), (room.moving - hot - piece * row - young - room.one_page) / waits)
-    asked = (1 - facts.absent) * (1 - keys.top(_HELD * entries))  # share of rows whose key is there and not hot
+    # Keys are hot by the sketch's counts, over a window that grows to its horizon and is halved: so luck has a part in it.
+    kept = keys.kept_by_count(_HELD * entries, 0.75 * max(_HORIZON, 10 * entries))
+    rest = _Some.of(keys, 1 - kept)
+    asked = (1 - facts.absent) * rest.share  # of rows: whose key is there and not hot
     unknown = 0.0 if room.filtered else facts.absent
     missed = max(1e-6, asked + unknown)
     W = most + missed * piece / 2  # it is looked at after each piece
-    turn = W * (2 - PHASE)
-    rest = keys.without_top(_HELD * entries)
-    wanted = _pages_of(facts, rest, turn * asked / missed, turn * unknown / missed)
+    turn = W * (2 - split.PHASE)
+    wanted = _pages_of(facts, rest.keys, turn * asked / missed, turn * unknown / missed)
     distinct = keys.distinct(piece * (1 - facts.absent)) / piece + facts.absent
-    lookups = distinct + rest.distinct(piece * asked) / piece + unknown + missed / PHASE
-    cpu = f.c_S + lookups * f.c_X + facts.matches * f.c_O
+    lookups = distinct + rest.keys.distinct(piece * asked) / piece + unknown
+    lookups += missed * (1 / split.PHASE - 1)  # to sort a row again takes as long
+    cpu = f.c_S + lookups * f.c_X + missed * f.c_A + facts.matches * f.c_O
     return cpu + missed * room.reads(facts, wanted) / turn, int(W), entries, turn
 
 

@@ -33,11 +33,10 @@ from headrace.semistream.adaptive_lookup import AdaptiveLookup, Slice
 from headrace.semistream.base import Matches, empty
 from headrace.semistream.results import Results
 from headrace.semistream.shared import SharedHotSet
-from headrace.semistream.split import first_split
+from headrace.semistream.split import PHASE, first_split
 
 _EMA = 0.2  # weight of the newest piece in running means
 _BORDER = 256  # rows among which the end of a page is looked for
-PHASE = 0.25  # of the rows that wait, for a join phase that makes room: a smaller part shares more reads and sorts more often
 
 
 class AdaptivePhases(AdaptiveLookup):
@@ -185,7 +184,9 @@ class AdaptivePhases(AdaptiveLookup):
             self._waiting.append(some.columns)
             self._waiting_rows += some.num_rows
             self._waiting_bytes += some.nbytes
-            self.relation.disk.spend({"c_A": some.num_rows})  # put aside and sorted; they leave together, so there is no c_E
+            self.relation.disk.spend(
+                {"c_A": some.num_rows}
+            )  # put aside and sorted; they leave together, so there is no c_E
         nothing = int(part.counts[(found.count == 0) & ~waits[:-1]].sum())
         nothing += int(self._unmatched * (piece.num_rows - rows))
         self._learn(part, piece.num_rows, rest.size, nothing)
@@ -196,6 +197,9 @@ class AdaptivePhases(AdaptiveLookup):
         if not self._waiting_rows:
             return
         if self._swept is not None:
+            self.relation.disk.spend(
+                {"c_X": len(self._waiting[0][0])}
+            )  # those that were sorted before are sorted again
             self._waiting.append(self._swept)  # a row that has left: where it comes in the order, the last phase ended
         batch = self._put_together()
         order = self._by_page(batch)
@@ -248,7 +252,6 @@ class AdaptivePhases(AdaptiveLookup):
     def _by_page(self, batch: pa.RecordBatch) -> Ints:
         """The rows in an order in which those of a page are neighbours."""
         keys, _ = self._version.codec.encode([batch.column(name) for name in self.stream_key])
-        self.relation.disk.spend({"c_X": batch.num_rows})
         if self.relation.order == "key":
             return keys.argsort().astype(np.int32)
         pairs = self._version.pairs(keys, keys.hashes(), np.arange(len(keys)))

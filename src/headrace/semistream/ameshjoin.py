@@ -196,7 +196,7 @@ class AMeshJoin(WaitingJoin):
         capacity = max(LEAST_WINDOW, self._H.used + w)
         room = self.most_memory - b * self._page_bytes - int(w * self._stream_bytes)
         fits = self._H.capacity * (self._slot_bytes + POINTER_BYTES) <= room
-        if not (fits and 0.5 * self._H.capacity <= capacity <= self._H.capacity):
+        if not (fits and 0.65 * self._H.capacity <= capacity <= self._H.capacity):
             # Some more than now, so that a window that grows is not copied in every iteration.
             most = max(capacity, min(capacity + capacity // 4, int(room / (self._slot_bytes + POINTER_BYTES))))
             for part in ("disk buffer", "stream buffer"):

@@ -24,7 +24,7 @@ from headrace.units import format_size
 
 Tuning = Literal["optimal", "default"]
 DEFAULT_BUFFER = 930_000  # bytes of the disk buffer that [DEF] recommends whatever the budget
-OVERHEAD = 5e-4  # seconds of an iteration on a real machine that no tuple or page causes, as measured
+OVERHEAD = 5e-4  # seconds of an iteration on a real machine that no tuple or page causes, about
 _DEFAULT_SHARE = 0.25  # of the budget, where that is more
 
 

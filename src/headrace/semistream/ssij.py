@@ -16,12 +16,10 @@ from headrace.relation import Relation
 from headrace.relation.columns import Longs
 from headrace.relation.disk import PlanKind
 from headrace.relation.keys import Ints, Keys
-from headrace.relation.reader import key_column
-from headrace.relation.store import TupleStore
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.cache import Policy
 from headrace.semistream.deadlines import seconds
-from headrace.semistream.inverted import PAIR_BYTES, InvertedIndex, Times
+from headrace.semistream.inverted import PAIR_BYTES, Times
 from headrace.semistream.spans import Spans, keys_of, range_columns
 from headrace.semistream.ssij_memory import SSIJMemory
 from headrace.units import parse_duration
@@ -175,21 +173,7 @@ class SSIJ(SSIJMemory):
         new = self.relation.refresh() if relation is None else relation
         if new.path != self.relation.path:
             raise BadInput(f"{new.path} is another relation than {self.relation.path}; make a new SSIJ for it")
-        old, version = self._version, new.opened
-        shards = range(new.num_shards)
-        self._places = np.sort(np.concatenate([np.empty(0, np.int64), *(version.places(s) for s in shards)]))
-        self._CR.follow(old, version, self._places)
-        self._II = InvertedIndex(self._places)
-        self.relation, self._version = new, version
-        payload = new.payload(self.columns)
-        if self.how in ("inner", "left"):
-            self._payload = (key_column(version.codec), *payload) if self._key_out else payload
-        self._results = TupleStore(self._payload, self._output_rows, self._data_room(self._output_rows))
-        self._reserve("output", self._output_bytes)
-        self._reserve("index", new.index_bytes)
-        if self._stream_bytes:
-            self._disk_buffer = self._new_reader()
-            self._size_buffer()
+        self._follow(new)
 
     # -- phases ----------------------------------------------------------------------------------------------------------
 
@@ -206,25 +190,19 @@ class SSIJ(SSIJMemory):
             ):
                 yield from self._online_phase(min(self._buffered, self._IB_now))
             yield from self._join_phase()
-            if not self._SB.used and self._SB_now != self.SB_thresh and self.split is None:
-                self._size_buffer()
-
-    @property
-    def _held_much(self) -> bool:
-        """Whether results that wait for earlier tuples take half of their room: a join phase lets all of them go."""
-        held = self._reservations.get("ordered results")
-        return held is not None and 2 * held.nbytes > self.budget.limit - self._room
+            self._resize()
 
     def _online_phase(self, count: int) -> Iterator[pa.RecordBatch]:
         """Algorithm 1."""
         if not count:
             return
         begun = self.clock.now()
-        SB = self._SB
         each = self._stream_bytes + PAIR_BYTES
-        if SB.room < count or self._waiting_bytes + count * each > self._waiting_room:
+        if self._SB.room < count or self._waiting_bytes + count * each > self._waiting_room:
             yield from self._join_phase()
+            self._resize()
             count = max(1, min(count, int(self._waiting_room / each)))
+        SB = self._SB
         taken, numbers, deadlines = self._pick(count)
         columns = [[name] for name in self._range] if self._range else [list(self.stream_key)]
         keys, rows = keys_of(self._version.codec, taken, columns)

@@ -17,7 +17,8 @@ from headrace.relation import Relation
 from headrace.relation.columns import Longs
 from headrace.relation.disk import PlanKind
 from headrace.relation.keys import Ints
-from headrace.relation.reader import PageReader
+from headrace.relation.reader import PageReader, key_column
+from headrace.relation.store import TupleStore
 from headrace.semistream.balance import Balance, sharing
 from headrace.semistream.base import On
 from headrace.semistream.cache import FRAME_BYTES, PageCache, Policy
@@ -101,11 +102,42 @@ class SSIJMemory(WaitingJoin):
         self._book()
         self._reserve("SB", slots * SLOT_BYTES)
 
+    def _resize(self) -> None:
+        """Let SB have the size that the balance has come to, where nothing is in it."""
+        if not self._SB.used and self._SB_now != self.SB_thresh and self.split is None:
+            self._size_buffer()
+
+    @property
+    def _held_much(self) -> bool:
+        """Whether results that wait for earlier tuples take half of their room: a join phase lets all of them go."""
+        held = self._reservations.get("ordered results")
+        return held is not None and 2 * held.nbytes > self.budget.limit - self._room
+
+    def _follow(self, new: Relation) -> None:
+        """Hold what another version of the relation needs, between two join phases."""
+        old, version = self._version, new.opened
+        shards = range(new.num_shards)
+        self._places = np.sort(np.concatenate([np.empty(0, np.int64), *(version.places(s) for s in shards)]))
+        self._CR.follow(old, version, self._places)
+        self._II = InvertedIndex(self._places)
+        self.relation, self._version = new, version
+        payload = new.payload(self.columns)
+        if self.how in ("inner", "left"):
+            self._payload = (key_column(version.codec), *payload) if self._key_out else payload
+        self._results = TupleStore(self._payload, self._output_rows, self._data_room(self._output_rows))
+        self._reserve("output", self._output_bytes)
+        self._reserve("index", new.index_bytes)
+        if self._stream_bytes:
+            self._disk_buffer = self._new_reader()
+            self._size_buffer()
+
     @property
     def _tuple_bytes(self) -> float:
-        """Of a tuple in SB and II that needs one page."""
+        """Of a tuple in SB and II, with a pair for each page that the tuples of a key are in, in the mean."""
         text = 0 if self._version.codec.integer else 16
-        return self._stream_bytes + SLOT_BYTES + PAIR_BYTES + text
+        matches = self.relation.num_rows / max(1, self.relation.distinct_keys)
+        pages = 1 + max(0.0, matches - 1) * self.relation.num_pages / max(1, self.relation.num_rows)
+        return self._stream_bytes + SLOT_BYTES + pages * PAIR_BYTES + text
 
     @property
     def _halves(self) -> int:
