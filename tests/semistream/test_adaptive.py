@@ -8,6 +8,7 @@ import headrace as hr
 from headrace.errors import BadInput, DamagedRelation
 from headrace.relation import Disk
 from headrace.semistream import AdaptiveJoin
+from tests.semistream.brute import join, tuples
 
 N = 60_000
 
@@ -189,3 +190,50 @@ def test_a_join_reads_its_version_to_the_end(tmp_path):
     assert out["v"].to_pylist() == keys.tolist()
     fresh = AdaptiveJoin(relation.refresh(), on="k", memory="600KiB")
     assert pa.Table.from_batches(list(fresh.join(stream(keys))))["v"].to_pylist() == (keys + 1).tolist()
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
+def test_oracle_rows_that_wait_for_pages_stored_by_popularity(tmp_path, how):
+    """Keys of several pages, keys of none, and pages that are in no order of keys."""
+    rng = np.random.default_rng(5)
+    keys = np.repeat(np.arange(3000), rng.integers(1, 4, 3000))
+    keys = np.concatenate([keys, np.full(400, 77)])
+    rows = pa.table({"k0": keys, "v": np.arange(keys.size)})
+    popularity = pa.table({"k0": rng.permutation(3000), "frequency": np.arange(3000)})
+    path = tmp_path / "r"
+    rel = hr.Relation.create(path, rows, key=["k0"], order="frequency", frequencies=popularity, page_size="4KiB")
+    batches = [pa.record_batch({"k0": rng.integers(0, 3500, 4000), "n": np.arange(4000)}) for _ in range(3)]
+    op = AdaptiveJoin(rel, on="k0", memory="700KiB", how=how, order="any")
+    got = sorted(map(repr, tuples(op.run(batches))))
+    assert got == sorted(map(repr, join(rows, batches, ["k0"], how, ["v"])))
+    op.stats.check()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_oracle_rows_wait_over_many_join_phases_and_all_leave(tmp_path, seed):
+    """Sweeps that begin where the last one ended, pieces cut at page borders, rows that wait across batches."""
+    rng = np.random.default_rng(seed)
+    keys, each = int(rng.integers(2000, 20_000)), int(rng.integers(1, 4))
+    rows = pa.table({"k": np.repeat(np.arange(keys) * 2, each), "v": np.arange(keys * each)})
+    shards, page = int(rng.integers(1, 4)), str(rng.choice(["4KiB", "8KiB"]))
+    rel = hr.Relation.create(tmp_path / "r", rows, key="k", shards=shards, page_size=page, disk=Disk("simulated"))
+    op = AdaptiveJoin(rel, on="k", memory=int(rng.integers(500, 1500)) << 10, how="left", order="any")
+    seen, done = [], []
+    for _ in range(3):
+        batches = []
+        for _ in range(int(rng.integers(1, 12))):
+            n = int(rng.integers(1, 30_000))
+            k = rng.integers(0, 2 * keys, n) if seed % 2 else (2 * keys ** rng.random(n)).astype(np.int64)
+            batches.append(pa.record_batch({"k": k, "n": np.arange(n) + sum(len(s) for s in seen)}))
+            seen.append(k)
+        done += list(op.run(batches)) if rng.random() < 0.5 else [out for b in batches for out in op.join(b)]
+        assert op.waiting == 0
+    op.stats.check()
+    k, out = np.concatenate(seen), pa.Table.from_batches(done).sort_by([("n", "ascending"), ("v", "ascending")])
+    times = np.where(k % 2 == 0, each, 1)
+    number = np.repeat(np.arange(k.size), times)
+    assert np.array_equal(out["n"].to_numpy(), number)
+    assert np.array_equal(out["k"].to_numpy(), k[number])
+    first = np.repeat(np.cumsum(times) - times, times)
+    v = np.where(k[number] % 2 == 0, k[number] // 2 * each + np.arange(number.size) - first, -1)
+    assert np.array_equal(out["v"].fill_null(-1).to_numpy(), v)

@@ -26,7 +26,7 @@ from headrace.errors import BadInput
 from headrace.kernels.store import expand_pages
 from headrace.memory import give_back
 from headrace.relation.columns import Longs
-from headrace.relation.keys import Ints
+from headrace.relation.keys import Ints, Keys
 from headrace.relation.reader import Found, Pairs
 from headrace.relation.store import StoreFull
 from headrace.semistream.adaptive_lookup import AdaptiveLookup, Slice
@@ -184,9 +184,8 @@ class AdaptivePhases(AdaptiveLookup):
             self._waiting.append(some.columns)
             self._waiting_rows += some.num_rows
             self._waiting_bytes += some.nbytes
-            self.relation.disk.spend(
-                {"c_A": some.num_rows}
-            )  # put aside and sorted; they leave together, so there is no c_E
+            # Put aside and sorted. They leave together, so there is no c_E.
+            self.relation.disk.spend({"c_A": some.num_rows})
         nothing = int(part.counts[(found.count == 0) & ~waits[:-1]].sum())
         nothing += int(self._unmatched * (piece.num_rows - rows))
         self._learn(part, piece.num_rows, rest.size, nothing)
@@ -214,7 +213,7 @@ class AdaptivePhases(AdaptiveLookup):
             yield from self._pinned(self._join_piece(batch.take(pa.array(some)), schema))
             at += some.size
             self._follow()
-            if at < order.size and leaving - at < _BORDER // 2:
+            if leaving < order.size and leaving - at < _BORDER // 2:
                 break  # what is left of this part is hardly more than a page
         self._swept = batch.take(pa.array(order[at - 1 : at])).columns if at < order.size else None
         if at < order.size:
@@ -235,10 +234,7 @@ class AdaptivePhases(AdaptiveLookup):
             return rows
         border = pa.array(order[at + rows - min(rows // 2, _BORDER) : at + rows + 1])
         keys, _ = self._version.codec.encode([batch.column(name).take(border) for name in self.stream_key])
-        pairs = self._version.pairs(keys, keys.hashes(), np.arange(len(keys)))
-        place = np.zeros(len(keys), np.int64)
-        place[pairs.key[::-1]] = pairs.place[::-1]  # the first page of each
-        new = np.flatnonzero(np.diff(place))
+        new = np.flatnonzero(np.diff(self._first_place(keys)))
         return rows if not new.size else rows - (len(keys) - 2 - int(new[-1]))
 
     def _put_together(self) -> pa.RecordBatch:
@@ -254,8 +250,14 @@ class AdaptivePhases(AdaptiveLookup):
         keys, _ = self._version.codec.encode([batch.column(name) for name in self.stream_key])
         if self.relation.order == "key":
             return keys.argsort().astype(np.int32)
+        return np.argsort(self._first_place(keys), kind="stable").astype(np.int32)
+
+    def _first_place(self, keys: Keys) -> Longs:
+        """The first page that each key may be in; 0 where there is none."""
         pairs = self._version.pairs(keys, keys.hashes(), np.arange(len(keys)))
-        return pairs.key[np.argsort(pairs.place, kind="stable")]
+        place = np.zeros(len(keys), np.int64)
+        place[pairs.key[::-1]] = pairs.place[::-1]  # the first of several is written last
+        return place
 
     def _join_piece(self, piece: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         part = self._distinct(piece)

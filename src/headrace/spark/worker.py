@@ -113,8 +113,7 @@ def _join(step: Step, batches: Batches, context: TaskContext, report: Any) -> Ba
         for out in _results(operator, renamed):
             yield _cast(out, step)
     except BaseException:
-        if not isinstance(operator, AdaptiveJoin):
-            _operators.pop(_name(step, relation), None)  # rows of this task may still wait in it
+        _operators.pop(_name(step, relation), None)  # rows of this task may still wait in it
         raise
     finally:
         if member:
