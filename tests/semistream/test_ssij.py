@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.errors import BadInput
+from headrace.errors import BadInput, MemoryRefused
 from headrace.metrics import Factors
 from headrace.relation import Disk
 from headrace.semistream import SSIJ, IndexNestedLoop, MeshJoin
@@ -511,3 +511,15 @@ def test_skew_helps_SSIJ_and_not_meshjoin_and_both_are_far_above_index_nested_lo
 def test_wrong_values_are_refused_by_name(tmp_path, name, value, words):
     with pytest.raises(BadInput, match=words):
         SSIJ(numbers(tmp_path), on="k", **{name: value})
+
+
+def test_a_threshold_that_does_not_fit_the_memory_is_refused_with_one_that_would(tmp_path):
+    keys = np.arange(20_000)
+    relation = hr.Relation.create(tmp_path / "big", pa.table({"k": keys, "v": keys}), key="k")
+    stream = pa.record_batch({"k": keys})
+    with pytest.raises(
+        MemoryRefused, match=r"SB_thresh=200000 does not fit memory=1MiB: .* give \d+ or fewer"
+    ) as refused:
+        list(SSIJ(relation, "k", "1MiB", SB_thresh=200_000).run([stream]))
+    most = int(str(refused.value).split("give ")[1].split(" ")[0])
+    assert sum(out.num_rows for out in SSIJ(relation, "k", "1MiB", SB_thresh=most).run([stream])) == keys.size

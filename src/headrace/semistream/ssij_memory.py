@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.errors import MemoryRefused
 from headrace.relation import Relation
 from headrace.relation.columns import Longs
 from headrace.relation.disk import PlanKind
@@ -28,6 +29,7 @@ from headrace.semistream.snapshot import Snapshot
 from headrace.semistream.split import tuple_bytes
 from headrace.semistream.waiting import LEAST_WINDOW, WaitingJoin
 from headrace.semistream.window import StreamWindow
+from headrace.units import format_size
 
 _WORK_BYTES = 160  # of a tuple in an online phase: its key, its order, its pages, where they are
 _PLAN_BYTES = 64  # of a page in a read plan
@@ -96,6 +98,12 @@ class SSIJMemory(WaitingJoin):
             room = min(room, self._tuple_bytes * (self.budget.limit - self._room) / 2 / matches / width)
         self._SB_now = self.SB_thresh or max(1, int(room / self._tuple_bytes))
         slots = self._SB_now + self._IB_now
+        most = int(self._left_to_move() / self._tuple_bytes) - self._IB_now
+        if self.SB_thresh and self._SB_now > max(1, most):
+            raise MemoryRefused(
+                f"SB_thresh={self._SB_now} does not fit memory={format_size(self.budget.limit)}: a waiting tuple takes"
+                f" {self._tuple_bytes:.0f} bytes; give {max(1, most)} or fewer, more memory, or leave it out"
+            )
         self._SB = StreamBuffer(slots, self._version.codec, ranges=self._range is not None)
         self._H = self._SB  # type: ignore[assignment]
         self._moving = self._left_to_move() - slots * SLOT_BYTES
