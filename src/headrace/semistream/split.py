@@ -311,13 +311,14 @@ def _phases(
     entries = max(_MIN_ENTRIES, int(young * hot / workers) // entry)
     tuples = int(entries * _rows_per_key(relation))
     size, most, data = _young_size(relation, payload, entries, tuples)
-    room = each - hot // workers - piece * row
+    mine = each - -(-hot // workers)  # rounded so that all workers and the hot set are not a byte more than there is
+    room = mine - piece * row
     while size > room and tuples > 0:
         tuples = int(tuples * 0.9)
         entries = min(entries, max(_MIN_ENTRIES, tuples))
         size, most, data = _young_size(relation, payload, entries, tuples)
     rows = max(MIN_PIECE, int((room - size) / waiting))
-    stream = min(each - hot // workers, piece * row + size + int(rows * waiting))
+    stream = min(mine, piece * row + size + int(rows * waiting))
     return Split(piece, rows, stream, entries, most, data, hot, hot // entry)
 
 
