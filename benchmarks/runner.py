@@ -140,6 +140,7 @@ class Runner:
                     error = self._prepare(cell, results["settings"])
                     raw = {"error": error, "left_out": True} if error else self._measure(cell)
                     results["cells"].append({**_public(cell), **raw})
+                keep(results)
                 progress.advance(task)
             # Side by side: time is simulated, and what else the machine does is not in it.
             with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
@@ -148,7 +149,7 @@ class Runner:
                     progress.update(task, description=_service_title(place))
                     results["cells"] += raw_cells
                     keep(results)
-                progress.advance(task)
+                    progress.advance(task)
         return results
 
     def _measure(self, cell: Cell) -> dict[str, Any]:

@@ -4,6 +4,11 @@ import os
 import sys
 
 import pytest
+from hypothesis import settings
+
+#: The same examples in every run, so that a change is what makes a test fail. HEADRACE_EXAMPLES=random looks for new ones.
+settings.register_profile("headrace", derandomize=os.environ.get("HEADRACE_EXAMPLES") != "random")
+settings.load_profile("headrace")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -29,7 +29,7 @@ from benchmarks.streams import Workload
 from benchmarks.verify import WrongResult
 
 MEASURED = 5  # micro-batches, at least
-PATIENCE = 300.0  # seconds for one stream; what was measured by then counts
+PATIENCE = 120.0  # seconds for one stream; what was measured by then counts
 _POLL = 0.25
 _TINY_MEMORY = 16 << 20
 _LONGEST = 200
@@ -70,7 +70,7 @@ def measure_spark(cell: Cell) -> dict[str, Any]:
             shared = {"base": asdict(base), "prepare_seconds": prepared}
             parts: list[dict[str, Any]] = []
             for workload, batch in cell.parts:
-                if parts and parts[-1].get("does_not_fit"):
+                if parts and (parts[-1].get("does_not_fit") or parts[-1].get("too_slow")):
                     parts.append(parts[-1])  # it had a chance
                 else:
                     parts.append({**shared, **_measure(system, cell, workload, batch, work / "stream")})
@@ -127,7 +127,8 @@ def _measure(system: SparkSystem, cell: Cell, workload: Workload, batch: int, wo
     except WrongResult:
         raise
     except Exception as error:
-        out |= {"samples": [], "error": _reason(error), "does_not_fit": system.optional}
+        slow = isinstance(error, TooSlow)
+        out |= {"samples": [], "error": _reason(error), "does_not_fit": system.optional, "too_slow": slow}
     shutil.rmtree(work, ignore_errors=True)
     return out
 
