@@ -14,6 +14,7 @@ setup: ## make .venv with all that is needed, and find or install Java 17+
 	@scripts/setup
 
 test: setup ## run the tests
+	@scripts/postgresql
 	$(BIN)/pytest $(ARGS)
 
 check: setup ## lint, format, types, import layers
@@ -34,6 +35,7 @@ demo: setup ## a retail warehouse fed by a bursty stream, proved in about a minu
 
 PAPER ?= mesh
 reproduce: setup ## the figures of a paper: PAPER=mesh|def|ssij|xhj FIGURE=10b SCALE=full
+	@$(if $(filter ssij,$(PAPER)),scripts/postgresql)
 	$(PY) -m reproduction $(PAPER) $(if $(FIGURE),--figure $(FIGURE)) $(if $(SCALE),--scale $(SCALE)) $(ARGS)
 
 soak: ## (not there yet) hours of load with faults

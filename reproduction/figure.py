@@ -139,6 +139,8 @@ class Figure:
         Sizes and settings, for the page.
     decimals
         Of the numbers in the table.
+    alone
+        Whether it takes real time, so that nothing else may run beside it.
     """
 
     id: str
@@ -154,6 +156,7 @@ class Figure:
     scale: float = 1.0
     note: str = ""
     decimals: int = 0
+    alone: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from math import sqrt
 from pathlib import Path
@@ -23,7 +23,9 @@ from headrace.cost import (
     tpch,
 )
 from headrace.metrics import Factors
+from reproduction.bursts import longest_burst
 from reproduction.checks import Faster, Knee, Level, Trend
+from reproduction.dbms import index_join
 from reproduction.deadlines import highest_rate
 from reproduction.figure import ONE_LOOP, Cell, Computed, Figure, Paper
 
@@ -33,6 +35,7 @@ TUPLE, STREAM = 128, 64  # bytes
 FILL = 0.8
 MEMORIES, SKEWS = (1.0, 5.0, 7.5, 10.0), (0.0, 0.5, 1.0)
 MEMORY = 7.5
+MAX_SCAN = 200
 TEXT = "MESHJOIN at the text's pace"
 Options = tuple[tuple[str, Any], ...]
 
@@ -44,13 +47,64 @@ I7 = Machine(
 )  # fmt: skip
 # The text's MESHJOIN takes more than 9 minutes for a loop over 40 M tuples (§VI.D, Fig. 16), of which the disk explains one: 11
 # microseconds a tuple of R.
-SLOW_PROBES = replace(I7, factors=replace(I7.factors, c_H=11e-6))
+SLOW_PROBE = 11e-6
 
 
-def _made(scale: float, K: int | None = None, fill: float = FILL, rows: int = ROWS) -> MadeRelation:
-    """Both the keys and the tuples of a key shrink with the root of the scale."""
-    K = K or max(1, round(ROWS / KEYS * sqrt(scale)))
-    return MadeRelation(max(1, round(rows * scale / K)) * K, TUPLE, K, fill=fill)
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes at a scale, 1 for the paper's. Both the keys and the tuples of a key shrink with its root.
+
+    So do maxScan and the time of a seek, else the pages of one read would be most of a small memory: a read of maxScan pages is
+    the same share of the memory's root, and a seek the same share of such a read.
+    """
+
+    scale: float
+
+    @property
+    def root(self) -> float:
+        """Of the scale."""
+        return sqrt(self.scale)
+
+    @property
+    def machine(self) -> Machine:
+        """With a seek that is shorter by the root."""
+        return replace(I7, seek=I7.seek * self.root, follow=(I7.follow or 0.0) * self.root)
+
+    def max_scan(self, pages: int = MAX_SCAN) -> int:
+        """Pages of a read."""
+        return max(1, round(pages * self.root))
+
+    def made(self, K: int | None = None, fill: float = FILL, rows: int = ROWS) -> MadeRelation:
+        """R."""
+        K = K or max(1, round(ROWS / KEYS * self.root))
+        return MadeRelation(max(1, round(rows * self.scale / K)) * K, TUPLE, K, fill=fill)
+
+    def cell(
+        self, series: str, x: float, made: MadeRelation, stream: Stream, percent: float, operator: str = "ssij",
+        machine: Machine | None = None, **options: Any,
+    ) -> Cell:  # fmt: skip
+        """A service rate in a share of R."""
+        memory = _percent(made, percent)
+        if operator == "ssij":
+            options = {"max_scan": self.max_scan()} | options
+
+        def compute(directory: Path) -> dict[str, Any]:
+            where = machine or self.machine
+            return _rate(directory, operator, made, stream, memory, tuple(options.items()), where).as_dict()
+
+        return Computed(series, x, compute)
+
+    def mesh(self, x: float, made: MadeRelation, stream: Stream, percent: float) -> list[Cell]:
+        """MESHJOIN twice."""
+        return [
+            self.cell("MESHJOIN", x, made, stream, percent, "meshjoin"),
+            self.cell(TEXT, x, made, stream, percent, "meshjoin", self.slow_probes),
+        ]
+
+    @property
+    def slow_probes(self) -> Machine:
+        """With a MESHJOIN as slow as the text's."""
+        return replace(self.machine, factors=replace(I7.factors, c_H=SLOW_PROBE))
 
 
 def _zipf(made: MadeRelation, z: float, order: str = "key") -> Zipf:
@@ -77,35 +131,17 @@ def _rate(
         return service_rate(operator, relation, stream, memory, measuring=measuring, **dict(options))
 
 
-def _cell(
-    series: str, x: float, made: MadeRelation, stream: Stream, percent: float, operator: str = "ssij",
-    machine: Machine = I7, **options: Any,
-) -> Cell:  # fmt: skip
-    memory = _percent(made, percent)
-
-    def compute(directory: Path) -> dict[str, Any]:
-        return _rate(directory, operator, made, stream, memory, tuple(options.items()), machine).as_dict()
-
-    return Computed(series, x, compute)
-
-
-def _mesh(x: float, made: MadeRelation, stream: Stream, percent: float) -> list[Cell]:
-    return [
-        _cell("MESHJOIN", x, made, stream, percent, "meshjoin"),
-        _cell(TEXT, x, made, stream, percent, "meshjoin", SLOW_PROBES),
-    ]
-
-
 # -- Fig. 3-6: skew and memory ---------------------------------------------------------------------------------------------------
 
 
 def _against_skew(order: str) -> Callable[[float], list[Cell]]:
     def cells(scale: float) -> list[Cell]:
-        made = _made(scale)
+        sizes = Sizes(scale)
+        made = sizes.made()
         found: list[Cell] = []
         for z in SKEWS:
             stream = _zipf(made, z, order)
-            found += [_cell("SSIJ", z, made, stream, MEMORY), *_mesh(z, made, stream, MEMORY)]
+            found += [sizes.cell("SSIJ", z, made, stream, MEMORY), *sizes.mesh(z, made, stream, MEMORY)]
         return found
 
     return cells
@@ -113,31 +149,36 @@ def _against_skew(order: str) -> Callable[[float], list[Cell]]:
 
 def _against_memory(order: str) -> Callable[[float], list[Cell]]:
     def cells(scale: float) -> list[Cell]:
-        made = _made(scale)
+        sizes = Sizes(scale)
+        made = sizes.made()
         found: list[Cell] = []
         for m in MEMORIES:
-            found += [_cell(f"SSIJ, skew {z:g}", m, made, _zipf(made, z, order), m) for z in SKEWS]
-            found += _mesh(m, made, _zipf(made, 0.0, order), m)
+            found += [sizes.cell(f"SSIJ, skew {z:g}", m, made, _zipf(made, z, order), m) for z in SKEWS]
+            found += sizes.mesh(m, made, _zipf(made, 0.0, order), m)
         return found
 
     return cells
 
 
 def _worst_case(scale: float) -> list[Cell]:
-    made = _made(scale)
+    sizes = Sizes(scale)
+    made = sizes.made()
     stream = _zipf(made, 0.0)
     cells: list[Cell] = []
     for m in (5.0, 7.5, 10.0):
+        memory, options = _percent(made, m), (("max_scan", sizes.max_scan()),)
 
-        def bound(directory: Path, m: float = m) -> dict[str, Any]:
-            found = _rate(directory, "ssij", made, stream, _percent(made, m), (), I7)
+        def bound(directory: Path, memory: int = memory, options: Options = options) -> dict[str, Any]:
+            found = _rate(directory, "ssij", made, stream, memory, options, sizes.machine)
+            machine = sizes.machine
             with make_relation(directory, made) as relation:
                 pages = relation.num_pages
-            scan = pages * (I7.seek / 200 + I7.transfer)
+            scan = pages * (machine.seek / sizes.max_scan() + machine.transfer)
             tuples = found.tuples / max(1.0, found.pages_read / pages)  # for each reading of R
-            return {"rate": max(1 / (I7.seek + I7.transfer), tuples / scan)}
+            return {"rate": max(1 / (machine.seek + machine.transfer), tuples / scan)}
 
-        cells += [_cell("SSIJ", m, made, stream, m), Computed("worst case by §V", m, bound), *_mesh(m, made, stream, m)]
+        cells += [sizes.cell("SSIJ", m, made, stream, m), Computed("worst case by §V", m, bound)]
+        cells += sizes.mesh(m, made, stream, m)
     return cells
 
 
@@ -145,15 +186,17 @@ def _worst_case(scale: float) -> list[Cell]:
 
 
 def _figure_7(scale: float) -> list[Cell]:
+    sizes = Sizes(scale)
     cells: list[Cell] = []
     for K in (1, 20, 400):
-        made = _made(scale, K)
+        made = sizes.made(K)
         stream = _zipf(made, 1.0)
-        cells += [_cell("SSIJ", K, made, stream, 10.0), *_mesh(K, made, stream, 10.0)]
+        cells += [sizes.cell("SSIJ", K, made, stream, 10.0), *sizes.mesh(K, made, stream, 10.0)]
     return cells
 
 
 def _figure_8(scale: float) -> list[Cell]:
+    sizes = Sizes(scale)
     values = max(1, round(WEATHER_VALUES * sqrt(scale)))
     K = max(1, round(WEATHER_ROWS * scale / values))
     cloud = MadeRelation(K * values, TUPLE, K, fill=FILL)
@@ -165,85 +208,142 @@ def _figure_8(scale: float) -> list[Cell]:
             with relation:
                 memory = int(relation.num_pages * relation.page_size * percent / 100)
                 rows = max(20_000, memory // 18)
-                measuring = ONE_LOOP if operator == "meshjoin" else Measuring(warm=rows, tuples=rows)
-                return service_rate(operator, relation, stream, memory, measuring=measuring).as_dict()
+                if operator == "meshjoin":
+                    return service_rate(operator, relation, stream, memory, measuring=ONE_LOOP).as_dict()
+                measuring = Measuring(warm=rows, tuples=rows)
+                scan = sizes.max_scan()
+                return service_rate(operator, relation, stream, memory, measuring=measuring, max_scan=scan).as_dict()
 
         return compute
 
     cells: list[Cell] = []
     for m in (2.0, 5.0, 10.0):
-        cells += [_cell("SSIJ, clouds", m, cloud, clouds, m)]
-        cells += [_cell("MESHJOIN, clouds", m, cloud, clouds, m, "meshjoin", SLOW_PROBES)]
-        cells += [Computed("SSIJ, TPC-H", m, sales(m, "ssij", I7))]
-        cells += [Computed("MESHJOIN, TPC-H", m, sales(m, "meshjoin", SLOW_PROBES))]
+        cells += [sizes.cell("SSIJ, clouds", m, cloud, clouds, m)]
+        cells += [sizes.cell("MESHJOIN, clouds", m, cloud, clouds, m, "meshjoin", sizes.slow_probes)]
+        cells += [Computed("SSIJ, TPC-H", m, sales(m, "ssij", sizes.machine))]
+        cells += [Computed("MESHJOIN, TPC-H", m, sales(m, "meshjoin", sizes.slow_probes))]
     return cells
 
 
 # -- Fig. 10-15: parameters ------------------------------------------------------------------------------------------------------
 
 
-def _local(scale: float) -> tuple[MadeRelation, Drifting]:
+def _local(sizes: Sizes) -> tuple[MadeRelation, Drifting]:
     """Temporal locality: 20 intervals, each with a twentieth of the keys."""
-    made = _made(scale, ROWS // LOCAL_KEYS)
-    return made, Drifting(made.rows // made.K, 20, max(1, round(2_000_000 * scale)), 1.0, "key", STREAM)
+    made = sizes.made(ROWS // LOCAL_KEYS)
+    return made, Drifting(made.rows // made.K, 20, max(1, round(2_000_000 * sizes.scale)), 1.0, "key", STREAM)
 
 
 def _figure_10(scale: float) -> list[Cell]:
-    made, stream = _local(scale)
-    return [_cell(name, m, made, stream, m, split=s) for m in (2.5, 5.0, 10.0) for name, s in _SPLITS.items()]
+    sizes = Sizes(scale)
+    made, stream = _local(sizes)
+    return [sizes.cell(name, m, made, stream, m, split=s) for m in (2.5, 5.0, 10.0) for name, s in _SPLITS.items()]
+
+
+def _table_3(scale: float) -> list[Cell]:
+    sizes = Sizes(scale)
+    made, stream = _local(sizes)
+    memory = _percent(made, 10.0)
+    # Where an interval has come half of the way: its pages are cached.
+    begins = [round((n + 0.5) * stream.length) for n in (10, 12, 14, 16, 18)]
+
+    def burst(increase: float) -> Callable[[Path], dict[str, Any]]:
+        def compute(directory: Path) -> dict[str, Any]:
+            with make_relation(directory, made, disk=disk_of(sizes.machine)) as relation:
+                rate = service_rate(
+                    "ssij", relation, stream, memory, method="sustained", measuring=_measuring(made, memory)
+                ).rate
+                lasts = longest_burst(relation, stream, memory, rate, increase / 100, begins)
+            return {"rate": rate, "burst": 1e3 * lasts / scale}
+
+        return compute
+
+    return [Computed("SSIJ", increase, burst(increase)) for increase in (10, 25, 50, 70)]
 
 
 def _figure_11(scale: float) -> list[Cell]:
-    made = _made(scale)
+    sizes = Sizes(scale)
+    made = sizes.made()
     stream = _zipf(made, 1.0)
     return [
         cell
         for m in MEMORIES
-        for cell in (_cell("utility", m, made, stream, m), _cell("LRU", m, made, stream, m, cache="lru"))
+        for cell in (sizes.cell("utility", m, made, stream, m), sizes.cell("LRU", m, made, stream, m, cache="lru"))
     ]
 
 
 def _figure_12(scale: float) -> list[Cell]:
-    made, stream = _local(scale)
-    sizes = (3_000, 12_000, 50_000, 250_000, 500_000)
-    return [_cell("SSIJ", IB, made, stream, 10.0, IB_thresh=max(1, round(IB * scale))) for IB in sizes]
+    sizes = Sizes(scale)
+    made, stream = _local(sizes)
+    IBs = (3_000, 12_000, 50_000, 250_000, 500_000)
+    return [sizes.cell("SSIJ", IB, made, stream, 10.0, IB_thresh=max(1, round(IB * scale))) for IB in IBs]
 
 
 def _figure_13(scale: float) -> list[Cell]:
-    made = _made(scale)
-    sizes = (50_000, 200_000, 500_000, 1_000_000, 2_000_000, 4_000_000)
+    sizes = Sizes(scale)
+    made = sizes.made()
+    SBs = (50_000, 200_000, 500_000, 1_000_000, 2_000_000, 4_000_000)
     return [
-        _cell("SSIJ", SB, made, _zipf(made, 1.0), MEMORY, SB_thresh=max(1, round(SB * scale)))
-        for SB in sizes
+        sizes.cell("SSIJ", SB, made, _zipf(made, 1.0), MEMORY, SB_thresh=max(1, round(SB * scale)))
+        for SB in SBs
     ]  # fmt: skip
 
 
 def _figure_14(scale: float) -> list[Cell]:
+    sizes = Sizes(scale)
     cells = []
     for fill in (0.4, 0.6, 0.8, 1.0):
-        made = _made(scale, fill=fill)
-        cells.append(_cell("SSIJ", fill, made, _zipf(made, 1.0), MEMORY))
+        made = sizes.made(fill=fill)
+        cells.append(sizes.cell("SSIJ", fill, made, _zipf(made, 1.0), MEMORY))
     return cells
 
 
 def _figure_15(scale: float) -> list[Cell]:
-    made = _made(scale)
-    return [_cell("SSIJ", n, made, _zipf(made, 1.0), MEMORY, max_scan=n) for n in (1, 4, 16, 64, 100, 200)]
+    sizes = Sizes(scale)
+    made = sizes.made()
+    return [
+        sizes.cell("SSIJ", n, made, _zipf(made, 1.0), MEMORY, max_scan=sizes.max_scan(n))
+        for n in (15, 30, 60, 100, 200, 400)
+    ]
+
+
+# -- Fig. 9: a database ----------------------------------------------------------------------------------------------------------
+
+
+def _figure_9(scale: float) -> list[Cell]:
+    tuples = max(1_000, round(1_000_000 * scale))
+    keys = max(1, round(KEYS * scale))
+    cells: list[Cell] = []
+    for megabytes in (500, 1000, 1500):
+        K = max(1, round(megabytes * 1e6 * scale / TUPLE / keys))
+        made = MadeRelation(K * keys, TUPLE, K, fill=FILL)
+        stream = _zipf(made, 0.0)
+
+        def ssij(directory: Path, made: MadeRelation = made, stream: Zipf = stream) -> dict[str, Any]:
+            with make_relation(directory, made, disk="direct") as relation:
+                measuring = Measuring(warm=tuples, tuples=tuples)
+                return service_rate("ssij", relation, stream, _percent(made, 10.0), measuring=measuring).as_dict()
+
+        def database(directory: Path, made: MadeRelation = made, stream: Zipf = stream) -> dict[str, Any]:
+            return index_join(made, stream, tuples, buffers=int(1e9 * scale))
+
+        cells += [Computed("SSIJ", megabytes, ssij), Computed("PostgreSQL", megabytes, database)]
+    return cells
 
 
 # -- Fig. 16: deadlines ----------------------------------------------------------------------------------------------------------
 
 
 def _figure_16(scale: float) -> list[Cell]:
-    made = _made(scale, rows=ROWS // 2)
+    made = Sizes(scale).made(rows=ROWS // 2)
     stream = _zipf(made, 1.0)
-    # Reading R takes less time at a smaller scale, and so may each deadline; a seek with them.
-    machine = replace(I7, seek=I7.seek * scale, follow=(I7.follow or 0.0) * scale)
     memory = _percent(made, MEMORY)
 
     def ssij(deadline: float) -> Callable[[Path], dict[str, Any]]:
         def compute(directory: Path) -> dict[str, Any]:
-            with make_relation(directory, made, disk=disk_of(machine)) as relation:
+            # Reading R takes less time at a smaller scale, and so may each deadline. A seek takes what it takes: as many
+            # tuples a second find their pages one by one.
+            with make_relation(directory, made, disk=disk_of(I7)) as relation:
                 return {"rate": highest_rate(relation, stream, memory, deadline * scale)}
 
         return compute
@@ -270,7 +370,8 @@ PAPER = Paper(
     name="ssij",
     title="[SSIJ] Semi-streamed index join for near-real time execution of ETL transformations",
     setting="""R of 80 M tuples of 128 bytes, 51 to a page (fill factor 0.8), 320 of each of 250,000 keys; keys of S by Zipf. At
-        a smaller scale both the keys and the tuples of a key shrink, by the root of the scale. We measure on a simulated
+        a smaller scale both the keys and the tuples of a key shrink, by the root of the scale, and with them maxScan and the
+        time of a seek, so that the pages of one read are not most of the memory. We measure on a simulated
         machine: 8 ms for a read elsewhere, 0.5 ms for one that goes on where the last ended, 84 MB/s, and a processor that
         joins a little more than the text's 480,000 tuples a second (Fig. 10) when all are hits. The text does not give the
         size of a stream tuple; with 64 bytes MESHJOIN holds the 3 M tuples in 375 MB that follow from Fig. 16 (5,500 a
@@ -347,6 +448,16 @@ PAPER = Paper(
             log="y", scale=0.005,
         ),
         Figure(
+            "9", "A database", "R (MB, before scaling)", _figure_9,
+            reports="""Both sides uniform over 250,000 keys, R of 0.5 to 1.5 GB, a million stream tuples: with 10% of R as memory
+                SSIJ has at least 3 and up to 24 times the rate of the index joins of two databases with buffers of 1 GB.""",
+            expected=(Faster("SSIJ", "PostgreSQL", at_least=3),),
+            differs="""Real time on this machine, not simulated: SSIJ reads with direct I/O, PostgreSQL through its buffers and
+                the operating system's cache, which has room for all of R; its second run counts, and no row leaves the
+                server.""",
+            log="y", scale=0.1, alone=True,
+        ),
+        Figure(
             "10", "Dynamic memory and fixed splits", "memory (% of R)", _figure_10,
             reports="""Under temporal locality more memory for the cache is better (20%, 50%, 70%), all are better than
                 none, and
@@ -355,6 +466,16 @@ PAPER = Paper(
             differs="""The text gives 480,000 tuples a second with the most memory. Here more cache at a fixed split is not
                 always better: with 5% and 10% of memory the rate falls from no cache to 70%.""",
             scale=0.005,
+        ),
+        Figure(
+            "III", "How long a burst may last", "more than the highest steady rate (%)", _table_3,
+            reports="""In steady state, with the most memory of Fig. 10, a burst of 10% above the highest rate is borne for 700
+                ms, of 25% for 562, of 50% for 400 and of 70% for 225.""",
+            expected=(Trend("SSIJ", 0.6),),
+            differs="""The highest rate is found by halving, as the text finds it; a burst begins in the middle of an
+                interval, and the median of five counts. Its duration is divided by the scale: a memory that is smaller by it is
+                full as much sooner.""",
+            y="milliseconds, before scaling", metric="burst", scale=0.02,
         ),
         Figure(
             "11", "Utility counters and LRU", "memory (% of R)", _figure_11,
@@ -401,8 +522,8 @@ PAPER = Paper(
             reports="""With 5 GB and 7.5% of it as memory: 550 tuples a second at 10 s, up to 22,000 at 2 min; MESHJOIN makes
                 tuples wait more than 9 min at 5,500 a second.""",
             expected=(Trend("SSIJ", 3.0, steps=0.1),),
-            differs="Time is scaled: a deadline, a seek and a scan are all shorter by the scale.",
-            log="xy", scale=0.01,
+            differs="Time is scaled: a deadline and a scan are shorter by the scale; a seek is not.",
+            log="xy", scale=0.05,
             note="The highest rate at which at most one tuple in two hundred is late, found by halving.",
         ),
     ),

@@ -32,23 +32,34 @@ PlanKind = Literal["optimal", "greedy", "none"]
 
 # A copy from the page cache, measured; and the delay of a request that says that it was one.
 _CACHED_SEEK, _CACHED_TRANSFER, _DELAY = 1.2e-6, 0.9e-6, 10e-6
-_CALL = 15e-6  # of a call in a thread, however few its requests
+_MOST_DELAY = 100e-6  # that one call counts for: what a process waits for a core is not the disk's
+_WEIGHT = 0.05  # of a call in the running mean of delays
 
-# pread by its symbol and not by its address, so that the compiled loop can be cached on disk.
+# By their symbols and not by their addresses, so that the compiled loop can be cached on disk.
 _pread = types.ExternalFunction("pread", types.intp(types.int32, types.int64, types.uintp, types.int64))
+_clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
 
 
-@kernel(int64(I32, I64, I64, I64))
-def _read_all(fds, offsets, sizes, targets):  # type: ignore[no-untyped-def]
-    """Read every run; returns -1, or the first run that came short."""
+@kernel(int64(I32, I64, I64, I64, int64, I64))
+def _read_all(fds, offsets, sizes, targets, clock, times):  # type: ignore[no-untyped-def]
+    """Read every run; returns -1, or the first run that came short. `times`: of begin and end, seconds and nanoseconds.
+
+    The time is taken here: a thread that has read still waits for the interpreter's lock.
+    """
+    _clock_gettime(types.int32(clock), times.ctypes.data)
+    bad = np.int64(-1)
     for i in range(fds.size):
         done = 0
         while done < sizes[i]:
             got = _pread(fds[i], targets[i] + done, types.uintp(sizes[i] - done), offsets[i] + done)
             if got <= 0:
-                return i
+                bad = np.int64(i)
+                break
             done += got
-    return -1
+        if bad >= 0:
+            break
+    _clock_gettime(types.int32(clock), times.ctypes.data + types.uintp(16))
+    return bad
 
 
 @dataclass
@@ -136,11 +147,11 @@ class Disk:
         return self.kind == "buffered" and self._delay < _DELAY
 
     def _read(self, fds: Any, offsets: Longs, sizes: Longs, targets: Longs) -> int:
-        begun = time.perf_counter()
-        bad = int(_read_all(fds, offsets, sizes, targets))
-        took = time.perf_counter() - begun
-        delay = max(0.0, took - _CALL - float(sizes.sum()) / 8192 * _CACHED_TRANSFER) / fds.size
-        self._delay = delay if math.isinf(self._delay) else self._delay + 0.2 * (delay - self._delay)
+        times = np.zeros(4, np.int64)
+        bad = int(_read_all(fds, offsets, sizes, targets, time.CLOCK_MONOTONIC, times))
+        took = float(times[2] - times[0]) + 1e-9 * float(times[3] - times[1])
+        delay = min(_MOST_DELAY, max(0.0, took - float(sizes.sum()) / 8192 * _CACHED_TRANSFER) / fds.size)
+        self._delay = delay if math.isinf(self._delay) else self._delay + _WEIGHT * (delay - self._delay)
         return bad
 
     def runs(

@@ -1,0 +1,44 @@
+"""Tuples that come at a rate: bursts that a join bears for a while, and deadlines that it keeps."""
+
+from itertools import pairwise
+
+import pytest
+
+from headrace.cost import MadeRelation, Zipf, disk_of, make_relation, service_rate
+from reproduction.bursts import Burst, longest_burst
+from reproduction.deadlines import highest_rate, keeps
+
+MADE = MadeRelation(40_000, tuple_bytes=128)
+STREAM = Zipf(40_000, 1.0, tuple_bytes=64)
+MEMORY = 500_000
+
+
+@pytest.fixture(scope="module")
+def relation(tmp_path_factory):
+    with make_relation(tmp_path_factory.mktemp("r"), MADE, disk=disk_of("hdd")) as relation:
+        yield relation
+
+
+@pytest.mark.parametrize("count", [0, 50, 100, 101, 500])
+def test_a_burst_says_when_and_how_many(count):
+    burst = Burst(rate=10.0, begins=10.0, increase=0.5)
+    assert burst.by(burst.when(count)) == pytest.approx(count)
+    assert burst.by(12.0) == pytest.approx(130)
+
+
+def test_a_higher_burst_is_borne_for_a_shorter_time(relation):
+    rate = service_rate("ssij", relation, STREAM, MEMORY, method="sustained").rate
+    lasts = [longest_burst(relation, STREAM, MEMORY, rate, more, [20_000, 30_000, 40_000]) for more in (0.2, 1.0, 4.0)]
+    assert all(a > b > 0 for a, b in pairwise(lasts)), lasts
+
+
+def test_what_comes_far_below_the_highest_rate_never_overflows(relation):
+    rate = service_rate("ssij", relation, STREAM, MEMORY).rate
+    calm = longest_burst(relation, STREAM, MEMORY, rate / 10, 0.1, [5_000])
+    assert calm == 20 * MEMORY / 64 / (rate / 10)  # as long as it is looked at
+
+
+def test_a_longer_deadline_allows_a_higher_rate(relation):
+    tight, loose = (highest_rate(relation, STREAM, MEMORY, seconds) for seconds in (0.05, 2.0))
+    assert loose > 2 * tight
+    assert keeps(relation, STREAM, MEMORY, 2.0, loose) and not keeps(relation, STREAM, MEMORY, 2.0, 2 * loose)
