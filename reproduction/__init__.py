@@ -37,7 +37,7 @@ from importlib import import_module
 from reproduction.figure import Paper
 
 #: Files by the names that `make reproduce PAPER=` knows them by.
-PAPERS = {"mesh": "mesh", "def": "defaults", "ssij": "ssij", "xhj": "xhj"}
+PAPERS = {"mesh": "mesh", "def": "defaults", "ssij": "ssij", "xhj": "xhj", "models": "models"}
 
 
 def paper(name: str) -> Paper:

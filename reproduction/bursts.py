@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import median
+
+import pyarrow as pa
 
 from headrace.cost import Stream
 from headrace.relation import Relation
@@ -12,50 +13,35 @@ from headrace.semistream import SSIJ
 _LONGEST = 20.0  # times a burst is looked at, the time in which what waits in all of the memory comes
 
 
-@dataclass(frozen=True)
-class Burst:
-    """Tuples come at a steady rate, and from a moment on at a higher one."""
+def longest_burst(relation: Relation, stream: Stream, memory: int, rate: float, begins: list[int]) -> float:
+    """Seconds until tuples that come at a rate overflow: the median of bursts that begin after so many tuples each.
 
-    rate: float
-    begins: float
-    increase: float
-
-    def by(self, seconds: float) -> float:
-        """Tuples that have come."""
-        return self.rate * (seconds + self.increase * max(0.0, seconds - self.begins))
-
-    def when(self, count: float) -> float:
-        """When so many have come."""
-        before = self.rate * self.begins
-        return (
-            count / self.rate if count <= before else self.begins + (count - before) / self.rate / (1 + self.increase)
-        )
+    Before it begins the join takes what it wants: it is warm, and nothing is left to catch up with.
+    """
+    return median(_lasts(relation, stream, memory, rate, tuples) for tuples in begins)
 
 
-def longest_burst(
-    relation: Relation, stream: Stream, memory: int, rate: float, increase: float, begins: list[int]
-) -> float:  # fmt: skip
-    """Seconds until tuples overflow: the median of bursts that begin after so many tuples each."""
-    return median(_lasts(relation, stream, memory, Burst(rate, tuples / rate, increase)) for tuples in begins)
-
-
-def _lasts(relation: Relation, stream: Stream, memory: int, burst: Burst) -> float:
-    op = SSIJ(relation, on="k", memory=memory)
-    feed, begun = stream.open(), op.clock.now()
-    op.offer(feed.take(1))  # it chooses its sizes when it has seen a tuple
-    most = _LONGEST * memory / stream.tuple_bytes / burst.rate
-    while True:
-        now = op.clock.now() - begun
-        room = op.backlog_room
-        come = int(burst.by(now)) - feed.taken
+def _lasts(relation: Relation, stream: Stream, memory: int, rate: float, begins: int) -> float:
+    op, feed = SSIJ(relation, on="k", memory=memory), stream.open()
+    while feed.taken < begins:
+        _step(op, feed.take(max(1, op.wanted - op.buffered)))
+    taken, begun = feed.taken, op.clock.now()
+    most = _LONGEST * memory / stream.tuple_bytes / rate
+    room = op.backlog_room
+    while (now := op.clock.now() - begun) < most:
+        come = int(rate * now) + taken - feed.taken
         if come + op.buffered > room:  # when the first came that found no room, during the step before
-            return max(0.0, burst.when(feed.taken - op.buffered + room) - burst.begins)
-        if now - burst.begins > most:
-            return most
+            return (feed.taken - taken - op.buffered + room) / rate
+        room = op.backlog_room
         if come + op.buffered < op.wanted:
-            op.clock.sleep(max(1e-9, burst.when(feed.taken + op.wanted - op.buffered) - now))
-            continue
-        if come > 0:
-            op.offer(feed.take(come))
-        for _ in op.advance():
-            pass
+            op.clock.sleep(max(1e-9, (feed.taken - taken + op.wanted - op.buffered) / rate - now))
+        else:
+            _step(op, feed.take(come))
+    return most
+
+
+def _step(op: SSIJ, batch: pa.RecordBatch) -> None:
+    if batch.num_rows:
+        op.offer(batch)
+    for _ in op.advance():
+        pass

@@ -13,16 +13,17 @@ from types import TracebackType
 
 from headrace.errors import BadInput
 
+_PROGRAMS = ("initdb", "pg_ctl", "psql")
 _USERS = ("postgres", "nobody")  # it refuses to run as root
 
 
 def find_programs() -> Path | None:
     """Where initdb, pg_ctl and psql are; the newest."""
-    candidates = [Path(found).parent] if (found := shutil.which("initdb")) else []
+    candidates = [Path(found).resolve().parent] if (found := shutil.which("initdb")) else []
     candidates += sorted(
         Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name), reverse=True
     )
-    return next((path for path in candidates if (path / "initdb").exists()), None)
+    return next((path for path in candidates if all((path / name).exists() for name in _PROGRAMS)), None)
 
 
 class PostgreSQL:

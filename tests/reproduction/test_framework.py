@@ -136,7 +136,7 @@ def test_checks_hold_when_they_should_and_only_then(check, holds):
 # -- the papers --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["mesh", "def", "ssij", "xhj"])
+@pytest.mark.parametrize("name", ["mesh", "def", "ssij", "xhj", "models"])
 def test_every_figure_of_a_paper_has_cells_and_checks(name):
     paper = reproduction.paper(name)
     assert paper.name == name

@@ -15,7 +15,7 @@ from headrace.cost.facts import Facts
 from headrace.cost.prediction import LEAST_OUTPUT, Prediction, output_bytes, refused
 from headrace.errors import BadInput, choice
 from headrace.semistream.hybridcost import HybridCost
-from headrace.semistream.meshjoin import MeshCost
+from headrace.semistream.meshjoin import OVERHEAD, MeshCost
 from headrace.semistream.rmeshjoin import PARTITIONS, RMeshCost
 from headrace.semistream.waiting import LEAST_WINDOW
 from headrace.semistream.window import POINTER_BYTES
@@ -89,8 +89,13 @@ def mesh_cost(facts: Facts) -> MeshCost:
     f, (seek, transfer) = facts.machine.factors, facts.costs(scan=True)
     return MeshCost(
         facts.pages, facts.rows_per_page, facts.page_bytes, facts.stream_bytes, facts.slot_bytes, POINTER_BYTES,
-        seek, transfer, f.c_E + f.c_S + f.c_A, f.c_H, f.c_O, facts.matches,
+        seek, transfer, f.c_E + f.c_S + f.c_A, f.c_H, f.c_O, facts.matches, _overhead(facts),
     )  # fmt: skip
+
+
+def _overhead(facts: Facts) -> float:
+    """Of an iteration on a real machine, whose disk serves several requests at a time."""
+    return 0.0 if facts.machine.in_flight is None else OVERHEAD
 
 
 def rmesh_cost(facts: Facts, partitions: int = PARTITIONS) -> RMeshCost:
@@ -170,7 +175,7 @@ def hybrid_cost(facts: Facts) -> HybridCost:
     f, (seek, transfer) = facts.machine.factors, facts.costs()
     return HybridCost(
         facts.pages, facts.rows_per_page, facts.page_bytes, facts.slot_bytes, POINTER_BYTES, seek, transfer,
-        f.c_E + f.c_S + f.c_A, f.c_H, (1 - facts.absent) * f.c_O, facts.skew, facts.ordered,
+        f.c_E + f.c_S + f.c_A, f.c_H, (1 - facts.absent) * f.c_O, facts.skew, facts.ordered, _overhead(facts),
     )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ LOAD = 0.75  # of a segment's hash table
 _SLOT = 8
 ENTRY_BYTES = 8 + int(_SLOT / LOAD)  # of an entry besides its key and tuples
 _LINE = 64  # sketch bytes that hold one key's counters
+_STRANGERS = np.random.default_rng(20110401).integers(0, 1 << 64, 1024, np.uint64)  # hashes
 
 
 class Sketch:
@@ -74,6 +75,10 @@ class Sketch:
         out = np.empty(hashes.size, np.int32)
         sketch_estimate(self._cells, hashes, out)
         return out
+
+    def strangers(self) -> Ints:
+        """What some keys count that were never seen: their cells are others'."""
+        return self.estimate(_STRANGERS)
 
 
 class KeyedStore:

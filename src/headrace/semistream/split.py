@@ -78,20 +78,35 @@ class Popularity:
     hits: Floats
 
     @classmethod
-    def of(cls, before: Ints, counts: Ints, window: int) -> Popularity:
+    def of(cls, before: Ints, counts: Ints, window: int, strangers: Ints) -> Popularity:
         """From some keys of a slice: how often each was seen before it, in a window of so many tuples, and in it.
 
         A key seen p times comes back in n tuples n * p / window times, so each return stands for window / (n * p) such keys.
-        Half is taken off p: among keys seen once, most were lucky.
+        Half is taken off p: among keys seen once, most were lucky. Counts share their cells: `strangers` are what keys count that
+        never came, and a key that counts no more than they do was as likely not seen at all.
         """
         seen = before > 0
         order = np.argsort(-before[seen], kind="stable")
         back, p = counts[seen][order] / max(1, int(counts.sum())), before[seen][order] - 0.5
+        if strangers.any():
+            back = back * _really_seen(before, strangers)[before[seen][order]]
         zero = np.zeros(1)
         return cls(np.concatenate([zero, np.cumsum(back * window / p)]), np.concatenate([zero, np.cumsum(back)]))
 
     def hit_ratio(self, entries: float) -> float:
         return float(np.interp(entries, self.entries, self.hits))
+
+
+def _really_seen(before: Ints, strangers: Ints) -> Floats:
+    """The share of keys with a count that were seen, for every count: the others are like strangers."""
+    levels = int(max(before.max(initial=0), strangers.max(initial=0))) + 1
+    mine, theirs = (np.bincount(x, minlength=levels) / max(1, x.size) for x in (before, strangers))
+    middle = int(np.median(strangers))
+    new = min(
+        1.0, mine[: middle + 1].sum() / theirs[: middle + 1].sum()
+    )  # keys of the slice that come for the first time
+    share: Floats = np.clip(1 - new * theirs / np.maximum(mine, 1e-12), 0, 1)
+    return share
 
 
 @dataclass
