@@ -1,77 +1,10 @@
-"""`python -m reproduction PAPER [--figure 10b] [--scale full]`: measure, check, draw, write the page."""
+"""See `cli`: what a worker process is to run must not lie in a module of this name."""
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
-import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-from pathlib import Path
 
-from reproduction import PAPERS, paper
-from reproduction.figure import Figure
-from reproduction.page import DOCS, write_page
-from reproduction.run import RESULTS, Raw, load, measure, scale_of, verdicts_of
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Exit code 1 if a check does not hold."""
-    parser = argparse.ArgumentParser(prog="make reproduce", description="Measure the figures of a paper again.")
-    parser.add_argument("paper", choices=PAPERS)
-    parser.add_argument("--figure", help="only this one, as 10b")
-    parser.add_argument("--scale", help="full, or a number; each figure has one of its own by default")
-    parser.add_argument("--page-only", action="store_true", help="measure nothing: check and draw what was kept")
-    parser.add_argument(
-        "--relations", type=Path, default=RESULTS / "relations", help="where relations are made and kept"
-    )
-    parser.add_argument(
-        "--jobs", type=int, default=min(4, os.cpu_count() or 1),
-        help="figures measured side by side (as many as cores, 4 at most); time is simulated, and comes out the same",
-    )  # fmt: skip
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--docs", type=Path, default=DOCS)
-    options = parser.parse_args(arguments)
-    chosen = paper(options.paper)
-    known = [figure.id for figure in chosen.figures]
-    if options.figure and options.figure not in known:
-        parser.error(f"FIGURE={options.figure} is not there; {options.paper} has {', '.join(known)}")
-    begun, found, failed = time.perf_counter(), {}, 0
-    wanted = [f for f in chosen.figures if not options.page_only and options.figure in (None, f.id)]
-    _measure_all(options, wanted)
-    for figure in chosen.figures:
-        raw: Raw | None = load(chosen, figure, scale_of(figure, options.scale), options.results)
-        if raw is None:
-            continue
-        found[figure.id] = raw
-        print(f"{chosen.name} {figure.id}")
-        for verdict in verdicts_of(figure, raw):
-            failed += not verdict.holds
-            print(f"  {'holds' if verdict.holds else 'DOES NOT HOLD'}: {verdict.expected}: {verdict.found}")
-    page = write_page(chosen, found, options.docs)
-    print(f"{page} written; {failed} checks do not hold; {time.perf_counter() - begun:.0f} s")
-    return 1 if failed else 0
-
-
-def _measure_all(options: argparse.Namespace, figures: list[Figure]) -> None:
-    """Side by side, and those alone that take real time."""
-    together = [f.id for f in figures if not f.alone] if options.jobs > 1 else []
-    if len(together) > 1:
-        with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-            for _ in pool.map(_measure, [options] * len(together), together):
-                pass
-    for figure in figures:
-        if len(together) < 2 or figure.alone:
-            _measure(options, figure.id)
-
-
-def _measure(options: argparse.Namespace, name: str) -> None:
-    chosen = paper(options.paper)
-    figure = next(f for f in chosen.figures if f.id == name)
-    scale = scale_of(figure, options.scale)
-    measure(chosen, figure, scale, options.relations, lambda line: print(line, flush=True), options.results)
-
+from reproduction.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

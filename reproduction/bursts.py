@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from statistics import median
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,16 +14,20 @@ from headrace.semistream import SSIJ
 _LONGEST = 20.0  # times a burst is looked at, the time in which what waits in all of the memory comes
 
 
-def longest_burst(relation: Relation, stream: Stream, memory: int, rate: float, begins: list[int]) -> float:
+def longest_burst(
+    relation: Relation, stream: Stream, memory: int, rate: float, begins: list[int], **options: Any
+) -> float:  # fmt: skip
     """Seconds until tuples that come at a rate overflow: the median of bursts that begin after so many tuples each.
 
     Before it begins the join takes what it wants: it is warm, and nothing is left to catch up with.
     """
-    return median(_lasts(relation, stream, memory, rate, tuples) for tuples in begins)
+    return median(
+        _lasts(SSIJ(relation, on="k", memory=memory, **options), stream, memory, rate, tuples) for tuples in begins
+    )
 
 
-def _lasts(relation: Relation, stream: Stream, memory: int, rate: float, begins: int) -> float:
-    op, feed = SSIJ(relation, on="k", memory=memory), stream.open()
+def _lasts(op: SSIJ, stream: Stream, memory: int, rate: float, begins: int) -> float:
+    feed = stream.open()
     while feed.taken < begins:
         _step(op, feed.take(max(1, op.wanted - op.buffered)))
     taken, begun = feed.taken, op.clock.now()

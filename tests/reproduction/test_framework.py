@@ -6,8 +6,8 @@ import pytest
 
 import reproduction
 from headrace.cost import MadeRelation, Zipf
-from reproduction.__main__ import main
 from reproduction.checks import About, Faster, Knee, Level, Peak, Tracks, Trend
+from reproduction.cli import main
 from reproduction.figure import Computed, Figure, Measured, Paper, Predicted
 from reproduction.page import write_page
 from reproduction.run import curves_of, load, measure, scale_of, verdicts_of
@@ -155,7 +155,7 @@ def test_every_figure_of_a_paper_has_cells_and_checks(name):
 
 def test_the_command_measures_checks_and_writes(tmp_path, monkeypatch, capsys):
     paper, _ = tiny((Trend("measured", 1.1), Faster("half", "predicted", at_least=9)))
-    monkeypatch.setattr("reproduction.__main__.paper", lambda name: paper)
+    monkeypatch.setattr("reproduction.cli.paper", lambda name: paper)
     where = ["--relations", str(tmp_path / "r"), "--results", str(tmp_path / "raw"), "--docs", str(tmp_path / "docs")]
     assert main(["mesh", *where]) == 1  # one check does not hold
     said = capsys.readouterr().out

@@ -242,3 +242,38 @@ def take_variable(base_offsets, base_data, src, pos, out_offsets, out):
         if size > 0:
             at = base_offsets[src[i]] + 4 * np.int64(pos[i])
             copy_bytes(out + out_offsets[i], base_data[src[i]] + load_u32(at), size)
+
+
+@kernel(void(I64, I32, I32, int64, int64))
+def take_wide(base, src, pos, width, out):
+    """take_fixed for values of any width, all of them there."""
+    for i in range(src.size):
+        copy_bytes(out + width * i, base[src[i]] + np.int64(pos[i]) * width, width)
+
+
+@kernel(void(I64, I64, I64, I64, i32, i32))
+def locate(firsts, base, sizes, numbers, src, pos):
+    """Where numbers are among ascending lists, each above the one before: number i is at pos[i] of the list src[i]."""
+    for i in range(numbers.size):
+        number = numbers[i]
+        low = 0
+        high = firsts.size
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if firsts[middle] <= number:
+                low = middle
+            else:
+                high = middle
+        src[i] = low
+        at = base[low]
+        # Where none is missing before it, it is as far in the list as from its first.
+        b = min(number - firsts[low], sizes[low] - 1)
+        if load_i64(at + 8 * b) != number:
+            a = np.int64(0)
+            while a < b:
+                middle = (a + b) >> 1
+                if load_i64(at + 8 * middle) < number:
+                    a = middle + 1
+                else:
+                    b = middle
+        pos[i] = b

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.kernels import multimap
-from headrace.relation.columns import Bytes, Longs
+from headrace.kernels.store import locate, take_fixed, take_sizes, take_variable, take_wide
+from headrace.relation.columns import NO_BYTES, Buffers, Bytes, Longs, address, to_arrow
 from headrace.relation.keys import Hashes, Ints
 
 _CHUNKS = 32  # batches held before some are put together
@@ -101,11 +103,82 @@ class _Chunk:
     alive: int
 
 
+class _Columns:
+    """Where the values of some batches lie: tuples are gathered from all of them at once, column by column."""
+
+    def __init__(self, chunks: list[_Chunk]) -> None:
+        self._batches = [chunk.batch for chunk in chunks]
+        self._numbers = [chunk.numbers for chunk in chunks]  # keeps the memory behind the addresses alive
+        self.firsts = np.array([numbers[0] for numbers in self._numbers])
+        self.sizes = np.array([numbers.size for numbers in self._numbers])
+        self.numbers = np.array([address(numbers) for numbers in self._numbers])
+        self._addresses = [self._of(i) for i in range(self._batches[0].num_columns)]
+
+    def _of(self, i: int) -> tuple[Longs, Longs] | None:
+        """Addresses of a column's buffers in every batch; None where it has nulls, or is not of plain values."""
+        parts = [batch.column(i) for batch in self._batches]
+        type_ = parts[0].type
+        if _width(type_) is None or any(part.null_count for part in parts):
+            return None
+        width = _width(type_)
+        values = [part.buffers()[1].address + part.offset * (width or 4) for part in parts]
+        texts = [] if width else [b.address if (b := part.buffers()[2]) else 0 for part in parts]
+        return np.array(values, np.int64), np.array(texts, np.int64)
+
+    def take(self, src: Ints, pos: Ints) -> pa.RecordBatch:
+        """Rows pos[i] of batches src[i]."""
+        schema, n = self._batches[0].schema, src.size
+        arrays: list[pa.Array | None] = []
+        for field, addresses in zip(schema, self._addresses, strict=True):
+            width = _width(field.type)
+            if addresses is None:
+                arrays.append(None)
+            elif width:
+                values = np.empty(n * width, np.uint8)
+                (take_fixed if width in (1, 2, 4, 8, 16) else take_wide)(addresses[0], src, pos, width, address(values))
+                arrays.append(pa.Array.from_buffers(field.type, n, [None, pa.py_buffer(values)], null_count=0))
+            else:
+                offsets = np.empty(n + 1, np.int64)
+                size = int(take_sizes(addresses[0], src, pos, offsets))
+                values = np.empty(size, np.uint8)
+                take_variable(addresses[0], addresses[1], src, pos, offsets, address(values))
+                arrays.append(to_arrow(field.type, n, Buffers(values, offsets, NO_BYTES)))
+        others = [i for i, array in enumerate(arrays) if array is None]
+        if others:
+            for i, array in zip(others, self._others(others, src, pos), strict=True):
+                arrays[i] = array
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _others(self, columns: list[int], src: Ints, pos: Ints) -> list[pa.Array]:
+        """The same by Arrow, batch by batch: lists, dictionaries, columns with nulls."""
+        order = np.argsort(src, kind="stable")
+        begins = np.searchsorted(src[order], np.arange(len(self._batches) + 1))
+        parts = [
+            batch.select(columns).take(pa.array(pos[order[a:b]]))
+            for batch, (a, b) in zip(self._batches, pairwise(begins.tolist()), strict=True)
+            if b > a
+        ]
+        whole = pa.concat_batches(parts) if parts else self._batches[0].select(columns).slice(0, 0)
+        back = np.empty(order.size, np.int64)
+        back[order] = np.arange(order.size)
+        return list(whole.take(pa.array(back)).columns)
+
+
+def _width(type_: pa.DataType) -> int | None:
+    """Bytes of a value, 0 where that differs, None for types that are left to Arrow."""
+    t = pa.types
+    if t.is_string(type_) or t.is_binary(type_):
+        return 0
+    plain = t.is_integer(type_) or t.is_floating(type_) or t.is_decimal(type_) or t.is_temporal(type_)
+    return (type_.bit_width // 8 or None) if plain or t.is_fixed_size_binary(type_) else None
+
+
 class StreamWindow:
     """Columns of the stream tuples that wait, found by number. It takes what waits and no more: SSIJ lends the rest to CR."""
 
     def __init__(self) -> None:
         self._chunks: list[_Chunk] = []
+        self._columns: _Columns | None = None  # of the chunks as they are
 
     @property
     def rows(self) -> int:
@@ -114,6 +187,7 @@ class StreamWindow:
 
     def enter(self, batch: pa.RecordBatch, numbers: Longs, slots: Ints) -> None:
         """Hold tuples with these numbers, which are higher than all before."""
+        self._columns = None
         if batch.num_rows:
             if batch.get_total_buffer_size() > _WHOLE * batch.nbytes:
                 batch = batch.take(pa.array(np.arange(batch.num_rows)))  # a slice would keep all of a batch alive
@@ -126,23 +200,14 @@ class StreamWindow:
 
     def take(self, numbers: Longs, slots: Ints) -> pa.RecordBatch:
         """The tuples with these numbers, in this order."""
-        order = np.argsort(numbers, kind="stable") if bool((numbers[1:] < numbers[:-1]).any()) else None
-        rising = numbers if order is None else numbers[order]
-        firsts = np.array([chunk.numbers[0] for chunk in self._chunks])
-        begins = np.append(np.searchsorted(rising, firsts), rising.size)
-        parts = []
-        for chunk, a, b in zip(self._chunks, begins[:-1], begins[1:], strict=True):
-            if b > a:
-                parts.append(chunk.batch.take(pa.array(np.searchsorted(chunk.numbers, rising[a:b]))))
-        out = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-        if order is None:
-            return out
-        back = np.empty(order.size, np.int64)
-        back[order] = np.arange(order.size)
-        return out.take(pa.array(back))
+        src, pos = np.empty(numbers.size, np.int32), np.empty(numbers.size, np.int32)
+        columns = self._columns = self._columns or _Columns(self._chunks)
+        locate(columns.firsts, columns.numbers, columns.sizes, np.ascontiguousarray(numbers), src, pos)
+        return columns.take(src, pos)
 
     def leave(self, numbers: Longs, waiting: Callable[[], Longs]) -> None:
         """Some tuples left; `waiting` tells which did not, ascending: a batch that lost half is copied without its dead."""
+        self._columns = None
         rising = np.sort(numbers)
         firsts = np.array([chunk.numbers[0] for chunk in self._chunks])
         begins = np.append(np.searchsorted(rising, firsts), rising.size)
