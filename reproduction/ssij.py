@@ -363,7 +363,7 @@ def _figure_16(scale: float) -> list[Cell]:
 
         return compute
 
-    return [Computed("SSIJ", d, ssij(d)) for d in (10.0, 60.0, 120.0, 240.0, 480.0)]
+    return [Computed("SSIJ", d, ssij(d)) for d in (10.0, 60.0, 120.0, 240.0, 360.0)]
 
 
 _BY_SKEW = (
@@ -488,9 +488,10 @@ PAPER = Paper(
             reports="""In steady state, with the most memory of Fig. 10, a burst of 10% above the highest rate is borne for 700
                 ms, of 25% for 562, of 50% for 400 and of 70% for 225.""",
             expected=(Trend("SSIJ", 0.6),),
-            differs="""The highest rate is that of a join that is never kept waiting; a burst begins in the middle of an
-                interval, and the median of five counts. Its duration is divided by the scale: a memory that is smaller by it is
-                full as much sooner.""",
+            differs="""Ours bears bursts for minutes: all of CR's memory can be lent to tuples that come, a gigabyte at the text's
+                size, and the text does not say what bounds its own. The highest rate is that of a join that is never kept
+                waiting; a burst begins in the middle of an interval, and the median of five counts. Its duration is divided by
+                the scale: a memory that is smaller by it is full as much sooner.""",
             y="milliseconds, before scaling", metric="burst", scale=0.02,
         ),
         Figure(
@@ -537,8 +538,10 @@ PAPER = Paper(
             "16", "Rate against deadline", "deadline (s, before scaling)", _figure_16,
             reports="""With 5 GB and 7.5% of it as memory: 550 tuples a second at 10 s, up to 22,000 at 2 min; MESHJOIN makes
                 tuples wait more than 9 min at 5,500 a second.""",
-            expected=(Trend("SSIJ", 3.0, steps=0.1),),
-            differs="Time is scaled: a deadline and a scan are shorter by the scale; a seek is not.",
+            expected=(Trend("SSIJ", 20.0, steps=0.1),),
+            differs="""The text is at 22,000 with 2 minutes already. A tuple that comes as a join phase begins waits for that one
+                and the next; here a phase that reads all of R takes 107 s, so that the rate rises where twice that is allowed.
+                Time is scaled: a deadline and a scan are shorter by the scale; a seek is not.""",
             log="xy", scale=0.05,
             note="The highest rate at which at most one tuple in two hundred is late, found by halving.",
         ),

@@ -7,7 +7,10 @@ import pytest
 import headrace as hr
 from headrace.errors import BadInput, DamagedRelation
 from headrace.relation import Disk
+from headrace.relation.keys import IntKeys
 from headrace.semistream import AdaptiveJoin
+from headrace.semistream.hotset import Sketch
+from headrace.semistream.split import Popularity
 from tests.semistream.brute import join, tuples
 
 N = 60_000
@@ -237,3 +240,30 @@ def test_oracle_rows_wait_over_many_join_phases_and_all_leave(tmp_path, seed):
     first = np.repeat(np.cumsum(times) - times, times)
     v = np.where(k[number] % 2 == 0, k[number] // 2 * each + np.arange(number.size) - first, -1)
     assert np.array_equal(out["v"].fill_null(-1).to_numpy(), v)
+
+
+@pytest.mark.parametrize(("skewed", "share"), [(False, (0.0, 0.05)), (True, (0.3, 0.7))])
+def test_a_crowded_sketch_does_not_make_strangers_popular(skewed, share):
+    """Most cells are in use, and keys that never came count one or two: by that alone a hot set would seem to serve all."""
+    rng = np.random.default_rng(5)
+
+    def keys(n):
+        hot = rng.integers(0, 100, n)
+        return (
+            np.where(rng.random(n) < 0.5, hot, rng.integers(100, 1 << 40, n)) if skewed else rng.integers(0, 1 << 40, n)
+        )
+
+    def counted(n):
+        values, counts = np.unique(keys(n), return_counts=True)
+        return IntKeys(values).hashes(), counts.astype(np.int32)
+
+    sketch = Sketch(1 << 15, 1 << 20)
+    for _ in range(60):
+        sketch.add(*counted(1000))
+    hashes, counts = counted(4000)
+    before = sketch.estimate(hashes)
+    assert np.median(sketch.strangers()) >= 1
+    naive = Popularity.of(before, counts, sketch.window, np.zeros(1, np.int32))
+    found = Popularity.of(before, counts, sketch.window, sketch.strangers())
+    assert naive.hit_ratio(1e9) > 0.9
+    assert share[0] <= found.hit_ratio(1e9) <= share[1]

@@ -367,6 +367,21 @@ def test_the_estimate_is_a_random_read_a_block_and_then_the_worst_that_was_seen(
     assert time.estimate(60, 500, 40) == pytest.approx(0.8)
 
 
+def test_a_join_phase_is_never_expected_to_take_longer_than_a_scan(tmp_path):
+    time = JoinTime((0.008, 0.002), Factors(0, 0, 0, 0, 0, 0))
+    alone = time.estimate(1000, 0, 0)
+    time.scan = 2.5
+    assert time.estimate(100, 0, 0) == pytest.approx(alone / 10)
+    assert time.estimate(1000, 0, 0) == pytest.approx(alone / 4)
+    op = SSIJ(
+        numbers(tmp_path, disk=Disk("simulated", seek=0.008, transfer=0.002)), on="k", memory="200KiB", deadline=60
+    )
+    op.offer(stream(range(0, 20_000, 40)))
+    list(op.advance())
+    pages = op.relation.num_pages
+    assert op._time.scan == pytest.approx(pages * (0.008 / op._scan + 0.001))  # a page of 4 KiB takes half
+
+
 @pytest.mark.parametrize("deadline", ["2s", "20s"])
 def test_no_tuple_is_late_under_a_load_that_can_be_sustained(tmp_path, deadline):
     """Poisson arrivals on a simulated disk; SB_thresh alone would let tuples wait far longer."""

@@ -31,6 +31,8 @@ def batch(rng: np.random.Generator, rows: int, nulls: float) -> pa.RecordBatch:
         "at": pa.array(n, pa.timestamp("us", "UTC"), mask=mask()),
         "interval": pa.array([(int(x), 1, 2) for x in n], pa.month_day_nano_interval(), mask=mask()),
         "text": pa.array([f"text {x}" * (x % 3) for x in n], mask=mask()),
+        "fixed": pa.array([b"%07d" % abs(x) for x in n], pa.binary(7), mask=mask()),
+        "none": pa.array([b""] * rows, pa.binary(0), mask=mask()),
         "list": pa.array([list(range(x % 4)) for x in n], pa.list_(pa.int32()), mask=mask()),
         "word": pa.DictionaryArray.from_arrays(pa.array(n % 3, pa.int32(), mask=mask()), ALPHABET),
         "nothing": pa.nulls(rows),

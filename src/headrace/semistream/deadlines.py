@@ -60,6 +60,9 @@ def seconds(deadlines: str | float | Sequence[float], rows: int) -> Times:
 class JoinTime:
     """How long the next join phase takes at most: at first a random read a block, later the worst that phases of its size took.
 
+    A plan is never worse than a scan of the whole relation ([SSIJ] §V), which the text's first estimate leaves out: by it alone a
+    deadline would keep phases from ever becoming large enough to be learned from.
+
     Parameters
     ----------
     costs
@@ -74,6 +77,7 @@ class JoinTime:
         self._worst: dict[int, tuple[float, float]] = {}  # seconds and seconds a block, by size in powers of two
         self._seen: Counter[int] = Counter()  # phases of such a size
         self._online = 0.0
+        self.scan = np.inf  # seconds to read the whole relation
 
     def online(self, seconds: float) -> None:
         """An online phase took so long."""
@@ -89,7 +93,7 @@ class JoinTime:
     def estimate(self, blocks: int, tuples: int, more: int) -> float:
         """Seconds of an online phase and a join phase for so many blocks and tuples, and for more tuples with a block each."""
         blocks, tuples = blocks + more, tuples + more
-        size, join = blocks.bit_length(), blocks * self._block + tuples * self._tuple
+        size, join = blocks.bit_length(), min(blocks * self._block, self.scan) + tuples * self._tuple
         if self._seen[size] >= _TRUSTED:
             # Fewer blocks cost more each, as fewer share a seek, but not more in all.
             total, block = self._worst[size]

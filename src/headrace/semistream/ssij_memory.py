@@ -75,6 +75,8 @@ class SSIJMemory(WaitingJoin):
         left = self._room - self._output_bytes - relation.index_bytes
         page = relation.page_size
         self._scan = max(1, min(self.max_scan, self._places.size, int(_SCAN_SHARE * left) // page // self._halves))
+        seek, transfer = relation.disk.costs(page)
+        self._time.scan = self._places.size * (seek / self._scan + transfer)
         share = int(_IB_SHARE * left / (v_S + _WORK_BYTES))
         self._IB_now = self.IB_thresh or int(np.clip(share, _LEAST_IB, _MOST_IB))
         self._chunk = max(_LEAST_CHUNK, self._IB_now)
