@@ -80,11 +80,8 @@ def test_predictions_are_near_simulated_runs(open_relation, algorithm, share, ex
     measuring = Measuring(tuples=60_000 if algorithm == "ssij" else None)
     measured = service_rate(algorithm, relation, stream, memory, measuring=measuring, **options)
     found = predict(algorithm, Facts.of(relation, skew=exponent, stream_bytes=stream.tuple_bytes), memory)
-    # Both move their split by what they see, and not always to where the model says is best (docs/reference/cost.md).
-    # What is not within 10% is named in docs/reference/cost.md.
-    tolerance = (
-        0.35 if algorithm == "adaptive" or (algorithm == "ssij" and exponent) else 0.2 if algorithm == "ssij" else 0.1
-    )
+    # Both move their split by what they see, in steps: docs/reproduction/models.md shows what is not within 10%.
+    tolerance = {"ssij": 0.25 if exponent else 0.2, "adaptive": 0.15}.get(algorithm, 0.1)
     assert found.rate == pytest.approx(measured.rate, rel=tolerance), found.why
 
 
