@@ -151,9 +151,9 @@ PAPER = Paper(
                 f"real-{percent:g}", f"Real disk, {percent:g}% of R", "algorithm", _real(percent),
                 reports="[MESH] measures its factors by micro-benchmarks, and the model tracks.",
                 expected=_tracks((0.0, 1.0), 0.25),
-                differs="""The models are far too high: twice to six times. On an SSD and with so small a relation most of the time
-                    is Python's between the steps, which no factor stands for but half a millisecond an iteration. Index nested
-                    loops, whose time is that of its reads, is within 8% at 10% of R.""",
+                differs="""The models are far too high: twice to six times. On an SSD and with so small a relation most of the
+                    time is Python's between the steps, which no factor stands for but half a millisecond an iteration. Index
+                    nested loops, whose time is that of its reads, is within 8% at 10% of R.""",
                 log="y", scale=0.1, alone=True,
                 note="Algorithms: " + ", ".join(f"{x} {name}" for x, name in enumerate(TITLES.values(), 1)) + ".",
             )
