@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Exit code 1 if a check does not hold."""
     parser = argparse.ArgumentParser(prog="make reproduce", description="Measure the figures of a paper again.")
     parser.add_argument("paper", choices=PAPERS)
-    parser.add_argument("--figure", help="only this one, as 10b")
+    parser.add_argument("--figure", help="only this one, as 10b; or several, as 5a,10b")
     parser.add_argument("--scale", help="full, or a number; each figure has one of its own by default")
     parser.add_argument("--page-only", action="store_true", help="measure nothing: check and draw what was kept")
     parser.add_argument(
@@ -34,10 +34,12 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     chosen = paper(options.paper)
     known = [figure.id for figure in chosen.figures]
-    if options.figure and options.figure not in known:
-        parser.error(f"FIGURE={options.figure} is not there; {options.paper} has {', '.join(known)}")
+    picked = options.figure.split(",") if options.figure else known
+    for figure_id in picked:
+        if figure_id not in known:
+            parser.error(f"FIGURE={figure_id} is not there; {options.paper} has {', '.join(known)}")
     begun, found, failed = time.perf_counter(), {}, 0
-    wanted = [f for f in chosen.figures if not options.page_only and options.figure in (None, f.id)]
+    wanted = [f for f in chosen.figures if not options.page_only and f.id in picked]
     _measure_all(options, wanted)
     for figure in chosen.figures:
         raw: Raw | None = load(chosen, figure, scale_of(figure, options.scale), options.results)

@@ -244,7 +244,7 @@ def _figure_10(scale: float) -> list[Cell]:
     made, stream = _local(sizes)
     return [
         sizes.cell(name, m, made, stream, m, split=s, **sizes.thresholds)
-        for m in (5.0, 7.5, 10.0)
+        for m in (2.5, 5.0, 7.5, 10.0)
         for name, s in _SPLITS.items()
     ]
 
@@ -277,7 +277,7 @@ def _figure_11(scale: float) -> list[Cell]:
     stream = _zipf(made, 1.0)
     return [
         sizes.cell(name, m, made, stream, m, cache=policy, **sizes.thresholds)
-        for m in MEMORIES[1:]
+        for m in MEMORIES
         for name, policy in (("utility", "utility"), ("LRU", "lru"))
     ]
 
@@ -445,7 +445,7 @@ PAPER = Paper(
             reports="""No hits, no shared pages, pages far apart: SSIJ then has the rate of a scan that serves as many tuples
                 as SB
                 holds, which is MESHJOIN's when maxScan is its chunk.""",
-            expected=(Faster("SSIJ", "worst case by §V", at_least=0.94), Faster("SSIJ", TEXT, at_least=1.0)),
+            expected=(Faster("SSIJ", "worst case by §V", at_least=0.95), Faster("SSIJ", TEXT, at_least=1.0)),
             differs="""The formula counts reads alone; what the processor does is the twentieth that is missing. And it takes SB
                 to hold as many tuples as MESHJOIN's H and Q. In equal memory ours holds fewer, since a tuple in SB has an entry
                 for each page it needs: on a stream without any skew MESHJOIN at the same pace is ahead by that factor.""",
@@ -497,7 +497,8 @@ PAPER = Paper(
             "11", "Utility counters and LRU", "memory (% of R)", _figure_11,
             reports="LRU evicts useful pages for those that a join phase reads, and is inferior.",
             expected=(Faster("utility", "LRU", at_least=1.0), Faster("utility", "LRU", at_least=1.1, somewhere=True)),
-            differs="The text gives no numbers.",
+            differs="""The text gives no numbers. In 1% of R our bytes a tuple leave the text's IB and SB no room; with
+                thresholds of its own choice at 1% LRU was 6% ahead, and 16 to 40% behind from 5% on.""",
             log="y", scale=0.005, note="Keys in order, skew 1, as in Fig. 5, with IB and SB as in the text's Table II.",
         ),
         Figure(

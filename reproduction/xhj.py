@@ -252,6 +252,7 @@ PAPER = Paper(
                 0.5 M tuples and 50% at 8 M.""",
             expected=(
                 *_FIRST, Faster("HYBRIDJOIN", "X-HYBRIDJOIN", at_least=0.65, at_most=0.75, at=0.5),
+                Faster("HYBRIDJOIN", "X-HYBRIDJOIN", at_least=0.45, at_most=0.6, at=8),
                 Faster(f"HYBRIDJOIN, {FULL}", f"{X}, {FULL}", at_least=0.65, at_most=0.75, at=0.5),
                 Faster(f"HYBRIDJOIN, {FULL}", f"{X}, {FULL}", at_least=0.45, at_most=0.6, at=8),
                 Trend("X-HYBRIDJOIN", 0.5), Trend("MESHJOIN", 0.5),
@@ -267,7 +268,7 @@ PAPER = Paper(
             reports="""With 50 MB and 2 M tuples X-HYBRIDJOIN is considerably better than all others at every exponent but 0,
                 increasingly so; at 0 it is below MESHJOIN.""",
             expected=(
-                *(Faster(X, other, at_least=1.0, above=0.25) for other in list(NAMES)[1:]),
+                *(Faster(X, other, at_least=1.0, above=0.0) for other in list(NAMES)[1:]),
                 Faster(f"{X}, tuned", "HYBRIDJOIN, tuned", at_least=1.0),
                 *(Faster(f"{X}, tuned", other, at_least=1.0) for other in list(NAMES)[1:]),
                 Faster("X-HYBRIDJOIN", "HYBRIDJOIN", at_least=0.8, at_most=1.01, at=0.0), Trend("X-HYBRIDJOIN", 1.5),
@@ -303,7 +304,7 @@ PAPER = Paper(
         Figure(
             "6a", "Model against measurement, swappable part", "k (pages, before scaling)", _figure_6a,
             reports="Tuning by measurement and by the cost model differ by 0.5%.",
-            expected=(Tracks("by the model", "measured", 0.06),),
+            expected=(Tracks("by the model", "measured", 0.05),),
             differs="""Our w is not eq. 9, which as printed gives 26% to 78% too few tuples an iteration (see
                 headrace.semistream.hybridcost).""",
             log="x", scale=1 / 16,
@@ -331,7 +332,7 @@ PAPER = Paper(
         Figure(
             "8", "Time of an iteration, by the model and measured", "memory (MB, before scaling)", _figure_8,
             reports="The calculated cost closely resembles the measured one.",
-            expected=(Tracks("by the model", "measured", 0.15),),
+            expected=(Tracks("by the model", "measured", 0.05),),
             differs="""The text gives no numbers. At 250 MB the model is 14% low: an iteration serves more tuples than it says
                 when H holds many and a partition is one page; the rate is within 6% all the same.""",
             y="milliseconds an iteration", metric="loop", scale=1 / 16, decimals=3,

@@ -165,3 +165,10 @@ def test_the_command_measures_checks_and_writes(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         main(["mesh", "--figure", "99", *where])
     assert "FIGURE=99 is not there; mesh has 1" in capsys.readouterr().err
+
+
+def test_figures_are_measured_side_by_side(tmp_path, capsys):
+    where = ["--relations", str(tmp_path / "r"), "--results", str(tmp_path / "raw"), "--docs", str(tmp_path / "docs")]
+    main(["mesh", "--figure", "5a,5b", "--jobs", "2", "--scale", "0.01", *where])
+    assert sorted(path.name for path in (tmp_path / "raw").iterdir()) == ["mesh-5a-0.01.json", "mesh-5b-0.01.json"]
+    assert "mesh.md written" in capsys.readouterr().out

@@ -136,10 +136,6 @@ class AMeshJoin(WaitingJoin):
         self._disk_buffer = PageReader(self._version, self.relation.page_size, whole=True)
         self._make_window(LEAST_WINDOW)
 
-    @property
-    def _reader(self) -> PageReader:
-        return self._disk_buffer
-
     def _wanted_now(self) -> int:
         if not self._next[0]:
             self._next = self._fitted(*self.tuner(self))

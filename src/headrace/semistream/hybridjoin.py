@@ -127,10 +127,6 @@ class HybridJoin(WaitingJoin):
         """Pages of a disk buffer of the default size."""
         return max(1, min(DEFAULT_BUFFER, int(memory * _DEFAULT_SHARE)) // self._page_bytes)
 
-    @property
-    def _reader(self) -> PageReader:
-        return self._disk_buffer
-
     # -- an iteration ----------------------------------------------------------------------------------------------------
 
     def _wanted_now(self) -> int:
@@ -145,7 +141,7 @@ class HybridJoin(WaitingJoin):
         oldest, absent, place = self._oldest_needs()
         yield from self._leave(absent)
         if oldest.size:
-            for _, _, addresses in self._reader.read(self._partition(place), self.stats, bridge=False):
+            for _, _, addresses in self._disk_buffer.read(self._partition(place), self.stats, bridge=False):
                 yield from self._probe(addresses)
             met = self._matched()
             yield from self._leave(met if bool((met == oldest).any()) else np.append(met, oldest))

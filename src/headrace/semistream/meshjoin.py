@@ -240,10 +240,6 @@ class MeshJoin(WaitingJoin):
         """Iterations of one round: packets that Q holds."""
         return -(-self._places.size // self._b)
 
-    @property
-    def _reader(self) -> PageReader:
-        return self._disk_buffer
-
     def _wanted_now(self) -> int:
         return self._w
 

@@ -13,7 +13,6 @@ from headrace.conditions import Condition
 from headrace.errors import BadInput
 from headrace.relation import Relation
 from headrace.relation.columns import Longs
-from headrace.relation.reader import PageReader
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.meshjoin import MeshCost, MeshJoin, Tuning
 
@@ -98,7 +97,7 @@ class RMeshJoin(MeshJoin):
         while wanted:
             if not self._loaded.size:
                 places = self._places[self._ahead : self._ahead + b]
-                (loaded,) = (addresses for _, _, addresses in self._reader.read(places, self.stats, bridge=False))
+                (loaded,) = (addresses for _, _, addresses in self._disk_buffer.read(places, self.stats, bridge=False))
                 self._loaded, self._ahead = loaded, (self._ahead + places.size) % n
             some, self._loaded = self._loaded[:wanted], self._loaded[wanted:]
             yield some
@@ -108,7 +107,3 @@ class RMeshJoin(MeshJoin):
     def _go_to(self, position: list[int]) -> None:
         super()._go_to(position)
         self._ahead, self._loaded = self._page, np.empty(0, np.int64)
-
-    @property
-    def _reader(self) -> PageReader:
-        return self._disk_buffer

@@ -159,10 +159,6 @@ class SSIJMemory(WaitingJoin):
         return PageReader(self._version, size, whole=self._halves == 1, plan=self.plan, longest=self._scan)
 
     @property
-    def _reader(self) -> PageReader:
-        return self._disk_buffer
-
-    @property
     def backlog_room(self) -> int:
         """Stream tuples that IB may have, with the memory that CR would give up for them. [SSIJ] §IV.A"""
         return self._IB_now + int(max(0, self._waiting_room - self._waiting_bytes) / max(1.0, self._stream_bytes))

@@ -30,6 +30,7 @@ class WaitingResults(SemiStreamJoin):
     _key_out: tuple[str, ...]  # key columns of the relation that are in the result
     _window: StreamWindow | SlotWindow
     _H: HashQueue
+    _disk_buffer: PageReader  # there from the first stream tuple on
     _held: list[tuple[Longs, pa.RecordBatch]]  # results in wait for their turn
     _reservations: dict[str, Reservation]
     _room: int  # bytes for everything but ordered results
@@ -135,16 +136,11 @@ class WaitingResults(SemiStreamJoin):
     def _tuples_of(self, addresses: Longs) -> tuple[Keys, Longs, Ints]:
         """Key, page address and row of every tuple in some pages."""
         more = self._matching.columns if self._matching else ()
-        store, at, row = self._reader.tuples(addresses, (key_column(self._version.codec), *more))
+        store, at, row = self._disk_buffer.tuples(addresses, (key_column(self._version.codec), *more))
         keys = stored_keys(store, self._version.codec.integer)
         if self._matching:
             self._matching.meet(keys, store)
         return keys, at, row
-
-    @property
-    def _reader(self) -> PageReader:
-        """The disk buffer."""
-        raise NotImplementedError
 
     # -- results ---------------------------------------------------------------------------------------------------------
 
