@@ -26,9 +26,6 @@ TITLES = {
 
 
 DIFFERS = {
-    "ssij": """At 5% of R the model is up to 17% too high where keys are skewed: nearly all pages are read, and a page that is
-        not wanted turns the next read from one that goes on into a seek more often than the model's pages, which lie at
-        random, would.""",
     "adaptive": "With 1% of R, where it has room for some two thousand rows, the model is up to 12% too low.",
 }  # fmt: skip
 

@@ -77,11 +77,11 @@ def test_predictions_are_near_simulated_runs(open_relation, algorithm, share, ex
         memory += relation.index_bytes  # a key and its page for every row: more than a tenth of R
     options = {"skew": exponent} if "hybrid" in algorithm else {"order": "any"} if algorithm == "adaptive" else {}
     # SSIJ's split moves on, in small steps: more join phases show its mean.
-    measuring = Measuring(tuples=60_000 if algorithm == "ssij" else None)
+    measuring = Measuring(tuples=100_000 if algorithm == "ssij" else None)
     measured = service_rate(algorithm, relation, stream, memory, measuring=measuring, **options)
     found = predict(algorithm, Facts.of(relation, skew=exponent, stream_bytes=stream.tuple_bytes), memory)
     # Both move their split by what they see, in steps: docs/reproduction/models.md shows what is not within 10%.
-    tolerance = {"ssij": 0.25 if exponent else 0.2, "adaptive": 0.15}.get(algorithm, 0.1)
+    tolerance = 0.15 if algorithm in ("ssij", "adaptive") and exponent else 0.1
     assert found.rate == pytest.approx(measured.rate, rel=tolerance), found.why
 
 
@@ -145,8 +145,12 @@ def test_algorithms_that_ask_something_of_the_relation_say_so(facts):
 def test_skew_helps_the_caches_and_not_meshjoin(facts):
     even, skewed = facts, replace(facts, skew=1.0)
     assert predict("meshjoin", even, 1 << 20).rate == predict("meshjoin", skewed, 1 << 20).rate
-    for algorithm in ("inl", "ssij", "adaptive"):
+    for algorithm in ("inl", "adaptive"):
         assert predict(algorithm, skewed, 2 << 20).rate > 1.1 * predict(algorithm, even, 2 << 20).rate
+    # SSIJ keeps pages: where hot keys lie anywhere it gains 7% by the model and 12% measured, side by side 1.5 and 2.3 times.
+    together = replace(skewed, scattered=False)
+    assert predict("ssij", skewed, 2 << 20).rate > predict("ssij", even, 2 << 20).rate
+    assert predict("ssij", together, 2 << 20).rate > 1.5 * predict("ssij", even, 2 << 20).rate
 
 
 def test_absent_keys_cost_reads_where_no_filter_turns_them_away(facts):

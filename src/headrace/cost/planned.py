@@ -39,6 +39,7 @@ _HELD = SEGMENTS / (SEGMENTS + 1)  # of the hot set: one segment is spare
 _HORIZON = 1 << 16  # of AdaptiveJoin's sketch at least
 _PHASES = 24  # after which SSIJ has come to its split
 _DRAWN, _SEED = 1 << 13, 20110401  # pages of a plan that stands for others
+_PLANS, _LEAST_DRAWN = 32, 1 << 10  # plans that stand for more, where few pages are planned together
 _FIXED_POINT = 6  # rounds until hits and misses agree
 
 
@@ -58,8 +59,13 @@ class Plan:
     """of which so many go on where the one before ended"""
 
     @classmethod
-    def of(cls, facts: Facts, wanted: float, longest: int, *, goes_on: bool = False) -> Plan:
-        """For so many wanted pages, in requests of at most `longest`. `goes_on`: a run may be longer, as several requests."""
+    def of(
+        cls, facts: Facts, wanted: float, longest: int, *, goes_on: bool = False, together: int = 1 << 62
+    ) -> Plan:  # fmt: skip
+        """For so many wanted pages, in requests of at most `longest`. `goes_on`: a run may be longer, as several requests.
+
+        `together`: so many are planned at a time; where one plan ends and the next begins a run may be cut.
+        """
         if wanted <= 0:
             return cls(0.0, 0.0, 0.0)
         seek, transfer = facts.costs(in_flight=True)
@@ -68,10 +74,12 @@ class Plan:
         if goes_on:
             transfer += facts.costs(scan=True)[0] / request
         density = min(1.0, wanted / facts.pages)
-        luck = _uniform()
+        luck = _uniform()[: max(_LEAST_DRAWN, _PLANS * together)]
         steps = np.ones(luck.size) if density == 1 else np.ceil(np.log(luck) / np.log1p(-density))
         places = np.cumsum(np.maximum(1, steps)).astype(np.int64)
-        first, length = Disk("simulated", seek=seek, transfer=transfer, longest=longest).runs(places, 8192, longest)
+        disk = Disk("simulated", seek=seek, transfer=transfer, longest=longest)
+        parts = [disk.runs(places[a : a + together], 8192, longest) for a in range(0, places.size, together)]
+        first, length = (np.concatenate(some) for some in zip(*parts, strict=True))
         scale = wanted / places.size
         beside = int((first[1:] == first[:-1] + length[:-1]).sum())
         more = int((-(-length // request)).sum()) - first.size
@@ -114,7 +122,7 @@ def ssij(facts: Facts, memory: int) -> Prediction:
     for _ in range(_PHASES):
         SB = max(1, int(balance.share * moving / waits))
         CR = max(0, int((moving - SB * waits) / (page + FRAME_BYTES)))
-        phase = _Phase.of(facts, SB, IB, CR, scan)
+        phase = _Phase.of(facts, SB, IB, CR, scan, planned)
         before = balance.share
         if CR:
             balance.move(phase.tail, page + FRAME_BYTES, int(phase.misses), waits, int(phase.misses), phase.sharing)
@@ -147,7 +155,7 @@ class _Phase:
         return self.tuples * (1 - self.hits)
 
     @classmethod
-    def of(cls, facts: Facts, SB: int, IB: int, CR: int, scan: int) -> _Phase:
+    def of(cls, facts: Facts, SB: int, IB: int, CR: int, scan: int, planned: int) -> _Phase:
         """Pages stay by the number of tuples that asked for them since the last join phase: so they are chosen with luck."""
         f, pages = facts.machine.factors, facts.page_popularity
         mass, N, hits = pages.count * pages.p, float(SB), 0.0
@@ -161,7 +169,7 @@ class _Phase:
         plans = []
         for some in (draws, draws / 2):
             wanted = float((pages.count * (1 - kept) * -np.expm1(-some * pages.p)).sum())
-            plans.append(Plan.of(facts, wanted, scan))
+            plans.append(Plan.of(facts, wanted, scan, together=planned))
         costs = [max(1e-12, plan.seconds(facts, follow=False)) for plan in plans]
         sharing = float(np.clip(1 - np.log2(costs[0] / costs[1]), 0, 1))
         most = float((mass * pages.kept_by_count(0.75 * CR, draws)).sum())
