@@ -11,6 +11,7 @@ from headrace.cli.bench import bench_app
 from headrace.cli.calibrate import calibrate
 from headrace.cli.demo import demo
 from headrace.cli.relation import relation_app
+from headrace.cli.run import run
 from headrace.cli.tune import tune
 
 app = typer.Typer(
@@ -22,6 +23,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.command()(demo)
+app.command()(run)
 app.command()(calibrate)
 app.command()(tune)
 app.add_typer(relation_app, name="relation")

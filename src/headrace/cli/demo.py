@@ -62,9 +62,9 @@ def _run(
     from headrace.clock import SystemClock
     from headrace.demo.display import display
     from headrace.demo.scenario import Scenario
-    from headrace.demo.stopping import Interrupted, Stopping
     from headrace.demo.warehouse import Warehouse
     from headrace.errors import BadInput
+    from headrace.stopping import Interrupted, Stopping
 
     parse_size(memory, name="memory")
     if resume and overwrite:

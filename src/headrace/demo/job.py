@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import re
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from subprocess import TimeoutExpired
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,11 +16,12 @@ from headrace.demo.arrivals import arrivals_of
 from headrace.demo.doors import Doors
 from headrace.demo.moment import Meter, Moment
 from headrace.demo.proof import Check, prove
-from headrace.demo.stopping import Stopping
 from headrace.demo.totals import ATTRIBUTES
 from headrace.demo.warehouse import Warehouse
-from headrace.errors import HeadraceError, NotARelation, UnfinishedRelation
+from headrace.errors import NotARelation, UnfinishedRelation
 from headrace.metrics import JoinStats
+from headrace.spark.session import SparkFailed, local_settings, own_session, reason
+from headrace.stopping import Stopping
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,11 +30,6 @@ if TYPE_CHECKING:
 Watch = Callable[[Moment], None]
 
 _LOOK = 0.2  # seconds between looks at the query
-_LEAVE = 20  # seconds that Java gets to go by itself
-
-
-class SparkFailed(HeadraceError):
-    """Spark did not start, or gave up. The message says where to read why."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +84,7 @@ def run(warehouse: Warehouse, *, memory: str, cores: int, watch: Watch, clock: C
         doors = Doors(warehouse.scratch / "doors", since)
         _make_products(warehouse, tell)
         tell(Moment("spark"))
-        with _spark(warehouse, cores) as spark:
+        with own_session(warehouse.log, _settings(warehouse, cores)) as spark:
             stopping.listen()
             tell(Moment("spark"))
             query = _start(spark, warehouse, doors, memory, cores)
@@ -150,7 +142,7 @@ def _follow(query: StreamingQuery, warehouse: Warehouse, meter: Meter, doors: Do
         failure = query.exception()
         if failure is not None or not query.isActive:
             raise SparkFailed(
-                f"the load gave up: {_reason(failure)}; {warehouse.log} says more, and --resume tries again"
+                f"the load gave up: {reason(failure)}; {warehouse.log} says more, and --resume tries again"
             )
         progress = query.lastProgress
         source = progress["sources"][0] if progress else None
@@ -165,56 +157,8 @@ def _follow(query: StreamingQuery, warehouse: Warehouse, meter: Meter, doors: Do
         clock.sleep(_LOOK)
 
 
-def _reason(failure: Any) -> str:
-    """The error at the bottom of a failure: Spark wraps what happened in a worker in tracebacks of Python and of Java."""
-    found = re.findall(r"^[\w.]+(?:Error|Exception|errors\.\w+): .+", str(failure), re.MULTILINE)
-    return str(found[-1]) if found else "Spark stopped it"
-
-
-@contextmanager
-def _spark(warehouse: Warehouse, cores: int) -> Iterator[SparkSession]:
-    """A Spark of the job's own. What it has to say goes to the warehouse's log, not to the terminal."""
-    from pyspark import SparkConf, SparkContext
-    from pyspark.errors import PySparkRuntimeError
-    from pyspark.java_gateway import launch_gateway
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    conf = SparkConf().setAll(list(_settings(warehouse, cores).items()))
-    with warehouse.log.open("ab") as log:
-        try:
-            gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
-        except PySparkRuntimeError as error:
-            raise SparkFailed(f"Spark did not start: it needs Java 17 or later; {warehouse.log} says more") from error
-    try:
-        spark = SparkSession(SparkContext(conf=conf, gateway=gateway))
-        try:
-            yield spark
-        finally:
-            spark.stop()
-    finally:
-        gateway.shutdown()
-        gateway.proc.stdin.close()  # Java goes when this pipe does
-        with suppress(TimeoutExpired):
-            gateway.proc.wait(_LEAVE)
-
-
 def _settings(warehouse: Warehouse, cores: int) -> dict[str, str]:
     from headrace.demo.source import ARROW_BATCH
 
-    return {
-        "spark.master": f"local[{cores}]",
-        "spark.app.name": "headrace demo",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.log.level": "WARN",
-        "spark.local.dir": str(warehouse.scratch),
-        "spark.sql.warehouse.dir": str(warehouse.scratch / "tables"),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(cores),
-        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_BATCH),
-    }
+    own = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_BATCH)}
+    return local_settings("headrace demo", cores, warehouse.scratch) | own

@@ -26,7 +26,7 @@ class Stopping:
         ...     stopping.check()
         Traceback (most recent call last):
         ...
-        headrace.demo.stopping.Interrupted: stopped
+        headrace.stopping.Interrupted: stopped
     """
 
     def __init__(self) -> None:

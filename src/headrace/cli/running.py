@@ -1,0 +1,116 @@
+"""How a pipeline stands: a panel that stays in its place on a terminal, or a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from headrace.cli.screen import plain
+from headrace.clock import Clock
+from headrace.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from headrace.metrics import JoinStats
+    from headrace.pipeline.run import Moment
+
+_EVERY = 5.0  # seconds between plain lines
+_WIDTH = 100
+
+
+class Display(Protocol):
+    """Shows moments."""
+
+    def show(self, moment: Moment) -> None:
+        """Show how it stands."""
+        ...
+
+
+class _Live:
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def show(self, moment: Moment) -> None:
+        self._live.update(panel(moment))
+
+
+class Lines:
+    """A line every few seconds, where something has changed."""
+
+    def __init__(self, console: Console, clock: Clock) -> None:
+        self._console = console
+        self._clock = clock
+        self._last = ""
+        self._at: float | None = None
+
+    def show(self, moment: Moment) -> None:
+        """Write a line, if it is time for one and there is news."""
+        now, words = self._clock.now(), line(moment)
+        # A clock that was set back would keep it silent until it has caught up.
+        due = self._at is None or not 0 <= now - self._at < _EVERY
+        if due and words != self._last:
+            self._at, self._last = now, words
+            self._console.print(Text(words), highlight=False, soft_wrap=True)
+
+
+class _Nothing:
+    def show(self, moment: Moment) -> None:
+        pass
+
+
+@contextmanager
+def display(console: Console, clock: Clock, *, quiet: bool) -> Iterator[Display]:
+    """The display that suits where the output goes; the terminal is left as it was."""
+    if quiet:
+        yield _Nothing()
+    elif console.is_terminal:
+        with Live(console=console, refresh_per_second=8, transient=True) as live:
+            yield _Live(live)
+    else:
+        yield Lines(console, clock)
+
+
+def line(moment: Moment) -> str:
+    """A moment in one line.
+
+    Example:
+        >>> from headrace.pipeline.run import Moment
+        >>> line(Moment("sales", batches=2, batch=7, rows=5000, rate=1234.5, seconds=0.5, dead=3))
+        'sales: 5,000 rows in 2 micro-batches · 1,234/s · 3 dead letters'
+    """
+    if not moment.batches:
+        return f"{plain(moment.name)}: waiting for rows"
+    words = f"{plain(moment.name)}: {moment.rows:,} rows in {moment.batches:,} micro-batches · {moment.rate:,.0f}/s"
+    for name, stats in moment.joins.items():
+        words += f" · {plain(name)} {stats.hit_ratio:.1%} from memory"
+    return words + (f" · {moment.dead:,} dead letters" if moment.dead else "")
+
+
+def panel(moment: Moment) -> Panel:
+    """A moment as a panel."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="cyan")
+    table.add_column(justify="right", min_width=12)
+    table.add_column()
+    took = (
+        f"micro-batch {moment.batch} took {format_duration(moment.seconds)}" if moment.batches else "waiting for rows"
+    )
+    table.add_row("rows", f"{moment.rows:,}", f"in {moment.batches:,} micro-batches")
+    table.add_row("rate", f"{moment.rate:,.0f}/s", took)
+    for name, stats in moment.joins.items():
+        table.add_row(Text(plain(name)), f"{stats.hit_ratio:.1%}", _join(stats))
+    table.add_row("dead letters", f"{moment.dead:,}", "")
+    return Panel(
+        table, title=Text(f"headrace run {plain(moment.name)}"), title_align="left", width=_WIDTH, padding=(1, 2)
+    )
+
+
+def _join(stats: JoinStats) -> str:
+    held = sum(stats.memory.values())
+    return f"from memory; {stats.pages_read:,} pages read; {format_size(held)} of {format_size(stats.memory_limit)}"

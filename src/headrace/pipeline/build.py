@@ -1,0 +1,159 @@
+"""A pipeline as a DataFrame and, started, as a streaming query."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as fn
+
+from headrace.errors import BadInput
+from headrace.pipeline.check import Checked, check_sink, filled_size, located, refuse
+from headrace.pipeline.document import Document, Key, filled
+from headrace.pipeline.models import (
+    ConsoleSink,
+    DeltaSink,
+    Enrich,
+    Filter,
+    KafkaSink,
+    ParquetSink,
+    Pipeline,
+    Select,
+    SparkSink,
+    Step,
+)
+from headrace.pipeline.sources import open_source, stand_in
+from headrace.relation import Relation
+from headrace.spark.enrich import enrich, stream_schema
+from headrace.spark.load import load
+from headrace.units import parse_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+Show = Callable[[list[str], list[list[Any]]], None]
+
+
+def describe_with_spark(pipeline: Pipeline, spark: SparkSession, checked: Checked) -> None:
+    """Check what only Spark can see, SQL expressions and what they give; fills in the columns. Nothing is run."""
+    df = stand_in(spark, pipeline.source.schema_)
+    for number, step in enumerate(pipeline.steps):
+        df = _step(pipeline, step, ("step", number), df)
+        checked.schemas[number + 1] = stream_schema(df.schema)
+    with located(pipeline.document, ("sink",)):
+        check_sink(pipeline, stream_schema(df.schema))
+
+
+def start(
+    pipeline: Pipeline, spark: SparkSession, *, once: bool = False, show: Show | None = None
+) -> StreamingQuery:  # fmt: skip
+    """Start the query. With `once` it takes what is there, and ends.
+
+    Parameters
+    ----------
+    pipeline
+        What to run.
+    spark
+        Where.
+    once
+        Whether to end when all that is there now has been taken.
+    show
+        Takes the columns and the rows of a console sink, to show them.
+    """
+    document = pipeline.document
+    with _refused(document, ("source",)):
+        df = open_source(pipeline, spark)
+    for number, step in enumerate(pipeline.steps):
+        df = _step(pipeline, step, ("step", number), df)
+    with located(document, ("sink",)):
+        check_sink(pipeline, stream_schema(df.schema))
+    milliseconds = max(1, round(1000 * parse_duration(filled_size(pipeline.head.every), name="every")))
+    trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": f"{milliseconds} milliseconds"}
+    checkpoint = str(pipeline.checkpoint)
+    with _refused(document, ("sink",)), located(document, ("sink",)):
+        sink = pipeline.sink
+        if isinstance(sink, DeltaSink):
+            path = pipeline.at(sink.path)
+            return load(
+                df, path, checkpoint=checkpoint, partition_by=sink.partition_by, trigger=trigger, name=pipeline.name
+            )
+        writer = _writer(pipeline, df, show).option("checkpointLocation", checkpoint)
+        return writer.trigger(**trigger).queryName(pipeline.name).start()
+
+
+def _step(pipeline: Pipeline, step: Step, at: Key, df: DataFrame) -> DataFrame:
+    if isinstance(step, Filter):
+        with _refused(pipeline.document, (*at, "filter")):
+            return df.filter(step.filter)
+    if isinstance(step, Select):
+        with _refused(pipeline.document, (*at, "select")):
+            return df.selectExpr(*step.select)
+    assert isinstance(step, Enrich)
+    with located(pipeline.document, at):
+        return enrich(df, Relation.open(pipeline.at(step.enrich)), **_enrich_options(step))
+
+
+def _enrich_options(step: Enrich) -> dict[str, Any]:
+    return {
+        "on": step.on, "how": step.how, "memory": filled_size(step.memory), "algorithm": step.algorithm, "order": step.order,
+        "condition": step.condition, "columns": step.columns, "suffix": filled(step.suffix),
+    }  # fmt: skip
+
+
+def _writer(pipeline: Pipeline, df: DataFrame, show: Show | None) -> DataStreamWriter:
+    sink = pipeline.sink
+    if isinstance(sink, ParquetSink):
+        writer = df.writeStream.format("parquet").option("path", str(pipeline.at(sink.path)))
+        if sink.partition_by:
+            writer = writer.partitionBy(*sink.partition_by)
+    elif isinstance(sink, KafkaSink):
+        value = fn.to_json(fn.struct(*(df[_quoted(name)] for name in df.columns))).alias("value")
+        keys = [] if sink.key is None else [df[_quoted(sink.key)].cast("string").alias("key")]
+        writer = df.select(*keys, value).writeStream.format("kafka")
+        writer = writer.option("kafka.bootstrap.servers", filled(sink.servers)).option("topic", filled(sink.topic))
+    elif isinstance(sink, ConsoleSink):
+        if show is None:
+            raise BadInput("a console sink needs somebody who shows its rows; run it with: headrace run")
+        return df.writeStream.foreachBatch(_Console(sink.rows, show))
+    else:
+        assert isinstance(sink, SparkSink)
+        writer = df.writeStream.format(sink.writer).outputMode(sink.mode)
+    return writer.options(**{name: filled(value) for name, value in sink.options.items()})
+
+
+class _Console:
+    """Hands the first rows of each micro-batch to who shows them safely: Spark's own console writes values as they are."""
+
+    def __init__(self, rows: int, show: Show) -> None:
+        self.rows = rows
+        self.show = show
+
+    def __call__(self, df: DataFrame, batch: int) -> None:
+        rows = df.limit(self.rows).collect()
+        if rows:
+            self.show(list(df.columns), [list(row) for row in rows])
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+@contextmanager
+def _refused(document: Document, key: Key) -> Iterator[None]:
+    """Give what Spark refuses the place in the file that it is about, without Spark's plans and codes."""
+    try:
+        yield
+    except PySparkException as error:
+        raise refuse(document, key, spark_words(error)) from error
+
+
+def spark_words(error: Exception) -> str:
+    """What an error of Spark says, in one line."""
+    words = str(error).strip().split("\n\n")[0].split("\nJVM stacktrace")[0].replace("\n", " ")
+    words = re.sub(r"^\[[A-Z_.0-9]+\]\s*", "", words)
+    return re.sub(r"\s*SQLSTATE: \w+(?:; line \d+ pos \d+)?;?.*$", "", words).strip() or type(error).__name__

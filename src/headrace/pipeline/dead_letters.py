@@ -1,0 +1,129 @@
+"""Dead letters: records that could not be read, kept with the reason, in Parquet files that any tool reads.
+
+    dead-letters/batch=12/part-00003.parquet        reason, record, source
+
+A task writes its file before it ends, by write-then-rename, so a micro-batch that is done has all of its dead letters. Inside a
+run a task that is repeated has the same rows and the same name. A restart may cut the micro-batch that it repeats into other
+tasks: what the earlier run left of it is put aside first (`settle`), and thrown away when the new run has written its own. It is
+put back if the new run writes none: then the sink had the micro-batch already, and its tasks did not run again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.pipeline.reasons import why
+
+SCHEMA = pa.schema({"reason": pa.string(), "record": pa.string(), "source": pa.string()})
+_BATCH = "batch="
+_ASIDE = ".aside-"  # hidden from readers
+
+
+@dataclass(frozen=True)
+class Letters:
+    """What tasks need to know.
+
+    Args:
+        directory: where dead letters go.
+        format: of a record: json, csv, or "" if there are none that can be malformed.
+        schema: the columns; batches have two more, the malformed record (or null) and where it comes from.
+        required: columns that must not be null.
+        separator: between values of CSV.
+    """
+
+    directory: str
+    format: str
+    schema: pa.Schema
+    required: tuple[str, ...]
+    separator: str = ","
+
+    def sort(self, batches: Iterator[pa.RecordBatch], batch: str, partition: int) -> Iterator[pa.RecordBatch]:
+        """The good rows; the others go to the file of this task."""
+        names = self.schema.names
+        folder = Path(self.directory, f"{_BATCH}{int(batch)}")
+        draft = folder / f".part-{partition:05d}-{uuid.uuid4().hex}"
+        writer: pq.ParquetWriter | None = None
+        try:
+            for rows in batches:
+                record = rows.column(len(names))
+                good = pc.is_null(record)
+                for name in self.required:
+                    good = pc.and_(good, pc.is_valid(rows.column(names.index(name))))
+                if good.false_count:
+                    dead = self._letters(rows.filter(pc.invert(good)))
+                    if writer is None:
+                        folder.mkdir(parents=True, exist_ok=True)
+                        writer = pq.ParquetWriter(draft, SCHEMA)
+                    writer.write_batch(dead)
+                    rows = rows.filter(good)
+                yield rows.select(list(range(len(names))))
+            if writer is not None:
+                writer.close()
+                _sync(draft)
+                draft.replace(folder / f"part-{partition:05d}.parquet")
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def _letters(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        # A loop over rows, which is right for the few that are malformed: each has a reason of its own.
+        names = self.schema.names
+        values = pa.RecordBatch.from_arrays(rows.columns[: len(names)], names=names)
+        records, reasons = rows.column(len(names)).to_pylist(), []
+        for i, record in enumerate(records):
+            if record is None:
+                missing = next(n for n in self.required if not values.column(n)[i].is_valid)
+                reasons.append(f"column {missing!r} is null, and it is required")
+                records[i] = json.dumps(values.slice(i, 1).to_pylist()[0], default=str)
+            else:
+                reasons.append(why(record, self.format, self.schema, self.separator))
+        return pa.record_batch([pa.array(reasons), pa.array(records), rows.column(len(names) + 1)], schema=SCHEMA)
+
+
+def settle(directory: Path, done: int, *, begin: bool = False) -> None:
+    """Leave each record of the micro-batches up to `done` once.
+
+    Args:
+        directory: of the dead letters.
+        done: the last micro-batch that Spark has noted as done; -1 if none.
+        begin: whether a run begins, which repeats what is not done.
+    """
+    if not directory.is_dir():
+        return
+    for aside in sorted(directory.glob(f"{_ASIDE}*")):
+        number = int(aside.name.removeprefix(_ASIDE))
+        if (directory / f"{_BATCH}{number}").exists():
+            shutil.rmtree(aside)
+        elif number <= done:
+            aside.rename(directory / f"{_BATCH}{number}")
+    if begin:
+        for folder in directory.glob(f"{_BATCH}*"):
+            number = int(folder.name.removeprefix(_BATCH))
+            if number > done:
+                folder.rename(directory / f"{_ASIDE}{number}")
+
+
+def last_done(checkpoint: Path) -> int:
+    """The last micro-batch that Spark has noted as done in a checkpoint; -1 if none."""
+    commits = checkpoint / "commits"
+    numbers = [int(p.name) for p in commits.iterdir() if p.name.isdigit()] if commits.is_dir() else []
+    return max(numbers, default=-1)
+
+
+def count(directory: Path) -> int:
+    """Dead letters so far."""
+    return sum(pq.read_metadata(file).num_rows for file in directory.glob(f"{_BATCH}*/part-*.parquet"))
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

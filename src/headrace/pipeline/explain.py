@@ -1,0 +1,86 @@
+"""What a pipeline would do: its parts in order, the algorithms chosen and why, and the memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.cost import Facts, choose, load_calibration
+from headrace.cost.calibrate import BadCalibration
+from headrace.pipeline.check import Checked, filled_size
+from headrace.pipeline.columns import type_word
+from headrace.pipeline.models import Enrich, Pipeline
+from headrace.semistream.base import SemiStreamJoin
+from headrace.units import format_size, parse_size
+
+
+def explain(pipeline: Pipeline, checked: Checked) -> dict[str, Any]:
+    """The plan, for people or as JSON. Values from the environment stand as ${NAME}."""
+    steps = [_step(step, checked.operators.get(i)) for i, step in enumerate(pipeline.steps)]
+    for step, schema in zip(steps, checked.schemas[1:], strict=True):
+        step["gives"] = _columns(schema)
+    memory = sum(parse_size(filled_size(s.memory)) for s in pipeline.steps if isinstance(s, Enrich))
+    return {
+        "name": pipeline.name,
+        "every": pipeline.head.every,
+        "state": str(pipeline.head.state or f"{pipeline.name}.state"),
+        "source": _given(pipeline.source) | {"gives": _columns(checked.schemas[0])},
+        "steps": steps,
+        "sink": _given(pipeline.sink),
+        "memory": f"{format_size(memory)} an executor for the joins",
+    }
+
+
+def _given(part: Any) -> dict[str, Any]:
+    """What the file says of a part, as it is written there."""
+    values = {name: getattr(part, name) for name in type(part).model_fields if name in part.model_fields_set}
+    return {name: _plain(value) for name, value in values.items() if name != "columns"}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {name: _plain(v) for name, v in value.items()}
+    return value if isinstance(value, int | float) else str(value)
+
+
+def _step(step: Any, operator: SemiStreamJoin | None) -> dict[str, Any]:
+    facts = _given(step)
+    if operator is None:
+        return facts
+    relation = operator.relation
+    algorithm, why = _algorithm(step, operator)
+    if getattr(step, "columns", None):
+        facts["columns"] = list(step.columns)
+    return facts | {
+        "algorithm": algorithm,
+        "why": why,
+        "relation": f"{relation.num_rows} rows in {relation.num_pages} pages, version {relation.version}",
+        "memory": _memory(step, operator),
+    }
+
+
+def _algorithm(step: Enrich, operator: SemiStreamJoin) -> tuple[str, str]:
+    if step.algorithm != "auto":
+        return step.algorithm, "the file says so"
+    try:
+        machine = load_calibration().as_machine()
+    except BadCalibration:
+        return "adaptive", "it needs no costs to choose by; headrace calibrate measures some"
+    facts = Facts.of(operator.relation, skew=1.0, machine=machine, columns=step.columns)
+    found = choose(facts, operator.budget.limit)
+    return found.algorithm, f"for a skewed stream, as an example; the first rows decide: {found.why}"
+
+
+def _memory(step: Enrich, operator: SemiStreamJoin) -> str:
+    parts = sorted(operator.budget.held().items(), key=lambda part: -part[1])
+    held = ", ".join(f"{name} {format_size(size)}" for name, size in parts if size)
+    return f"{format_size(operator.budget.limit)} an executor" + (f": {held} to begin with" if held else "")
+
+
+def _columns(schema: pa.Schema | None) -> dict[str, str] | str:
+    if schema is None:
+        return "what SQL gives: see --check"
+    return {field.name: type_word(field.type) for field in schema}

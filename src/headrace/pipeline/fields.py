@@ -1,0 +1,164 @@
+"""Values of a pipeline file: texts, sizes, durations, names, SQL. Each refuses what it is not, and says what it expected."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import pyarrow as pa
+from pydantic import AfterValidator, Field, PlainValidator
+
+from headrace import conditions
+from headrace.errors import BadInput, choice
+from headrace.pipeline.columns import arrow_type
+from headrace.pipeline.document import Filled, filled
+from headrace.units import DURATION_EXAMPLES, SIZE_EXAMPLES, parse_duration, parse_size
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_CONDITIONS = ("compare", "between", "band", "within", "intersects")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(filled(value).strip()) and "\0" not in filled(value)
+
+
+def _text(value: Any) -> str:
+    if not _is_text(value):
+        raise ValueError("expected a text")
+    return str(value) if not isinstance(value, Filled) else value
+
+
+def _own_text(value: Any, what: str) -> str:
+    """A text that must stand in the file itself."""
+    if isinstance(value, Filled):
+        raise ValueError(
+            f"expected {what} without values from the environment; ${{...}} is for paths, addresses and options"
+        )
+    if not _is_text(value):
+        raise ValueError(f"expected {what}")
+    return str(value)
+
+
+def _name(value: Any) -> str:
+    words = "a name of letters, digits, - and _: it becomes the name of a directory"
+    if not isinstance(value, str) or not _NAME.fullmatch(_own_text(value, words)):
+        raise ValueError(f"expected {words}")
+    return value
+
+
+def _sql(value: Any) -> str:
+    return _own_text(value, "an SQL expression")
+
+
+def _column(value: Any) -> str:
+    return _own_text(value, "the name of a column")
+
+
+def _columns(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list) or not value:
+        raise ValueError("expected the name of a column, or a list of them")
+    return tuple(_column(name) for name in value)
+
+
+def _on(value: Any) -> str | list[str] | dict[str, str]:
+    if isinstance(value, dict) and value:
+        return {_column(stream): _column(relation) for stream, relation in value.items()}
+    if not isinstance(value, str | list):
+        raise ValueError('expected a column, a list of columns, or { stream_column = "relation_column" }')
+    names = _columns(value)
+    return names[0] if len(names) == 1 else list(names)
+
+
+def _size(value: Any) -> Any:
+    return _unit(value, lambda v: parse_size(v, name="size"), f"a size: {SIZE_EXAMPLES}")
+
+
+def _duration(value: Any) -> Any:
+    return _unit(value, lambda v: parse_duration(v, name="duration"), f"a duration: {DURATION_EXAMPLES}")
+
+
+def _unit(value: Any, parse: Callable[[Any], object], expected: str) -> Any:
+    try:
+        parse(filled(value) if isinstance(value, str) else value)
+    except BadInput:
+        raise ValueError(f"expected {expected}") from None
+    return value
+
+
+def _type(value: Any) -> pa.DataType:
+    text = _own_text(value, "a type, such as 'long'")
+    try:
+        return arrow_type(text)
+    except BadInput as error:
+        raise ValueError(str(error)) from None
+
+
+def _fields(value: dict[str, pa.DataType]) -> dict[str, pa.DataType]:
+    seen: set[str] = set()
+    for name in value:
+        if name.lower() in seen:
+            raise ValueError(f"expected names that differ in more than case; Spark sees {name!r} twice")
+        seen.add(name.lower())
+        _column(name)
+    return value
+
+
+def _options(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise ValueError("expected options and their values")
+    out: dict[str, str] = {}
+    for name, option in value.items():
+        if isinstance(option, bool):
+            out[name] = str(option).lower()
+        elif isinstance(option, int | float):
+            out[name] = str(option)
+        elif isinstance(option, str):
+            out[name] = option
+        else:
+            raise ValueError(f"expected a text, a number, true or false for option {name!r}")
+    return out
+
+
+def _settings(value: Any) -> dict[str, str]:
+    """Settings of Spark, with or without quotes: sql.shuffle.partitions = 4 is a table in a table for TOML."""
+    if not isinstance(value, dict):
+        raise ValueError("expected settings of Spark and their values")
+    flat: dict[str, Any] = {}
+    todo = list(value.items())
+    while todo:
+        name, setting = todo.pop()
+        if isinstance(setting, dict):
+            todo += [(f"{name}.{inner}", v) for inner, v in setting.items()]
+        else:
+            flat[name if name.startswith("spark.") else f"spark.{name}"] = setting
+    return _options(flat)
+
+
+def _condition(value: Any) -> conditions.Condition:
+    if not isinstance(value, dict) or not value:
+        raise ValueError('expected a condition, such as { between = ["sold_at", "valid_from", "valid_to"] }')
+    parts = []
+    for name, arguments in value.items():
+        try:
+            make = getattr(conditions, choice("condition", name, _CONDITIONS))
+            parts.append(make(**arguments) if isinstance(arguments, dict) else make(*arguments))
+        except (BadInput, TypeError) as error:
+            raise ValueError(f"this condition cannot be made: {error}") from None
+    return parts[0] if len(parts) == 1 else conditions.all_of(*parts)
+
+
+Text = Annotated[str, PlainValidator(_text)]
+Name = Annotated[str, PlainValidator(_name)]
+Sql = Annotated[str, PlainValidator(_sql)]
+Column = Annotated[str, PlainValidator(_column)]
+Columns = Annotated[tuple[str, ...], PlainValidator(_columns)]
+On = Annotated[Any, PlainValidator(_on)]
+Size = Annotated[Any, PlainValidator(_size)]
+Duration = Annotated[Any, PlainValidator(_duration)]
+Fields = Annotated[dict[str, Annotated[Any, PlainValidator(_type)]], Field(min_length=1), AfterValidator(_fields)]
+Settings = Annotated[dict[str, str], PlainValidator(_settings)]
+Options = Annotated[dict[str, str], PlainValidator(_options)]
+Condition = Annotated[Any, PlainValidator(_condition)]

@@ -1,0 +1,123 @@
+"""The source of a pipeline as a streaming DataFrame; malformed records leave it here, as dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import functions as fn
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StringType, StructField, StructType
+
+from headrace.pipeline.dead_letters import Letters
+from headrace.pipeline.document import filled
+from headrace.pipeline.models import FileSource, KafkaSource, Pipeline, RateSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+
+_RECORD = "_headrace_record"
+_FROM = "_headrace_from"
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """An Arrow schema as Spark's."""
+    return StructType([StructField(f.name, from_arrow_type(f.type, prefer_timestamp_ntz=True)) for f in schema])
+
+
+def stand_in(spark: SparkSession, schema: pa.Schema) -> DataFrame:
+    """A streaming DataFrame with these columns, to check what comes after it; it is never started."""
+    nothing = spark.readStream.format("rate").load()
+    return nothing.select(*(fn.lit(None).cast(f.dataType).alias(f.name) for f in spark_schema(schema)))
+
+
+def open_source(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
+    """The rows of the source."""
+    source = pipeline.source
+    if isinstance(source, FileSource):
+        return _files(pipeline, source, spark)
+    if isinstance(source, KafkaSource):
+        return _kafka(pipeline, source, spark)
+    assert isinstance(source, RateSource)
+    return _with(spark.readStream.format("rate").option("rowsPerSecond", source.rows_per_second), source.options).load()
+
+
+def _with(reader: DataStreamReader, options: dict[str, str]) -> DataStreamReader:
+    return reader.options(**{name: filled(value) for name, value in options.items()})
+
+
+def _files(pipeline: Pipeline, source: FileSource, spark: SparkSession) -> DataFrame:
+    reader = spark.readStream.format(source.format)
+    if source.files_per_batch is not None:
+        reader = reader.option("maxFilesPerTrigger", source.files_per_batch)
+    schema = spark_schema(source.schema_)
+    if source.format != "parquet":
+        reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _RECORD)
+        schema = StructType([*schema.fields, StructField(_RECORD, StringType())])
+    if source.format == "csv":
+        # Spark would take the columns of a file by position, whatever its header says.
+        reader = reader.option("header", source.header).option("enforceSchema", not source.header)
+    rows = _with(reader, source.options).schema(schema).load(str(pipeline.at(source.path)))
+    if source.format == "parquet":
+        if not source.required:
+            return rows
+        rows = rows.withColumn(_RECORD, fn.lit(None).cast("string"))
+    # A path in every row would be most of its bytes: only malformed ones need it.
+    wrong = fn.col(_RECORD).isNotNull()
+    for name in source.required:
+        wrong = wrong | fn.col(_quoted(name)).isNull()
+    return _sorted(pipeline, source, rows.withColumn(_FROM, fn.when(wrong, fn.col("_metadata.file_path"))))
+
+
+def _kafka(pipeline: Pipeline, source: KafkaSource, spark: SparkSession) -> DataFrame:
+    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", filled(source.servers))
+    reader = reader.option("subscribe", filled(source.topic)).option("startingOffsets", source.starting)
+    if source.rows_per_batch is not None:
+        reader = reader.option("maxOffsetsPerTrigger", source.rows_per_batch)
+    rows = _with(reader, source.options).load()
+    if source.value == "bytes":
+        return rows
+    schema = StructType([*spark_schema(source.schema_).fields, StructField(_RECORD, StringType())])
+    parse = fn.from_json if source.value == "json" else fn.from_csv
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _RECORD}
+    text = fn.col("value").cast("string")
+    parsed = fn.col("parsed")
+    place = fn.concat_ws("/", "topic", fn.col("partition").cast("string"), fn.col("offset").cast("string"))
+    if source.value == "json":
+        rows = rows.select(parse(text, schema, options).alias("parsed"), text.alias("text"), place.alias(_FROM))
+    else:
+        rows = rows.select(parse(text, _ddl(schema), options).alias("parsed"), text.alias("text"), place.alias(_FROM))
+    record = fn.when(parsed.isNull(), fn.coalesce("text", fn.lit(""))).otherwise(parsed.getField(_RECORD))
+    columns = [parsed.getField(name).alias(name) for name in source.schema_.names]
+    return _sorted(pipeline, source, rows.select(*columns, record.alias(_RECORD), fn.col(_FROM)))
+
+
+def _ddl(schema: StructType) -> str:
+    """A schema as text, which is all that from_csv takes; names are quoted."""
+    return ", ".join(f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in schema)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _sorted(pipeline: Pipeline, source: FileSource | KafkaSource, rows: DataFrame) -> DataFrame:
+    """The good rows; the others become dead letters on the way."""
+    format_ = source.value if isinstance(source, KafkaSource) else source.format
+    separator = filled(source.options.get("sep", source.options.get("delimiter", ",")))
+    letters = Letters(str(pipeline.dead_letters), format_, source.schema_, tuple(source.required), separator)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        return letters.sort(batches, context.getLocalProperty("streaming.sql.batchId") or "0", context.partitionId())
+
+    schema = spark_schema(source.schema_)
+    # On the way columns go by number: mapInArrow cannot resolve every name that a user's column may have.
+    numbered = StructType([StructField(f"c{i}", f.dataType) for i, f in enumerate(schema)])
+    count = len(schema.fields)
+    return rows.toDF(*(f"c{i}" for i in range(count + 2))).mapInArrow(run, numbered).toDF(*schema.names)

@@ -1,0 +1,77 @@
+"""A Spark of a command's own: on this machine, quiet on the terminal, and gone with the command."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from subprocess import TimeoutExpired
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LEAVE = 20  # seconds that Java gets to go by itself
+
+
+class SparkFailed(HeadraceError):
+    """Spark did not start, or gave up. The message says where to read why."""
+
+
+@contextmanager
+def own_session(log: Path, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session with these settings. What Spark has to say goes to the log, not to the terminal."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    conf = SparkConf().setAll(list(settings.items()))
+    with log.open("ab") as said:
+        try:
+            gateway = launch_gateway(conf, {"stdout": said, "stderr": said})
+        except PySparkRuntimeError as error:
+            raise SparkFailed(f"Spark did not start: it needs Java 17 or later; {log} says more") from error
+    try:
+        spark = SparkSession(SparkContext(conf=conf, gateway=gateway))
+        try:
+            yield spark
+        finally:
+            spark.stop()
+    finally:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # Java goes when this pipe does
+        with suppress(TimeoutExpired):
+            gateway.proc.wait(_LEAVE)
+
+
+def local_settings(name: str, cores: int, scratch: Path) -> dict[str, str]:
+    """Settings of a Spark on this machine, reachable from nowhere else."""
+    return {
+        "spark.master": f"local[{cores}]",
+        "spark.app.name": name,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.log.level": "WARN",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "tables"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    }
+
+
+def reason(failure: Any) -> str:
+    """The error at the bottom of a failure: Spark wraps what happened in a worker in tracebacks of Python and of Java."""
+    found = re.findall(r"^[\w.]+(?:Error|Exception|errors\.\w+): .+", str(failure), re.MULTILINE)
+    return str(found[-1]) if found else "Spark stopped it"
