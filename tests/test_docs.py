@@ -4,12 +4,15 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import headrace
+from headrace.cli import app
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ANY = re.compile(r"^```(python|toml|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -26,10 +29,18 @@ def test_python_in_documents_runs(page, tmp_path, monkeypatch, request):
         hadoop = spark._jvm.org.apache.hadoop.fs  # has a working directory of its own
         hadoop.FileSystem.get(spark._jsc.hadoopConfiguration()).setWorkingDirectory(hadoop.Path(str(tmp_path)))
     namespace: dict[str, object] = {"__name__": "__main__"}
-    for block in BLOCK.finditer(text):
-        # blank lines before it, so that a traceback shows the document's own line numbers
-        code = "\n" * text.count("\n", 0, block.start(1)) + block[1]
-        exec(compile(code, name(page), "exec"), namespace)
+    for block in ANY.finditer(text):
+        kind, code = block.groups()
+        if kind == "python":
+            # blank lines before it, so that a traceback shows the document's own line numbers
+            code = "\n" * text.count("\n", 0, block.start(2)) + code
+            exec(compile(code, name(page), "exec"), namespace)
+        elif kind == "toml":
+            Path(code.split("\n")[0].removeprefix("# ")).write_text(code)
+        else:
+            for command in re.findall(r"^headrace (run .*?)(?: *#.*)?$", code, re.MULTILINE):
+                result = CliRunner().invoke(app, command.split())
+                assert result.exit_code == 0, (command, result.output)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         VersionGone,
     )
     from headrace.memory import MemoryBudget
+    from headrace.pipeline.document import BadPipeline
+    from headrace.pipeline.read import read_pipeline
     from headrace.relation import Relation
     from headrace.spark.enrich import enrich
     from headrace.spark.load import load
@@ -38,6 +40,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BadInput",
+    "BadPipeline",
     "DamagedRelation",
     "HeadraceError",
     "MemoryBudget",
@@ -60,6 +63,7 @@ __all__ = [
     "intersects",
     "load",
     "progress",
+    "read_pipeline",
     "within",
 ]
 
@@ -69,6 +73,8 @@ _HOME = {
     "enrich": "headrace.spark.enrich",
     "load": "headrace.spark.load",
     "progress": "headrace.spark.progress",
+    "BadPipeline": "headrace.pipeline.document",
+    "read_pipeline": "headrace.pipeline.read",
 }
 _CONDITIONS = ("all_of", "band", "between", "compare", "equal", "intersects", "within")
 _HOME |= dict.fromkeys(_CONDITIONS, "headrace.conditions")

@@ -2,8 +2,9 @@
 
 import pytest
 
+from headrace.errors import BadInput
 from headrace.metrics import JoinStats
-from headrace.spark.progress import Journal, read_log
+from headrace.spark.progress import Journal, progress, read_log
 
 
 def report(batch=0, partition=0, rows=10, step="s", query="q", executor="e1", **stats):
@@ -93,3 +94,9 @@ def test_a_log_that_cannot_be_written_stops_nothing(tmp_path):
     journal = Journal(tmp_path / "queries")
     journal.take([report()])
     assert [p.rows for p in journal.progress("q")] == [10]
+
+
+@pytest.mark.parametrize("name", ["../other", "/etc/passwd", "a/b", "..", ""])
+def test_the_name_of_a_query_cannot_leave_the_directory_of_logs(name):
+    with pytest.raises(BadInput, match="is not the id of a query"):
+        progress(name)

@@ -12,6 +12,7 @@ from pyspark.sql import functions as fn
 
 from headrace.errors import BadInput
 from headrace.pipeline.check import Checked, check_sink, filled_size, located, refuse
+from headrace.pipeline.dead_letters import last_done, settle
 from headrace.pipeline.document import Document, Key, filled
 from headrace.pipeline.models import (
     ConsoleSink,
@@ -66,6 +67,7 @@ def start(
         Takes the columns and the rows of a console sink, to show them.
     """
     document = pipeline.document
+    settle(pipeline.dead_letters, last_done(pipeline.checkpoint), begin=True)
     with _refused(document, ("source",)):
         df = open_source(pipeline, spark)
     for number, step in enumerate(pipeline.steps):

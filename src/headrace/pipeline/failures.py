@@ -19,6 +19,7 @@ _HEADER = re.compile(
     r"CSV header does not conform to the schema\.\s*Header: (.*?)\s*Schema: (.*?)\s*Expected: .*?CSV file: (\S+)",
     re.DOTALL,
 )
+_FILE = re.compile(r"reading file (file:\S+?)\.\s")
 _GONE = re.compile(r"errors\.(?:NotARelation|UnfinishedRelation): (.+)")
 _PATH = re.compile(r"'(/[^']+)'|: (/\S+) \((?:No space|Read-only|Permission)")
 
@@ -47,6 +48,8 @@ def _words(text: str, pipeline: Pipeline) -> str:
             f"the source has changed: {found[3]} has the columns {found[1]}, and {pipeline.document.path} declares {found[2]};"
             f" remove the file, or change [source.columns] and the sink; {_AGAIN}"
         )
+    if found := _FILE.search(text):
+        return f"the file {found[1]} cannot be read: it is damaged, or of another format; remove or mend it; {_AGAIN}"
     return f"{reason(text)}; {pipeline.state / 'spark.log'} says more, and {_AGAIN}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,6 +23,10 @@ from headrace.pipeline.fields import (
     Sql,
     Text,
 )
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 #: what Spark's Kafka source gives
 KAFKA = pa.schema({
@@ -207,7 +211,7 @@ class Head(Part):
 
 
 class Pipeline:
-    """A pipeline file that was read and understood: see `read_pipeline`."""
+    """A pipeline file that was read and understood: see `read_pipeline`. Values from the environment are in no `repr`."""
 
     def __init__(self, document: Document, head: Head, source: Source, steps: tuple[Step, ...], sink: Sink) -> None:
         self.document = document
@@ -239,6 +243,25 @@ class Pipeline:
     def at(self, path: str) -> Path:
         """A path of the file: a relative one begins at the file's directory."""
         return (self.document.path.parent / filled(path)).absolute()
+
+    def check(self) -> None:
+        """Refuse what cannot run, as far as that can be seen without Spark: paths, relations, columns and their types."""
+        from headrace.pipeline.check import check_pipeline
+
+        check_pipeline(self)
+
+    def explain(self) -> dict[str, Any]:
+        """The plan: the parts in order, the algorithms and why, the memory."""
+        from headrace.pipeline.check import check_pipeline
+        from headrace.pipeline.explain import explain
+
+        return explain(self, check_pipeline(self))
+
+    def start(self, spark: SparkSession, *, once: bool = False) -> StreamingQuery:
+        """Start the query on a Spark of yours; with `once` it takes what is there, and ends."""
+        from headrace.pipeline.build import start
+
+        return start(self, spark, once=once)
 
     def __repr__(self) -> str:
         return f"Pipeline({str(self.document.path)!r}, name={self.name!r})"

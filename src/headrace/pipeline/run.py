@@ -85,7 +85,6 @@ def run(
     from headrace.pipeline.build import start
 
     with _alone(pipeline):
-        settle(pipeline.dead_letters, last_done(pipeline.checkpoint), begin=True)
         begun = clock.now()
         query = start(pipeline, spark, once=once, show=show)
         meter = _Meter(pipeline, query)
@@ -94,7 +93,8 @@ def run(
         finally:
             if query.isActive:
                 query.stop()
-            settle(pipeline.dead_letters, last_done(pipeline.checkpoint))
+            # A micro-batch that began as it was stopped is repeated by the next run, and so are its dead letters.
+            settle(pipeline.dead_letters, last_done(pipeline.checkpoint), begin=True)
         failure = query.exception()
         if failure is not None:
             raise RunFailed(words_of(failure, pipeline))
@@ -116,7 +116,7 @@ def _follow(query: StreamingQuery, meter: _Meter, watch: Watch, clock: Clock, st
 
 
 def _finish(query: StreamingQuery, clock: Clock) -> None:
-    """Let the micro-batch under way come to its end, and stop."""
+    """Let the micro-batch under way come to its end, and stop. One that Spark begins at the same moment is left to the next run."""
     before = query.lastProgress
     while query.isActive and query.status["isTriggerActive"] and query.lastProgress == before:
         clock.sleep(_LOOK_CLOSELY)

@@ -104,6 +104,8 @@ def progress(query: Any) -> list[Progress]:
     name = query if isinstance(query, str) else getattr(query, "id", None)
     if name is None:
         raise BadInput(f"query={query!r} is neither a streaming query nor a DataFrame that hr.enrich gave")
+    if Path(str(name)).name != str(name) or not str(name).strip("."):  # it becomes the name of a file
+        raise BadInput(f"query={query!r} is not the id of a query; give query.id")
     found = [p for journal in _journals.values() for p in journal.progress(str(name))]
     return found or list(read_log(log_directory() / f"{name}.jsonl"))
 

@@ -1,0 +1,125 @@
+"""``headrace run`` as a user runs it."""
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from headrace.cli import app
+from tests.pipeline.places import SALES, joined, sale
+
+PATIENCE = 300  # seconds: the machine may be busy
+
+
+def headrace(*args: object):
+    return CliRunner().invoke(app, ["run", *map(str, args)], env={"COLUMNS": "120", "NO_COLOR": "1"})
+
+
+def test_check_says_whether_it_can_run_without_spark(place, monkeypatch):
+    place.products().close()
+    monkeypatch.setattr(importlib.import_module("headrace.cli.run"), "_session", None)  # not called
+    result = headrace(place.file, "--check")
+    assert (result.exit_code, result.stdout) == (0, f"{place.file}: it can run\n")
+    assert json.loads(headrace(place.file, "--check", "--json").stdout) == {
+        "file": str(place.file), "valid": True, "needs_spark": False,
+    }  # fmt: skip
+    assert not (place.root / "sales.state").exists()
+
+
+def test_mistakes_are_lines_and_exit_code_2(place):
+    place.write(SALES, ('"json"', '"jsn"'), ('"4MiB"', r'"\u001b[2J"'))
+    result = headrace(place.file, "--check")
+    assert result.exit_code == 2
+    lines = result.stderr.splitlines()
+    assert [line.split(": ")[1] for line in lines] == [f"{place.file}:6", f"{place.file}:17"]
+    assert "\x1b" not in result.stderr
+    document = json.loads(headrace(place.file, "--check", "--json").stdout)
+    assert [p["line"] for p in document["problems"]] == [6, 17]
+
+
+def test_the_plan_names_algorithm_and_memory_and_no_secret(place, monkeypatch):
+    place.products().close()
+    monkeypatch.setenv("WAREHOUSE", "hunter2-warehouse")
+    monkeypatch.setenv("MEMORY", "4321KiB")
+    place.write(SALES, ('"warehouse"', '"${WAREHOUSE}/sales"'), ('"4MiB"', '"${MEMORY}"'))
+    for result in (headrace(place.file, "--explain"), headrace(place.file, "--explain", "--json")):
+        assert result.exit_code == 0, result.output
+        assert "adaptive" in result.stdout
+        assert "50 rows" in result.stdout
+        assert "hot set" in result.stdout
+        assert "${WAREHOUSE}/sales" in result.stdout
+        assert "hunter2" not in result.output
+    assert json.loads(result.stdout)["steps"][0]["gives"]["price"] == "long"
+
+
+@pytest.mark.spark
+def test_rows_on_the_console_cannot_steer_the_terminal(place, spark):
+    place.products().close()
+    place.write(SALES, ('quantity = "int"', 'quantity = "string"'), ('"delta"\npath = "warehouse"', '"console"'))
+    place.arrive("a.json", sale(1) | {"quantity": "\x1b[2J[red]boo[/red]"})
+    result = headrace(place.file, "--once")
+    assert result.exit_code == 0, result.output
+    assert r"\x1b[2J[red]boo[/red]" in result.stdout
+    assert "\x1b" not in result.output
+    assert "done: sales: 1 rows in 1 micro-batches" in result.stdout
+
+
+@pytest.mark.spark
+def test_a_run_that_fails_says_why_and_has_exit_code_3(place, spark):
+    place.products().close()
+    place.write(SALES, ('"json"', '"parquet"'))
+    (place.root / "incoming/a.parquet").write_bytes(b"nonsense that is not Parquet")
+    result = headrace(place.file, "--once")
+    assert result.exit_code == 3
+    assert "sales failed: the file" in result.stderr
+    document = json.loads(headrace(place.file, "--once", "--json").stdout)
+    assert document["failed"]
+    assert "a.parquet" in document["message"]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_sigterm_finishes_the_micro_batch_and_another_run_goes_on(place, spark):
+    """A process of its own, with a Spark of its own."""
+    place.products().close()
+    place.write(SALES, ('path = "incoming"', 'path = "incoming"\nfiles_per_batch = 1'))
+    for i in range(40):
+        place.arrive(f"{i:03d}.json", sale(i), "{")
+    command = [sys.executable, "-c", "from headrace.cli import app; app()", "run", str(place.file)]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=place.root.parent,
+    )
+    commits = place.root / "sales.state/checkpoint/commits"
+    limit = time.monotonic() + PATIENCE
+    try:
+        while len(list(commits.glob("[0-9]*"))) < 2:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < limit, "no micro-batch was loaded"
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=PATIENCE)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, err
+    assert "stopped: sales: " in out
+    assert "waiting for rows" in err
+    done = len(list(commits.glob("[0-9]*")))
+    assert 2 <= len(place.dead()) == done < 40
+    # Spark may have begun the next one at that moment: then the table can have it before Spark's notes do.
+    assert done <= len(place.loaded()) <= done + 1
+    place.write(SALES)
+    assert not place.run(spark).stopped
+    assert place.loaded() == sorted((joined(sale(i)) for i in range(40)), key=str)
+    assert len(place.dead()) == 40
