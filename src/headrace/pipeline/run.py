@@ -116,7 +116,7 @@ def _follow(query: StreamingQuery, meter: _Meter, watch: Watch, clock: Clock, st
 
 
 def _finish(query: StreamingQuery, clock: Clock) -> None:
-    """Let the micro-batch under way come to its end, and stop. One that Spark begins at the same moment is left to the next run."""
+    """Let the micro-batch under way come to its end, and stop. One that begins at that very moment is left to the next run."""
     before = query.lastProgress
     while query.isActive and query.status["isTriggerActive"] and query.lastProgress == before:
         clock.sleep(_LOOK_CLOSELY)
