@@ -60,6 +60,16 @@ def test_a_task_that_fails_leaves_nothing(tmp_path):
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
 
 
+def test_bytes_that_are_no_text_are_shown_escaped(tmp_path):
+    batch = rows("{")
+    broken = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\3\0\0\0"), pa.py_buffer(b"{\xff}"))
+    batch = batch.set_column(4, "e", broken)
+    list(Letters(str(tmp_path), "json", SCHEMA, ()).sort(iter([batch]), "0", 0))
+    (found,) = pq.read_table(tmp_path).to_pylist()
+    assert found["record"] == r"{\xff}"
+    assert found["reason"].startswith("not UTF-8 text")
+
+
 def write(directory, batch, partition, *records):
     list(Letters(str(directory), "json", SCHEMA, ()).sort(iter([rows(*records)]), str(batch), partition))
 

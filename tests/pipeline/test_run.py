@@ -302,3 +302,40 @@ def test_partition_values_cannot_leave_the_table(place, spark):
     after = {p for p in place.root.rglob("*") if "warehouse" not in p.parts and "sales.state" not in p.parts}
     assert {p for p in after - before if "batches" not in p.parts and p.name != "locks"} == set()
     assert not (place.root.parent / "escaped").exists()
+
+
+KAFKA = (
+    'format = "json"\npath = "incoming"',
+    'format = "kafka"\nservers = "127.0.0.1:1"\ntopic = "sales"\nvalue = "{value}"',
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "good", "bad"),
+    [
+        (
+            "json",
+            [b'{"sale": 1, "product_id": 2}', b'{"sale": 4}'],
+            [b'{"sale": ', b'{"sale": "x"}', None, b'{"a": "\xff"}'],
+        ),
+        ("csv", [b"1,2,", b"4,,"], [b"x,2,3", b"1,2", None, b"\xff,2,3", b"5,2,3\xff"]),
+    ],
+)
+def test_values_of_kafka_are_parsed_and_malformed_ones_are_dead_letters(place, spark, value, good, bad):
+    from headrace.pipeline.sources import parse_values
+
+    place.write(SALES, (KAFKA[0], KAFKA[1].format(value=value)))
+    pipeline = place.read()
+    records = [(v, "sales", 0, i) for i, v in enumerate([*good, *bad])]
+    rows = spark.createDataFrame(records, "value binary, topic string, partition int, offset long")
+    out = parse_values(pipeline, pipeline.source, rows).collect()
+    assert sorted(tuple(row) for row in out) == [(1, 2, None), (4, None, None)]
+    assert sorted(d["source"] for d in place.dead()) == [f"sales/0/{i}" for i in range(len(good), len(records))]
+    assert all(d["reason"] for d in place.dead())
+
+
+def test_a_spark_without_the_kafka_connector_is_told_what_to_add(place, spark):
+    place.write(SALES, (KAFKA[0], KAFKA[1].format(value="json")))
+    place.products().close()
+    with pytest.raises(BadPipeline, match=r"5: source: this Spark has no Kafka connector; add .* jars\.packages"):
+        start(place.read(), spark)

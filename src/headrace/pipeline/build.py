@@ -68,7 +68,7 @@ def start(
     """
     document = pipeline.document
     settle(pipeline.dead_letters, last_done(pipeline.checkpoint), begin=True)
-    with _refused(document, ("source",)):
+    with _refused(document, ("source",)), located(document, ("source",)):
         df = open_source(pipeline, spark)
     for number, step in enumerate(pipeline.steps):
         df = _step(pipeline, step, ("step", number), df)

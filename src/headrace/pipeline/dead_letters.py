@@ -78,14 +78,20 @@ class Letters:
         # A loop over rows, which is right for the few that are malformed: each has a reason of its own.
         names = self.schema.names
         values = pa.RecordBatch.from_arrays(rows.columns[: len(names)], names=names)
-        records, reasons = rows.column(len(names)).to_pylist(), []
-        for i, record in enumerate(records):
-            if record is None:
+        # Spark hands on bytes that are no text as text.
+        raw = rows.column(len(names)).cast(pa.binary()).to_pylist()
+        records: list[str] = []
+        reasons: list[str] = []
+        for i, bytes_ in enumerate(raw):
+            records.append((bytes_ or b"").decode(errors="backslashreplace"))
+            if bytes_ is None:
                 missing = next(n for n in self.required if not values.column(n)[i].is_valid)
                 reasons.append(f"column {missing!r} is null, and it is required")
-                records[i] = json.dumps(values.slice(i, 1).to_pylist()[0], default=str)
+                records[-1] = json.dumps(values.slice(i, 1).to_pylist()[0], default=str)
+            elif records[-1].encode() != bytes_:
+                reasons.append("not UTF-8 text; the bytes that are not are shown as \\x..")
             else:
-                reasons.append(why(record, self.format, self.schema, self.separator))
+                reasons.append(why(records[-1], self.format, self.schema, self.separator))
         return pa.record_batch([pa.array(reasons), pa.array(records), rows.column(len(names) + 1)], schema=SCHEMA)
 
 

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyspark
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as fn
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
+from headrace.errors import BadInput
 from headrace.pipeline.dead_letters import Letters
 from headrace.pipeline.document import filled
 from headrace.pipeline.models import FileSource, KafkaSource, Pipeline, RateSource
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 _RECORD = "_headrace_record"
 _FROM = "_headrace_from"
+_CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -76,26 +80,35 @@ def _kafka(pipeline: Pipeline, source: KafkaSource, spark: SparkSession) -> Data
     reader = reader.option("subscribe", filled(source.topic)).option("startingOffsets", source.starting)
     if source.rows_per_batch is not None:
         reader = reader.option("maxOffsetsPerTrigger", source.rows_per_batch)
-    rows = _with(reader, source.options).load()
-    if source.value == "bytes":
-        return rows
+    try:
+        rows = _with(reader, source.options).load()
+    except AnalysisException as error:
+        if "data source: kafka" not in str(error):
+            raise
+        raise BadInput(
+            f"this Spark has no Kafka connector; add to the file, under [spark]: jars.packages = {_CONNECTOR!r}"
+        ) from error
+    return rows if source.value == "bytes" else parse_values(pipeline, source, rows)
+
+
+def parse_values(pipeline: Pipeline, source: KafkaSource, rows: DataFrame) -> DataFrame:
+    """The columns that the values of Kafka's rows hold; a value that does not parse, or is null, becomes a dead letter."""
     schema = StructType([*spark_schema(source.schema_).fields, StructField(_RECORD, StringType())])
-    parse = fn.from_json if source.value == "json" else fn.from_csv
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _RECORD}
     text = fn.col("value").cast("string")
     parsed = fn.col("parsed")
     place = fn.concat_ws("/", "topic", fn.col("partition").cast("string"), fn.col("offset").cast("string"))
-    if source.value == "json":
-        rows = rows.select(parse(text, schema, options).alias("parsed"), text.alias("text"), place.alias(_FROM))
-    else:
-        rows = rows.select(parse(text, _ddl(schema), options).alias("parsed"), text.alias("text"), place.alias(_FROM))
-    record = fn.when(parsed.isNull(), fn.coalesce("text", fn.lit(""))).otherwise(parsed.getField(_RECORD))
+    # from_csv takes a schema as text only
+    values = fn.from_json(text, schema, options) if source.value == "json" else fn.from_csv(text, _ddl(schema), options)
+    rows = rows.select(values.alias("parsed"), text.alias("text"), place.alias(_FROM))
+    unread = parsed.isNull() | ~fn.is_valid_utf8("text")
+    record = fn.when(unread, fn.coalesce("text", fn.lit(""))).otherwise(parsed.getField(_RECORD))
     columns = [parsed.getField(name).alias(name) for name in source.schema_.names]
     return _sorted(pipeline, source, rows.select(*columns, record.alias(_RECORD), fn.col(_FROM)))
 
 
 def _ddl(schema: StructType) -> str:
-    """A schema as text, which is all that from_csv takes; names are quoted."""
+    """A schema as text; names are quoted."""
     return ", ".join(f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in schema)
 
 
