@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from headrace.spark.enrich import enrich
     from headrace.spark.load import load
     from headrace.spark.progress import progress
+    from headrace.spark.remember import finish
 
 __version__ = "0.1.0"
 
@@ -65,6 +66,7 @@ __all__ = [
     "compare",
     "enrich",
     "equal",
+    "finish",
     "intersects",
     "load",
     "progress",
@@ -76,6 +78,7 @@ _HOME = {
     "MemoryBudget": "headrace.memory",
     "RunLog": "headrace.runlog",
     "enrich": "headrace.spark.enrich",
+    "finish": "headrace.spark.remember",
     "load": "headrace.spark.load",
     "progress": "headrace.spark.progress",
 }
