@@ -135,7 +135,7 @@ def _join(step: Step, batches: Batches, context: TaskContext, report: Any, finis
             assert isinstance(operator, AdaptiveJoin)
             operator.leave()
     if report is not None and (operator.stats.tuples_in or operator.stats.deferred or operator.stats.waiting):
-        report.add([_report(step, context, clock.now() - begun, operator) | {"why": why}])
+        report.add([_report(step, context, clock.now() - begun, operator, finish) | {"why": why}])
 
 
 def _chosen(step: Step, relation: Relation, batches: Batches) -> tuple[str, str, Batches]:
@@ -281,13 +281,16 @@ def _versioned(batch: pa.RecordBatch, step: Step, relation: Relation) -> pa.Reco
     return batch.append_column(step.version_column, pa.repeat(pa.scalar(relation.version), batch.num_rows))
 
 
-def _report(step: Step, context: TaskContext, seconds: float, operator: SemiStreamJoin) -> dict[str, Any]:
+def _report(
+    step: Step, context: TaskContext, seconds: float, operator: SemiStreamJoin, finish: str | None
+) -> dict[str, Any]:  # fmt: skip
     local = context.getLocalProperty
-    batch = local("streaming.sql.batchId")
+    batch, execution = local("streaming.sql.batchId"), int(local("spark.sql.execution.id") or 0)
     shared = isinstance(operator, AdaptiveJoin)
     return {
-        "step": step.id, "relation": step.path, "version": operator.relation.version, "query": local("sql.streaming.queryId"),
-        "batch": int(batch if batch is not None else local("spark.sql.execution.id") or 0),
+        "step": step.id, "relation": step.path, "version": operator.relation.version,
+        "query": finish or local("sql.streaming.queryId"),
+        "batch": -1 - execution if finish else int(batch if batch is not None else execution),
         "partition": context.partitionId(), "executor": f"{_executor()}{'' if shared else f'/{os.getpid()}'}",
         "seconds": seconds, "algorithm": step.algorithm, "stats": operator.stats.as_dict(),
     }  # fmt: skip
