@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from headrace.conditions import all_of, band, between, compare, equal, intersects, within
     from headrace.errors import (
         BadInput,
+        DamagedLog,
         DamagedRelation,
         HeadraceError,
         MemoryRefused,
         NewerFormat,
         NotARelation,
+        OtherLog,
         RelationError,
+        RunLogError,
         UnfinishedRelation,
         UnsupportedType,
         VersionConflict,
@@ -32,23 +35,29 @@ if TYPE_CHECKING:
     from headrace.pipeline.document import BadPipeline
     from headrace.pipeline.read import read_pipeline
     from headrace.relation import Relation
+    from headrace.runlog import RunLog
     from headrace.spark.enrich import enrich
     from headrace.spark.load import load
     from headrace.spark.progress import progress
+    from headrace.spark.remember import finish
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BadInput",
     "BadPipeline",
+    "DamagedLog",
     "DamagedRelation",
     "HeadraceError",
     "MemoryBudget",
     "MemoryRefused",
     "NewerFormat",
     "NotARelation",
+    "OtherLog",
     "Relation",
     "RelationError",
+    "RunLog",
+    "RunLogError",
     "UnfinishedRelation",
     "UnsupportedType",
     "VersionConflict",
@@ -60,6 +69,7 @@ __all__ = [
     "compare",
     "enrich",
     "equal",
+    "finish",
     "intersects",
     "load",
     "progress",
@@ -70,7 +80,9 @@ __all__ = [
 _HOME = {
     "Relation": "headrace.relation",
     "MemoryBudget": "headrace.memory",
+    "RunLog": "headrace.runlog",
     "enrich": "headrace.spark.enrich",
+    "finish": "headrace.spark.remember",
     "load": "headrace.spark.load",
     "progress": "headrace.spark.progress",
     "BadPipeline": "headrace.pipeline.document",

@@ -84,6 +84,16 @@ class AdaptivePhases(AdaptiveLookup):
             batch = self._offered.pop(0)
             yield from self._counted(self._online(batch, self._schema_for(batch.schema)))
 
+    def let_wait(self) -> pa.RecordBatch | None:
+        """Give the rows that wait back: somebody else keeps them, and offers them again. They count as `deferred` alone."""
+        if not self._waiting_rows:
+            return None
+        self._swept = None
+        batch = self._put_together()
+        for name, rows in (("tuples_in", -batch.num_rows), ("misses", -batch.num_rows), ("deferred", batch.num_rows)):
+            setattr(self.stats, name, getattr(self.stats, name) + rows)
+        return batch
+
     def drain(self) -> Iterator[pa.RecordBatch]:
         """Have every row leave."""
         yield from self.advance()
@@ -201,7 +211,7 @@ class AdaptivePhases(AdaptiveLookup):
             )  # those that were sorted before are sorted again
             self._waiting.append(self._swept)  # a row that has left: where it comes in the order, the last phase ended
         batch = self._put_together()
-        order = self._by_page(batch)
+        order = self.by_page(batch)
         if self._swept is not None:
             mark = int(np.flatnonzero(order == batch.num_rows - 1)[0])
             order = np.concatenate([order[mark + 1 :], order[:mark]])
@@ -245,7 +255,7 @@ class AdaptivePhases(AdaptiveLookup):
         give_back()  # the pieces that they were
         return pa.RecordBatch.from_arrays(columns, schema=stream)
 
-    def _by_page(self, batch: pa.RecordBatch) -> Ints:
+    def by_page(self, batch: pa.RecordBatch) -> Ints:
         """The rows in an order in which those of a page are neighbours."""
         keys, _ = self._version.codec.encode([batch.column(name) for name in self.stream_key])
         if self.relation.order == "key":

@@ -32,7 +32,7 @@ class Progress:
     """One relation's part in one micro-batch, all its tasks together."""
 
     batch: int
-    """the micro-batch; of a batch job, Spark's number of the execution"""
+    """the micro-batch; of a batch job, Spark's number of the execution; below 0 for hr.finish"""
     relation: str
     """path of the relation"""
     version: int
@@ -138,7 +138,8 @@ def _append(path: Path, report: Report) -> None:
 
 
 def _sum(parts: list[Report]) -> Progress:
-    counters = [{f.name: p["stats"][f.name] for f in fields(JoinStats)} for p in parts]
+    # A log of an earlier release lacks what is counted since.
+    counters = [{f.name: p["stats"][f.name] for f in fields(JoinStats) if f.name in p["stats"]} for p in parts]
     total = sum((JoinStats(**c) for c in counters[1:]), JoinStats(**counters[0]))
     # Where the workers of an executor share its memory, what each of them says is the executor's.
     executors = {p["executor"]: p["stats"] for p in parts}

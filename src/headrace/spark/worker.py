@@ -27,8 +27,10 @@ from headrace.relation import Relation
 from headrace.relation.disk import DiskKind
 from headrace.semistream import ALGORITHMS, AdaptiveJoin
 from headrace.semistream.base import How, On, Order, SemiStreamJoin
+from headrace.semistream.deferral import MARK, Deferral
 from headrace.semistream.shared import Group
 from headrace.semistream.split import least_memory
+from headrace.spark.shards import deferred
 from headrace.spark.versions import open_at, open_for_batch
 
 if TYPE_CHECKING:
@@ -60,6 +62,12 @@ class Step:
     version: int
     follow: bool  # whether each micro-batch sees the latest version, and not `version`
     casts: tuple[tuple[int, pa.DataType], ...]  # columns of the result that Spark wants in another Arrow type
+    version_column: str | None = None  # of the result: the version of the relation
+    deferral: Deferral | None = None  # what may be put off; then rows come by shard, with two columns more
+    stream: pa.Schema | None = None  # the types in which such rows are kept
+    state: str = ""  # where
+    log: str = ""  # the operator's name there
+    shards: int = 0
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,7 @@ class Task:
 
     steps: tuple[Step, ...]
     files: TableFiles | None = None
+    finish: str | None = None  # the query whose waiting rows are joined, and nothing else
 
 
 _relations: dict[str, Relation] = {}
@@ -81,7 +90,7 @@ def run(task: Task, batches: Batches, report: Any) -> Batches:
     assert context is not None
     _settle()
     for step in task.steps:
-        batches = _join(step, batches, context, report)
+        batches = _join(step, batches, context, report, task.finish)
     if task.files is not None:
         return task.files.write(batches, context)
     return (batch.rename_columns([f"c{i}" for i in range(batch.num_columns)]) for batch in batches)
@@ -94,9 +103,11 @@ def _settle() -> None:
     gc.freeze()
 
 
-def _join(step: Step, batches: Batches, context: TaskContext, report: Any) -> Batches:
+def _join(step: Step, batches: Batches, context: TaskContext, report: Any, finish: str | None) -> Batches:
     relation = _relation(step, context)
-    renamed: Batches = (batch.rename_columns(list(step.names)) for batch in batches)
+    renamed: Batches = batches
+    if step.deferral is None:
+        renamed = (batch.rename_columns(list(step.names)) for batch in batches)
     if step.algorithm == "auto":
         chosen, why, renamed = _chosen(step, relation, renamed)
         step = replace(step, algorithm=chosen)
@@ -110,8 +121,12 @@ def _join(step: Step, batches: Batches, context: TaskContext, report: Any) -> Ba
     clock = SystemClock()
     begun = clock.now()
     try:
-        for out in _results(operator, renamed):
-            yield _cast(out, step)
+        results = _results(operator, renamed)
+        if step.deferral is not None:
+            assert isinstance(operator, AdaptiveJoin)
+            results = deferred(step, operator, batches, context, finish)
+        for out in results:
+            yield _versioned(_cast(out, step), step, relation)
     except BaseException:
         _operators.pop(_name(step, relation), None)  # rows of this task may still wait in it
         raise
@@ -119,8 +134,8 @@ def _join(step: Step, batches: Batches, context: TaskContext, report: Any) -> Ba
         if member:
             assert isinstance(operator, AdaptiveJoin)
             operator.leave()
-    if report is not None and operator.stats.tuples_in:
-        report.add([_report(step, context, clock.now() - begun, operator) | {"why": why}])
+    if report is not None and (operator.stats.tuples_in or operator.stats.deferred or operator.stats.waiting):
+        report.add([_report(step, context, clock.now() - begun, operator, finish) | {"why": why}])
 
 
 def _chosen(step: Step, relation: Relation, batches: Batches) -> tuple[str, str, Batches]:
@@ -200,7 +215,7 @@ def make_operator(step: Step, relation: Relation, directory: Path) -> SemiStream
         assert step.on is not None
         return AdaptiveJoin(
             relation, step.on, step.memory, how=step.how, columns=step.columns, suffix=step.suffix, order=step.order,
-            group=Group(directory, step.workers),
+            group=Group(directory, step.workers), mark=_mark(step),
         )  # fmt: skip
     options: dict[str, Any] = {} if step.condition is None else {"condition": step.condition}
     if step.order != "any" and not ALGORITHMS[step.algorithm].in_order:
@@ -217,8 +232,19 @@ def _alone(step: Step, relation: Relation) -> AdaptiveJoin:
     payload = relation.payload(step.columns) if step.how in ("inner", "left") else ()
     least = least_memory(relation, payload, relation.index_bytes)
     return AdaptiveJoin(
-        relation, step.on, least, how=step.how, columns=step.columns, suffix=step.suffix, order=step.order
+        relation,
+        step.on,
+        least,
+        how=step.how,
+        columns=step.columns,
+        suffix=step.suffix,
+        order=step.order,
+        mark=_mark(step),
     )
+
+
+def _mark(step: Step) -> str | None:
+    return MARK if step.deferral is not None and step.deferral.sorts_out else None
 
 
 def _executor() -> Path:
@@ -249,13 +275,22 @@ def _cast(batch: pa.RecordBatch, step: Step) -> pa.RecordBatch:
     return batch
 
 
-def _report(step: Step, context: TaskContext, seconds: float, operator: SemiStreamJoin) -> dict[str, Any]:
+def _versioned(batch: pa.RecordBatch, step: Step, relation: Relation) -> pa.RecordBatch:
+    if step.version_column is None:
+        return batch
+    return batch.append_column(step.version_column, pa.repeat(pa.scalar(relation.version), batch.num_rows))
+
+
+def _report(
+    step: Step, context: TaskContext, seconds: float, operator: SemiStreamJoin, finish: str | None
+) -> dict[str, Any]:  # fmt: skip
     local = context.getLocalProperty
-    batch = local("streaming.sql.batchId")
+    batch, execution = local("streaming.sql.batchId"), int(local("spark.sql.execution.id") or 0)
     shared = isinstance(operator, AdaptiveJoin)
     return {
-        "step": step.id, "relation": step.path, "version": operator.relation.version, "query": local("sql.streaming.queryId"),
-        "batch": int(batch if batch is not None else local("spark.sql.execution.id") or 0),
+        "step": step.id, "relation": step.path, "version": operator.relation.version,
+        "query": finish or local("sql.streaming.queryId"),
+        "batch": -1 - execution if finish else int(batch if batch is not None else execution),
         "partition": context.partitionId(), "executor": f"{_executor()}{'' if shared else f'/{os.getpid()}'}",
         "seconds": seconds, "algorithm": step.algorithm, "stats": operator.stats.as_dict(),
     }  # fmt: skip
