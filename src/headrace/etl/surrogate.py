@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from headrace.conditions import On, parse_on
-from headrace.errors import BadInput
+from headrace.errors import BadInput, VersionGone
 from headrace.etl.allocate import Lookup, surrogates_of
 from headrace.relation import Relation
+from headrace.relation.manifest import versions
 from headrace.spark import worker
 from headrace.spark.enrich import Plan, stream_schema, workers_of
 from headrace.spark.worker import Batches, Step
@@ -52,8 +53,18 @@ class KeyStep(Step):
             batches = (batch.append_column("", pa.repeat(self.constant, batch.num_rows)) for batch in batches)
         width = len(self.names) - (self.constant is not None)
         kept = [*range(width), len(self.names)]
-        for batch in self._assigned(super().run(batches, context, report)):
+        for batch in self._assigned(Step.run(self._pinned(context), batches, context, report)):
             yield batch.select(kept)
+
+    def _pinned(self, context: TaskContext) -> KeyStep:
+        """This step at the micro-batch's version or, where that is gone, at the latest: a number once given out stays."""
+        step = self
+        while True:
+            try:
+                worker._relation(step, context)  # which this process keeps open from now on
+                return step
+            except VersionGone:
+                step = replace(self, version=versions(Path(self.path))[-1], follow=False)
 
     def _assigned(self, joined: Batches) -> Batches:
         """Rows whose key is known go on at once; the others wait for more of their kind, so that few versions are made."""
