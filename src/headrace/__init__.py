@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         VersionConflict,
         VersionGone,
     )
+    from headrace.etl.duplicates import find_duplicates
     from headrace.etl.surrogate import assign_surrogate_keys
     from headrace.memory import MemoryBudget
     from headrace.relation import Relation
@@ -59,6 +60,7 @@ __all__ = [
     "compare",
     "enrich",
     "equal",
+    "find_duplicates",
     "intersects",
     "load",
     "progress",
@@ -69,6 +71,7 @@ _HOME = {
     "Relation": "headrace.relation",
     "MemoryBudget": "headrace.memory",
     "assign_surrogate_keys": "headrace.etl.surrogate",
+    "find_duplicates": "headrace.etl.duplicates",
     "enrich": "headrace.spark.enrich",
     "load": "headrace.spark.load",
     "progress": "headrace.spark.progress",

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _HELD = 8  # part of the memory, one in so many, for rows that wait for a new key
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class KeyStep(Step):
     """One `assign_surrogate_keys`, as it travels to the executors."""
 

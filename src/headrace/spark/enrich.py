@@ -109,8 +109,9 @@ def enrich(
     order
         "stream": the results of a task's rows come in the order of the rows. "any" is faster.
     condition
-        What must hold besides, or instead where `on` is left out: hr.compare, between, band, within, all_of. For meshjoin,
-        ameshjoin and rmeshjoin; ssij takes a range of its key, hr.between(key, low, high, of="right").
+        What must hold besides, or instead where `on` is left out: hr.compare, between, band, within, all_of. Besides `on` it is
+        for auto, meshjoin, ameshjoin and rmeshjoin; alone it is for the last three, of which auto takes meshjoin, and ssij takes a
+        range of its key, hr.between(key, low, high, of="right").
     columns
         Payload columns wanted in the result; all by default.
     suffix
@@ -120,7 +121,9 @@ def enrich(
     """
     choice("algorithm", algorithm, ("auto", *ALGORITHMS))
     choice("order", order, ("any", "stream"))
-    if condition is not None and algorithm not in CONDITIONAL:
+    if on is None and condition is not None and algorithm in ("auto", "adaptive"):
+        algorithm = "meshjoin"  # no key to look up: every page is wanted
+    if condition is not None and algorithm not in ("auto", *CONDITIONAL):
         raise BadInput(
             f"algorithm={algorithm!r} joins by equality of the key alone; for condition={condition} choose one of"
             f" {', '.join(CONDITIONAL)}"
