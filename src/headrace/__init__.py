@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         VersionGone,
     )
     from headrace.etl.duplicates import find_duplicates
+    from headrace.etl.maintain import maintain
+    from headrace.etl.snapshot import snapshot_diff
     from headrace.etl.surrogate import assign_surrogate_keys
     from headrace.memory import MemoryBudget
     from headrace.relation import Relation
@@ -63,7 +65,9 @@ __all__ = [
     "find_duplicates",
     "intersects",
     "load",
+    "maintain",
     "progress",
+    "snapshot_diff",
     "within",
 ]
 
@@ -72,6 +76,8 @@ _HOME = {
     "MemoryBudget": "headrace.memory",
     "assign_surrogate_keys": "headrace.etl.surrogate",
     "find_duplicates": "headrace.etl.duplicates",
+    "maintain": "headrace.etl.maintain",
+    "snapshot_diff": "headrace.etl.snapshot",
     "enrich": "headrace.spark.enrich",
     "load": "headrace.spark.load",
     "progress": "headrace.spark.progress",

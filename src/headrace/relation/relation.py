@@ -374,7 +374,9 @@ class Relation:
         theirs. The change goes on top of the latest version. Readers go on with the version they opened. What `snapshot_diff`
         found is taken as it is.
         """
-        change = upserts if isinstance(upserts, Change) else Change(upserts, deletes)
+        change = getattr(upserts, "change", upserts)
+        if not isinstance(change, Change):
+            change = Change(upserts, deletes)
         return self._change(lambda latest: update.apply(latest, change))
 
     def revise(self, decide: Callable[[Relation], Change | None]) -> int:

@@ -83,7 +83,7 @@ def apply(relation: Relation, change: Change) -> int:
     upserts, deletes = change.upserts, change.deletes
     version = relation._version
     manifest = version.manifest
-    new_rows = _rows(relation, upserts)
+    new_rows = rows_for(relation, upserts)
     new_keys, nulls = version.codec.encode([new_rows.column(name) for name in relation.key])
     if nulls.size:
         raise BadInput(
@@ -169,8 +169,8 @@ def scan_tables(version: Version, places: Longs) -> Iterator[tuple[pa.Table, Key
         yield pa.table(arrays, names=names).select(version.manifest.schema.names), keys, facts
 
 
-def _rows(relation: Relation, upserts: Any) -> pa.Table:
-    """Upserts as a table of the stored schema."""
+def rows_for(relation: Relation, upserts: Any, what: str = "upserts") -> pa.Table:
+    """Rows as a table of the stored schema; `what` they are is said where they do not fit."""
     schema = relation.schema
     if upserts is None:
         return schema.empty_table()
@@ -180,27 +180,27 @@ def _rows(relation: Relation, upserts: Any) -> pa.Table:
         upserts = pa.Table.from_batches([upserts])
     if not isinstance(upserts, pa.Table):
         raise BadInput(
-            f"upserts is a {type(upserts).__name__}; expected a pyarrow Table or RecordBatch, or a pandas frame"
+            f"{what} is a {type(upserts).__name__}; expected a pyarrow Table or RecordBatch, or a pandas frame"
         )
     given = plain_schema(upserts.schema)
     for name in schema.names:
         if name not in given.names:
-            raise BadInput(f"upserts have no column {name!r}; expected {', '.join(schema.names)}")
+            raise BadInput(f"{what} have no column {name!r}; expected {', '.join(schema.names)}")
     for name in given.names:
         if name not in schema.names:
             raise BadInput(
-                f"upserts have a column {name!r} that the relation does not; expected {', '.join(schema.names)}"
+                f"{what} have a column {name!r} that the relation does not; expected {', '.join(schema.names)}"
             )
     if upserts.num_rows == 0:
         return schema.empty_table()
     for column in schema:
         kind = given.field(column.name).type
         if not _same_kind(kind, column.type):
-            raise BadInput(f"upserts have column {column.name!r} of type {kind}; expected {column.type}")
+            raise BadInput(f"{what} have column {column.name!r} of type {kind}; expected {column.type}")
     try:
         return plain_table(upserts, schema).combine_chunks()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise BadInput(f"upserts do not fit the relation's types ({schema}): {error}") from error
+        raise BadInput(f"{what} do not fit the relation's types ({schema}): {error}") from error
 
 
 def _same_kind(given: pa.DataType, stored: pa.DataType) -> bool:
