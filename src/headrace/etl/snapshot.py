@@ -198,7 +198,7 @@ def _from_spark(df: Any, work: Path) -> tuple[pa.Schema, Iterator[pa.RecordBatch
             with pa.memory_map(str(file)) as source:
                 reader = pa.ipc.open_file(source)
                 for i in range(reader.num_record_batches):
-                    yield reader.get_batch(i).rename_columns(schema.names)
+                    yield pa.RecordBatch.from_arrays(reader.get_batch(i).columns, schema=schema)
             file.unlink()
 
     return schema, read()
@@ -287,7 +287,7 @@ def _compare(old: pa.Table | None, new: pa.Table | None, codec: KeyCodec) -> tup
     differs = pa.array(np.zeros(after.num_rows, np.bool_))
     for name in new.column_names:
         if name not in codec.names:
-            differs = pc.or_(differs, _differs(before.column(name), after.column(name)))
+            differs = pc.or_(differs, differing(before.column(name), after.column(name)))
     parts = {
         "inserted": new.filter(pa.array(~known)), "deleted": old.filter(pa.array(gone)),
         "before": before.filter(differs), "after": after.filter(differs),
@@ -295,7 +295,7 @@ def _compare(old: pa.Table | None, new: pa.Table | None, codec: KeyCodec) -> tup
     return parts, after.num_rows - parts["after"].num_rows
 
 
-def _differs(a: pa.ChunkedArray, b: pa.ChunkedArray) -> pa.ChunkedArray:
+def differing(a: pa.ChunkedArray, b: pa.ChunkedArray) -> pa.ChunkedArray:
     """Where two columns differ; two nulls do not, nor two NaN."""
     differs = pc.not_equal(a, b)
     if pa.types.is_floating(a.type):
