@@ -31,7 +31,9 @@ def batches(rows: int, new: bool) -> Iterator[pa.RecordBatch]:
         text[:, 0] += (number % 20).astype(np.uint8)
         text[:, 1] += ((number % 50 == 3) & new).astype(np.uint8)
         offsets = np.arange(number.size + 1, dtype=np.int32) * size
-        s = pa.Array.from_buffers(pa.string(), number.size, [None, pa.py_buffer(offsets), pa.py_buffer(text.reshape(-1))])
+        s = pa.Array.from_buffers(
+            pa.string(), number.size, [None, pa.py_buffer(offsets), pa.py_buffer(text.reshape(-1))]
+        )
         yield pa.RecordBatch.from_arrays([pa.array(keys), pa.array(number / 3), s], schema=SCHEMA)
 
 

@@ -134,7 +134,11 @@ def test_oracle_any_batches_and_mappings(tmp_path_factory, seed):
     random, root = Random(seed), tmp_path_factory.mktemp("r")
     pool = [(s, i) for s in "ab" for i in range(6)]
     order = random.sample(pool, len(pool))
-    pairs = {k: order[i + 1 + random.randrange(len(order) - i - 1)] for i, k in enumerate(order[:-1]) if random.random() < 0.4}
+    pairs = {
+        k: order[i + 1 + random.randrange(len(order) - i - 1)]
+        for i, k in enumerate(order[:-1])
+        if random.random() < 0.4
+    }
     same = same_at(root / "same", list(pairs.items())) if random.random() < 0.7 else None
     known = {k: 100 + i for i, k in enumerate(random.sample(pool, random.randrange(4)))}
     lookup = lookup_at(root / "r", *((*k, n, False) for k, n in known.items()), shards=random.choice([1, 2]))

@@ -52,7 +52,9 @@ class Writer(threading.Thread):
         changed = np.setdiff1d(np.union1d(np.arange(20), rng.choice(KEYS, 100)), gone)
         now[changed], now[gone] = version, -1
         self.state[version] = now  # before others can see it
-        made = rel.apply(pa.table({"k": changed, "mark": np.full(changed.size, version, np.int32)}), deletes=pa.array(gone))
+        made = rel.apply(
+            pa.table({"k": changed, "mark": np.full(changed.size, version, np.int32)}), deletes=pa.array(gone)
+        )
         assert made == version
         self.last = version
 

@@ -96,7 +96,9 @@ def test_adaptive_by_name_in_stream_order_and_a_condition_alone(spark, tmp_path)
     rel = hr.Relation.create(tmp_path / "r", rows, key="k")
     stream = spark.createDataFrame(pa.table({"k": [1, 2, 1, 3], "x": [10, 7, 3, 5]})).coalesce(1)
     between = hr.between("x", "low", "high")
-    ordered = hr.enrich(stream, rel, on="k", how="left", algorithm="adaptive", order="stream", condition=between, columns=["name"])
+    ordered = hr.enrich(
+        stream, rel, on="k", how="left", algorithm="adaptive", order="stream", condition=between, columns=["name"]
+    )
     assert ordered.toArrow()["name"].to_pylist() == ["b", None, "a", None]
     alone = hr.enrich(stream, rel, condition=between, columns=["name"]).toArrow()
     got = sorted(zip(alone["x"].to_pylist(), alone["name"].to_pylist(), strict=True))

@@ -48,7 +48,9 @@ def rel(tmp_path):
 
 def test_the_last_change_of_a_key_wins(rel):
     done = keeper(rel).apply(
-        changes(("u", 1, "late", 9), ("D", 1, None, 5), ("insert", 7, "x", 2), ("d", 7, None, 3), ("d", 2, None, 1)), "q", 0
+        changes(("u", 1, "late", 9), ("D", 1, None, 5), ("insert", 7, "x", 2), ("d", 7, None, 3), ("d", 2, None, 1)),
+        "q",
+        0,
     )
     assert (done.version, done.upserts, done.deletes, done.repeated) == (2, 1, 2, False)
     assert content(rel.path) == {1: "late", 3: None}
@@ -105,7 +107,7 @@ def test_what_cannot_be_applied_is_refused_by_name(rel):
 def test_oracle_any_sequence_of_batches(tmp_path, seed):
     """Against a dictionary, with batches that come again."""
     random = Random(seed)
-    state = {k: "old" for k in range(random.randrange(30))}
+    state = dict.fromkeys(range(random.randrange(30)), "old")
     table = pa.table({"k": pa.array(list(state), pa.int64()), "v": pa.array(list(state.values()), pa.string())})
     with hr.Relation.create(tmp_path / "r", table, key="k", page_size="4KiB") as rel:
         seq = 0
@@ -139,7 +141,7 @@ def test_killed_at_every_step_applies_nothing_or_everything(children, tmp_path):
         assert children.run("keep", root, 0, rows, at=at)["signal"] == signal.SIGKILL
         with hr.Relation.open(root) as rel:
             there = {r["k"]: r["tag"] for r in pa.Table.from_batches(rel.scan()).to_pylist()}
-        old, new = {k: 1 for k in range(40)}, {k: 1 for k in range(40)} | {3: 9, 77: 9}
+        old, new = dict.fromkeys(range(40), 1), dict.fromkeys(range(40), 1) | {3: 9, 77: 9}
         del new[4]
         assert there in (old, new), calls["calls"][at]
         assert children.run("keep", root, 0, rows)["result"] == (there == new), calls["calls"][at]

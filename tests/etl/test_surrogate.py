@@ -1,6 +1,5 @@
 """`assign_surrogate_keys` on Spark, streaming and batch. [MESH] Fig. 1, [SSIJ] Fig. 1"""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,9 @@ def lookup_at(path: Path, schema=EMPTY) -> hr.Relation:
 
 def content(lookup: hr.Relation) -> dict:
     with lookup.refresh() as latest:
-        return {tuple(r[k] for k in latest.key): r for r in pa.Table.from_batches(latest.scan(), latest.schema).to_pylist()}
+        return {
+            tuple(r[k] for k in latest.key): r for r in pa.Table.from_batches(latest.scan(), latest.schema).to_pylist()
+        }
 
 
 def test_the_example_of_mesh(spark, tmp_path):
@@ -133,7 +134,9 @@ def test_keys_then_facts_then_load_in_one_pass(spark, tmp_path):
 
     rows = DeltaTable(str(tmp_path / "t")).to_pyarrow_table().to_pylist()
     known = {k[1]: r["skey"] for k, r in content(lookup).items()}
-    assert sorted((r["id"], r["skey"], r["price"]) for r in rows) == sorted((i, known[i], known[i] + 4) for i in (7, 8, 7, 9, 8))
+    assert sorted((r["id"], r["skey"], r["price"]) for r in rows) == sorted(
+        (i, known[i], known[i] + 4) for i in (7, 8, 7, 9, 8)
+    )
 
 
 def test_a_lookup_of_one_source_with_a_text_key(spark, tmp_path):

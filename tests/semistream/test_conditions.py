@@ -84,7 +84,9 @@ def holds(condition, left, right) -> bool:
             one, two = (left, right) if of == "left" else (right, left)
             value, a, b = plain(one[column]), plain(two[low]), plain(two[high])
             above = a is not None and value is not None and (a < value or (a == value and inclusive in ("both", "low")))
-            below = b is not None and value is not None and (value < b or (value == b and inclusive in ("both", "high")))
+            below = (
+                b is not None and value is not None and (value < b or (value == b and inclusive in ("both", "high")))
+            )
             above, below = above or (open_ends and two[low] is None), below or (open_ends and two[high] is None)
             return value is not None and above and below
         case Band(x, y, below, above):
@@ -183,7 +185,9 @@ def test_oracle_between_with_bounds_left_out_and_open_ends(tmp_path, left, right
     stream = pa.table({"n": range(40), "x": pick(random, left, 40), "u": pick(random, left, 40)})
     half_open = hr.between("x", "y", "z", inclusive=inclusive, open_ends=True)
     check(tmp_path, random, stream, rows, half_open, random.choice(HOWS))
-    check(tmp_path, random, stream, rows, hr.between("y", "x", "u", of="right", inclusive=inclusive), random.choice(HOWS))
+    check(
+        tmp_path, random, stream, rows, hr.between("y", "x", "u", of="right", inclusive=inclusive), random.choice(HOWS)
+    )
 
 
 def test_open_ends_are_for_bounds_of_the_relation():
@@ -281,7 +285,9 @@ def test_oracle_adaptive_with_a_condition_beside_the_key(tmp_path, seed):
     })  # fmt: skip
     count = random.choice([0, 1, 60])
     ids = [None if random.random() < 0.1 else keys[0](random.randrange(domain + 3)) for _ in range(count)]
-    stream = pa.table({"k": pa.array(ids, keys[1]), "n": pa.array(range(count), pa.int64()), "x": pick(random, left, count)})
+    stream = pa.table(
+        {"k": pa.array(ids, keys[1]), "n": pa.array(range(count), pa.int64()), "x": pick(random, left, count)}
+    )
     condition = random.choice([
         hr.between("x", "x", "z"), hr.between("x", "x", "z", inclusive="low", open_ends=True), hr.compare("x", "<", "z"),
         hr.all_of(hr.compare("x", "!=", "x"), hr.compare("x", ">=", "z")),
@@ -293,7 +299,7 @@ def test_oracle_adaptive_with_a_condition_beside_the_key(tmp_path, seed):
         relation, "k", random.choice(["512KiB", "4MiB"]), how=how, columns=columns, condition=condition, order=order
     )
     op._most = random.choice([7, op._most])  # pieces within a batch
-    names = [n for n in (columns if columns is not None else ["x", "z", "name"])]
+    names = columns if columns is not None else ["x", "z", "name"]
     for _ in range(2):
         got = joined(op, stream, random.choice([3, 40, 1000]))
         assert got == expected(stream, rows, condition, how, names, "k"), (seed, how, condition)

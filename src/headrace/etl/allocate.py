@@ -1,8 +1,8 @@
 """Surrogate keys for production keys: found in the lookup relation, or given out once and committed to it.
 
-All that happens between the look at the latest version and the commit of the next one happens with no other writer at work, and the
-commit is one atomic version that holds the new keys together with the largest number given out. So whoever is killed has given out
-nothing or everything, and whoever comes again finds it.
+All that happens between the look at the latest version and the commit of the next one happens with no other writer at work, and
+the commit is one atomic version that holds the new keys together with the largest number given out. So whoever is killed has
+given out nothing or everything, and whoever comes again finds it.
 """
 
 from __future__ import annotations

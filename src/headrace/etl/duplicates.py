@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
+from pyspark.sql.functions import col
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from headrace.conditions import Condition
@@ -33,9 +33,9 @@ def find_duplicates(
 ) -> DataFrame:
     """Say of each row of a DataFrame, streaming or batch, whether it is in a relation already, and as what.
 
-    One DataFrame comes out, with a column that says which rows are duplicates: `out.where("duplicate")` and
-    `out.where("not duplicate")` are the two parts. Two DataFrames would be two joins, and on a stream two queries. A new row comes
-    out once, with nulls for the relation's columns; a duplicate comes out with the row that it matches, once for each if there are
+    One DataFrame comes out, with a column that says which rows are duplicates: `out.where("duplicate")` and `out.where("not
+    duplicate")` are the two parts. Two DataFrames would be two joins, and on a stream two queries. A new row comes out once,
+    with nulls for the relation's columns; a duplicate comes out with the row that it matches, once for each if there are
     several. Rows are compared with the relation, not with each other. A null satisfies nothing: a row with a null key is new.
 
     Parameters
@@ -74,8 +74,10 @@ def find_duplicates(
         return _flagged(Plan.of(out), rel, flag)
     # Without an equality the relation's key is in the result, and it is never null in a match.
     key = out.columns[len(df.columns) : len(df.columns) + len(rel.key)]
-    dropped = [] if columns is None else [shown for name, shown in zip(rel.key, key, strict=True) if name not in columns]
-    return out.withColumn(flag, F.col(f"`{key[0].replace('`', '``')}`").isNotNull()).drop(*dropped)
+    dropped = (
+        [] if columns is None else [shown for name, shown in zip(rel.key, key, strict=True) if name not in columns]
+    )
+    return out.withColumn(flag, col(f"`{key[0].replace('`', '``')}`").isNotNull()).drop(*dropped)
 
 
 def _flagged(plan: Plan, rel: Relation, flag: str) -> DataFrame:

@@ -1,7 +1,7 @@
 """`maintain`: a stream of changes keeps a relation up to date, exactly once. (DESIGN D9)
 
-Each micro-batch becomes one version, committed together with the batch's number. A micro-batch that runs again finds its number in
-the relation and does nothing.
+Each micro-batch becomes one version, committed together with the batch's number. A micro-batch that runs again finds its number
+in the relation and does nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,17 @@ if TYPE_CHECKING:
 APPLIED = "applied"  # the note: {application: number of its last change}
 _APPLICATIONS = 100  # whose numbers are kept; the one that wrote longest ago goes
 
-UPSERTS = ("u", "upsert", "i", "insert", "update", "c", "create", "r", "read")  # c, u, r, d: as change feeds of databases write them
+UPSERTS = (
+    "u",
+    "upsert",
+    "i",
+    "insert",
+    "update",
+    "c",
+    "create",
+    "r",
+    "read",
+)  # c, u, r, d: as change feeds of databases write them
 DELETES = ("d", "delete")
 
 
@@ -67,7 +77,8 @@ def maintain(
     Parameters
     ----------
     changes
-        Rows with the relation's columns, and those named by `op` and `sequence`; others are ignored. Of a delete only the key counts.
+        Rows with the relation's columns, and those named by `op` and `sequence`; others are ignored. Of a delete only the key
+        counts.
     rel
         The relation to change.
     op
@@ -82,8 +93,8 @@ def maintain(
     checkpoint, trigger, name
         Of a streaming DataFrame: see `load`.
     transaction
-        Of a batch DataFrame: the application's name and a number. A number that is not higher than the last one of that application
-        is not applied again.
+        Of a batch DataFrame: the application's name and a number. A number that is not higher than the last one of that
+        application is not applied again.
 
     Returns
     -------
@@ -100,7 +111,9 @@ def maintain(
     changes = changes.select(*(f"`{column.replace('`', '``')}`" for column in wanted))
     if changes.isStreaming:
         if checkpoint is None:
-            raise BadInput("a streaming DataFrame needs checkpoint=...: without it a restart could not know what is applied")
+            raise BadInput(
+                "a streaming DataFrame needs checkpoint=...: without it a restart could not know what is applied"
+            )
         if transaction is not None:
             raise BadInput("transaction=... is for a batch DataFrame; a streaming one counts its micro-batches itself")
         return _start(changes, keeper, checkpoint, trigger, name)
@@ -157,7 +170,9 @@ class Keeper:
         for column in wanted:
             if list(there).count(column) != 1:
                 many = "no" if column not in there else "more than one"
-                raise BadInput(f"the changes have {many} column {column!r}; expected {', '.join(dict.fromkeys(wanted))}")
+                raise BadInput(
+                    f"the changes have {many} column {column!r}; expected {', '.join(dict.fromkeys(wanted))}"
+                )
         return list(dict.fromkeys(wanted))
 
     def done(self, app: str, number: int) -> bool:
@@ -203,7 +218,9 @@ class Keeper:
             changes, keys = changes.take(pa.array(there)), keys.take(there)
         if self.sequence is not None:
             if changes.column(self.sequence).null_count:
-                raise BadInput(f"column {self.sequence!r} is null in some changes, so nobody can tell which is the last")
+                raise BadInput(
+                    f"column {self.sequence!r} is null in some changes, so nobody can tell which is the last"
+                )
             order = np.asarray(pc.sort_indices(changes, sort_keys=[(self.sequence, "ascending")]))
             changes, keys = changes.take(pa.array(order)), keys.take(order)
         order = keys.argsort()

@@ -1,8 +1,8 @@
 """`snapshot_diff`: what changed between the snapshot that a relation holds and a new one. [MESH] §1
 
-    new snapshot --sorted as the relation is, spilled where it must be--> piece by piece --+
-    relation     --its pages in their order--------------------------> piece by piece --+--> inserted, deleted, updated
-                                                                                             as files; unchanged: a count
+new snapshot --sorted as the relation is, spilled where it must be--> piece by piece --+
+relation     --its pages in their order--------------------------> piece by piece --+--> inserted, deleted, updated
+                                                                                         as files; unchanged: a count
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def snapshot_diff(
     memory
         What sorting may hold; more is spilled.
     scratch
-        A directory for spilled rows and for the result; beside the relation by default. Executors must see it, if `new` is a Spark
-        DataFrame.
+        A directory for spilled rows and for the result; beside the relation by default. Executors must see it, if `new` is a
+        Spark DataFrame.
 
     Example
     -------
@@ -132,7 +132,9 @@ def snapshot_diff(
     if rel.order != "key":
         raise BadInput(f"{rel.path} is stored by popularity; a difference needs rows in the order of keys")
     if getattr(new, "isStreaming", False):
-        raise BadInput("new is a streaming DataFrame, and a snapshot is all there is; use hr.maintain for a stream of changes")
+        raise BadInput(
+            "new is a streaming DataFrame, and a snapshot is all there is; use hr.maintain for a stream of changes"
+        )
     base = rel.path.parent if scratch is None else Path(scratch).absolute()
     directory = Path(tempfile.mkdtemp(prefix=f".{rel.path.name}-diff-", dir=base))
     diff = SnapshotDiff(rel, directory)
@@ -155,7 +157,9 @@ def _fill(diff: SnapshotDiff, new: Any, rel: Relation, memory: int, directory: P
     sinks = {part: pa.OSFile(str(directory / part), "wb") for part in _PARTS}
     writers = {part: pa.ipc.new_file(sink, rel.schema) for part, sink in sinks.items()}
     for shard in range(rel.num_shards):
-        old = _Side((table for table, _, _ in scan_tables(version, version.places(shard))), version.codec, "the relation")
+        old = _Side(
+            (table for table, _, _ in scan_tables(version, version.places(shard))), version.codec, "the relation"
+        )
         fresh = _Side(sorter.shard(shard), version.codec, "the new snapshot")
         for mine, theirs in _aligned(old, fresh):
             parts, same = _compare(mine, theirs, version.codec)

@@ -1,9 +1,9 @@
 """`assign_surrogate_keys`: production keys of several sources become the warehouse's own. [MESH] §1 (Fig. 1), [SSIJ] §I (Fig. 1)
 
-    rows --by key--> left join with the lookup, one version a micro-batch --known--> rows with their surrogate key
-                                      | unknown                                          ^
-                        held, then together: the lookup's latest version, one writer     |
-                        at a time; what is new there too gets the next numbers ----------+
+rows --by key--> left join with the lookup, one version a micro-batch --known--> rows with their surrogate key
+                                  | unknown                                          ^
+                    held, then together: the lookup's latest version, one writer     |
+                    at a time; what is new there too gets the next numbers ----------+
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import functions as F
+from pyspark.sql.functions import col
 from pyspark.sql.types import StructField, StructType
 
 from headrace.conditions import On, parse_on
@@ -151,9 +151,9 @@ def assign_surrogate_keys(
     inferred
         The lookup's boolean column that is true for inferred members; None: it has none.
     same_as
-        What several sources name differently. A relation with the lookup's key, and either `same_<column>` for each column of that
-        key (the key that is meant), or the surrogate column. Looked at when a key comes for the first time: it then gets the number
-        of what is meant. Numbers once given out stay.
+        What several sources name differently. A relation with the lookup's key, and either `same_<column>` for each column of
+        that key (the key that is meant), or the surrogate column. Looked at when a key comes for the first time: it then gets
+        the number of what is meant. Numbers once given out stay.
     first
         The first number, where the lookup has none.
     memory
@@ -176,7 +176,7 @@ def assign_surrogate_keys(
     if many < 1:
         raise BadInput(f"partitions={partitions} is not a number of tasks; give 1 or more, or leave it out")
     budget = parse_size(memory, name="memory")
-    shuffled = df.repartition(many, *(F.col(f"`{name.replace('`', '``')}`") for name in on if name in df.columns))
+    shuffled = df.repartition(many, *(col(f"`{name.replace('`', '``')}`") for name in on if name in df.columns))
     plan = Plan.of(shuffled)
     stream = stream_schema(plan.schema)
     if constant is not None:
@@ -255,22 +255,28 @@ def _check_lookup(lookup: Relation, surrogate: str, inferred: str | None, df: Da
     if type_ not in (pa.int32(), pa.int64()):
         raise BadInput(f"column {surrogate!r} of the lookup has type {type_}; surrogate keys are int32 or int64")
     if surrogate in df.columns:
-        raise BadInput(f"column {surrogate!r} is in the DataFrame already; drop or rename it, or choose another surrogate=")
+        raise BadInput(
+            f"column {surrogate!r} is in the DataFrame already; drop or rename it, or choose another surrogate="
+        )
     if inferred is not None and (inferred not in payload or lookup.schema.field(inferred).type != pa.bool_()):
         raise BadInput(
-            f"the lookup has no boolean column {inferred!r} to mark inferred members with; create it with one, or pass inferred=None"
+            f"the lookup has no boolean column {inferred!r} to mark inferred members; create it with one, or pass inferred=None"
         )
     if lookup.order != "key":
         raise BadInput(f"{lookup.path} is stored by popularity and cannot take new keys; create it with order='key'")
     if not lookup.unique:
-        raise BadInput(f"{lookup.path} has a key twice, so a production key would have two numbers; create it with each once")
+        raise BadInput(
+            f"{lookup.path} has a key twice, so a production key would have two numbers; create it with each once"
+        )
 
 
 def _check_same(same_as: Relation | None, lookup: Relation, surrogate: str) -> None:
     if same_as is None:
         return
     if not isinstance(same_as, Relation):
-        raise BadInput(f"same_as={same_as!r} is not a relation; create one with hr.Relation.create(path, table, key=...)")
+        raise BadInput(
+            f"same_as={same_as!r} is not a relation; create one with hr.Relation.create(path, table, key=...)"
+        )
     if same_as.key != lookup.key or same_as.codec.types != lookup.codec.types:
         raise BadInput(
             f"same_as has the key {_typed(same_as)}; expected that of the lookup, {_typed(lookup)}"

@@ -190,9 +190,7 @@ class ConditionalJoin(AdaptiveJoin):
         """Rows without a match, or without what they match."""
         arrays = batch.take(pa.array(rows)).columns
         for field in list(schema)[len(arrays) :]:
-            arrays.append(
-                pa.repeat(False, rows.size) if field.name == self.flag else pa.nulls(rows.size, field.type)
-            )
+            arrays.append(pa.repeat(False, rows.size) if field.name == self.flag else pa.nulls(rows.size, field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -55,7 +55,9 @@ class Plan:
             [StructField(f"c{i}", f.dataType, f.nullable, f.metadata) for i, f in enumerate(schema.fields)]
         )
         out = plan.map(plan.source, numbered, worker.Task(plan.steps)).toDF(*schema.names)
-        setattr(out, _PLAN, plan)  # with it the relation stays open, and so its version, as long as the DataFrame is there
+        setattr(
+            out, _PLAN, plan
+        )  # with it the relation stays open, and so its version, as long as the DataFrame is there
         return out
 
     def map(self, source: DataFrame, schema: StructType | str, task: worker.Task) -> DataFrame:
@@ -110,8 +112,8 @@ def enrich(
         "stream": the results of a task's rows come in the order of the rows. "any" is faster.
     condition
         What must hold besides, or instead where `on` is left out: hr.compare, between, band, within, all_of. Besides `on` it is
-        for auto, meshjoin, ameshjoin and rmeshjoin; alone it is for the last three, of which auto takes meshjoin, and ssij takes a
-        range of its key, hr.between(key, low, high, of="right").
+        for auto, meshjoin, ameshjoin and rmeshjoin; alone it is for the last three, of which auto takes meshjoin, and ssij
+        takes a range of its key, hr.between(key, low, high, of="right").
     columns
         Payload columns wanted in the result; all by default.
     suffix

@@ -230,9 +230,7 @@ def _adaptive(step: Step, relation: Relation, memory: int, group: Group | None) 
     options: dict[str, Any] = {"how": step.how, "columns": step.columns, "suffix": step.suffix, "order": step.order}
     if step.condition is None and step.flag is None:
         return AdaptiveJoin(relation, step.on, memory, group=group, **options)
-    return ConditionalJoin(
-        relation, step.on, memory, condition=step.condition, flag=step.flag, group=group, **options
-    )
+    return ConditionalJoin(relation, step.on, memory, condition=step.condition, flag=step.flag, group=group, **options)
 
 
 def _executor() -> Path:
