@@ -31,6 +31,10 @@ if TYPE_CHECKING:
         VersionConflict,
         VersionGone,
     )
+    from headrace.etl.duplicates import find_duplicates
+    from headrace.etl.maintain import maintain
+    from headrace.etl.snapshot import snapshot_diff
+    from headrace.etl.surrogate import assign_surrogate_keys
     from headrace.memory import MemoryBudget
     from headrace.pipeline.document import BadPipeline
     from headrace.pipeline.read import read_pipeline
@@ -64,16 +68,20 @@ __all__ = [
     "VersionGone",
     "__version__",
     "all_of",
+    "assign_surrogate_keys",
     "band",
     "between",
     "compare",
     "enrich",
     "equal",
     "finish",
+    "find_duplicates",
     "intersects",
     "load",
+    "maintain",
     "progress",
     "read_pipeline",
+    "snapshot_diff",
     "within",
 ]
 
@@ -81,6 +89,10 @@ _HOME = {
     "Relation": "headrace.relation",
     "MemoryBudget": "headrace.memory",
     "RunLog": "headrace.runlog",
+    "assign_surrogate_keys": "headrace.etl.surrogate",
+    "find_duplicates": "headrace.etl.duplicates",
+    "maintain": "headrace.etl.maintain",
+    "snapshot_diff": "headrace.etl.snapshot",
     "enrich": "headrace.spark.enrich",
     "finish": "headrace.spark.remember",
     "load": "headrace.spark.load",

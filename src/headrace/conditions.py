@@ -16,6 +16,7 @@ On: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
 Op = Literal["<", "<=", ">", ">=", "!=", "="]
 Metric = Literal["euclidean", "manhattan", "chebyshev"]
 Side = Literal["left", "right"]
+Inclusive = Literal["both", "low", "high", "neither"]
 Amount: TypeAlias = "int | float | Decimal | timedelta"
 
 ON_FORMS = "'col', ['a', 'b'] or {'stream_col': 'relation_col'}"
@@ -110,17 +111,27 @@ class Between(Condition):
 
     Args:
         column: the column that must lie between.
-        low, high: the bounds, both included; where low is above high nothing does.
+        low, high: the bounds; where low is above high nothing lies between.
         of: the side that `column` is on.
+        inclusive: which bounds are included: both, low (a validity that ends where the next begins), high or neither.
+        open_ends: whether a null bound is none, as in a row that is valid until further notice. For bounds of the right side.
     """
 
     column: str
     low: str
     high: str
     of: Side = "left"
+    inclusive: Inclusive = "both"
+    open_ends: bool = False
 
     def __post_init__(self) -> None:
         choice("of", self.of, ("left", "right"))
+        choice("inclusive", self.inclusive, ("both", "low", "high", "neither"))
+        if self.open_ends and self.of == "right":
+            raise BadInput(
+                f"open_ends=True is for bounds of the right side, and {self.low!r} and {self.high!r} are of the left; fill their"
+                " nulls with the least and the largest value instead"
+            )
         _check_columns("left", self.left_columns)
         _check_columns("right", self.right_columns)
 
@@ -293,16 +304,19 @@ def compare(left: str, op: Op, right: str) -> Compare:
     return Compare(left, op, right)
 
 
-def between(column: str, low: str, high: str, *, of: Side = "left") -> Between:
-    """The condition that a column of one side lies between two columns of the other, bounds included.
+def between(
+    column: str, low: str, high: str, *, of: Side = "left", inclusive: Inclusive = "both", open_ends: bool = False
+) -> Between:
+    """The condition that a column of one side lies between two columns of the other.
 
     Example:
-        >>> between("sold_at", "valid_from", "valid_to")  # sold_at is of the stream, the bounds are of the relation
-        Between(column='sold_at', low='valid_from', high='valid_to', of='left')
-        >>> between("id", "first", "last", of="right")  # id is of the relation, the bounds are of the stream
-        Between(column='id', low='first', high='last', of='right')
+        >>> between("id", "first", "last", of="right").left_columns  # id is of the relation, the bounds are of the stream
+        ('first', 'last')
+        >>> # a dimension's history: from valid_from up to, without, valid_to, which is null for what is valid now
+        >>> between("sold_at", "valid_from", "valid_to", inclusive="low", open_ends=True)
+        Between(column='sold_at', low='valid_from', high='valid_to', of='left', inclusive='low', open_ends=True)
     """
-    return Between(column, low, high, of)
+    return Between(column, low, high, of, inclusive, open_ends)
 
 
 def band(left: str, right: str | None = None, *, below: Amount, above: Amount) -> Band:

@@ -15,7 +15,7 @@ import headrace as hr
 from headrace.conditions import AllOf, Band, Between, Compare, Equal, Intersects, Within
 from headrace.errors import BadInput, UnsupportedType
 from headrace.relation import Disk
-from headrace.semistream import AdaptiveJoin, AMeshJoin, MeshJoin, RMeshJoin
+from headrace.semistream import AdaptiveJoin, AMeshJoin, ConditionalJoin, MeshJoin, RMeshJoin
 
 HOWS = ["inner", "left", "semi", "anti"]
 FAMILY = [MeshJoin, AMeshJoin, RMeshJoin]
@@ -80,10 +80,15 @@ def holds(condition, left, right) -> bool:
             return {"<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b, "!=": a != b, "=": a == b}[op]
         case Equal(xs, ys):
             return all(holds(Compare(x, "=", y), left, right) for x, y in zip(xs, ys, strict=True))
-        case Between(column, low, high, of):
+        case Between(column, low, high, of, inclusive, open_ends):
             one, two = (left, right) if of == "left" else (right, left)
             value, a, b = plain(one[column]), plain(two[low]), plain(two[high])
-            return None not in (value, a, b) and a <= value <= b
+            above = a is not None and value is not None and (a < value or (a == value and inclusive in ("both", "low")))
+            below = (
+                b is not None and value is not None and (value < b or (value == b and inclusive in ("both", "high")))
+            )
+            above, below = above or (open_ends and two[low] is None), below or (open_ends and two[high] is None)
+            return value is not None and above and below
         case Band(x, y, below, above):
             a, b = plain(left[x]), plain(right[y])
             return a is not None and b is not None and plus(b, -below, a) <= a <= plus(b, above, a)
@@ -173,6 +178,26 @@ def test_oracle_between_on_either_side(tmp_path, left, right, how):
 
 
 @pytest.mark.parametrize(("left", "right"), PAIRS)
+@pytest.mark.parametrize("inclusive", ["low", "high", "neither", "both"])
+def test_oracle_between_with_bounds_left_out_and_open_ends(tmp_path, left, right, inclusive):
+    random = Random(f"{left} {right} {inclusive}")
+    rows = pa.table({"k": range(150), "y": pick(random, right, 150), "z": pick(random, right, 150)})
+    stream = pa.table({"n": range(40), "x": pick(random, left, 40), "u": pick(random, left, 40)})
+    half_open = hr.between("x", "y", "z", inclusive=inclusive, open_ends=True)
+    check(tmp_path, random, stream, rows, half_open, random.choice(HOWS))
+    check(
+        tmp_path, random, stream, rows, hr.between("y", "x", "u", of="right", inclusive=inclusive), random.choice(HOWS)
+    )
+
+
+def test_open_ends_are_for_bounds_of_the_relation():
+    with pytest.raises(BadInput, match="'low' and 'high' are of the left"):
+        hr.between("k", "low", "high", of="right", open_ends=True)
+    with pytest.raises(BadInput, match="choose one of both, low, high, neither"):
+        hr.between("k", "low", "high", inclusive="left")
+
+
+@pytest.mark.parametrize(("left", "right"), PAIRS)
 def test_oracle_band(tmp_path, left, right):
     random = Random(f"{left} {right}")
     rows = pa.table({"k": range(150), "y": pick(random, right, 150)})
@@ -245,6 +270,55 @@ def test_oracle_beside_an_equality_only_pairs_that_pass_count(tmp_path, how):
         stream = pa.table({"n": range(80), "k": pa.array(keys, type_), "day": pick(random, "date", 80)})
         got = check(tmp_path, random, stream, rows, hr.between("day", "from", "to"), how, on="k")
         assert 0 < sum(got.values()) < (80 if how in ("semi", "anti") else 10**9)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_oracle_adaptive_with_a_condition_beside_the_key(tmp_path, seed):
+    """Tiny domains, nulls, empty sides, a giant key; in stream order and in any; several batches on one operator."""
+    random = Random(seed)
+    keys = (lambda i: i, pa.int64()) if random.random() < 0.5 else (lambda i: f"key {i}", pa.string())
+    many, domain = random.choice([0, 1, 40, 2000]), random.choice([1, 7, 60])
+    left, right = random.choice(PAIRS)
+    rows = pa.table({
+        "k": pa.array([keys[0](random.randrange(domain)) for _ in range(many)], keys[1]), "x": pick(random, right, many),
+        "z": pick(random, right, many), "name": pa.array([f"row {i}" * (i % 3) or None for i in range(many)], pa.string()),
+    })  # fmt: skip
+    count = random.choice([0, 1, 60])
+    ids = [None if random.random() < 0.1 else keys[0](random.randrange(domain + 3)) for _ in range(count)]
+    stream = pa.table(
+        {"k": pa.array(ids, keys[1]), "n": pa.array(range(count), pa.int64()), "x": pick(random, left, count)}
+    )
+    condition = random.choice([
+        hr.between("x", "x", "z"), hr.between("x", "x", "z", inclusive="low", open_ends=True), hr.compare("x", "<", "z"),
+        hr.all_of(hr.compare("x", "!=", "x"), hr.compare("x", ">=", "z")),
+    ])  # fmt: skip
+    how, order = random.choice(HOWS), random.choice(["any", "stream"])
+    columns = random.choice([None, ["name"], ["z", "x"], []])
+    relation = relation_of(tmp_path, rows, shards=random.choice([1, 2]))
+    op = ConditionalJoin(
+        relation, "k", random.choice(["512KiB", "4MiB"]), how=how, columns=columns, condition=condition, order=order
+    )
+    op._most = random.choice([7, op._most])  # pieces within a batch
+    names = columns if columns is not None else ["x", "z", "name"]
+    for _ in range(2):
+        got = joined(op, stream, random.choice([3, 40, 1000]))
+        assert got == expected(stream, rows, condition, how, names, "k"), (seed, how, condition)
+    if order == "stream" and count:
+        out = pa.Table.from_batches(op.run(stream.to_batches()))["n"].to_pylist()
+        assert out == sorted(out)
+
+
+def test_a_flag_tells_a_match_of_nulls_from_none(tmp_path):
+    rows = pa.table({"k": [1, 2], "v": pa.array([None, None], pa.int64())})
+    relation = relation_of(tmp_path, rows)
+    stream = pa.table({"k": [1, 3, None, 2]})
+    op = ConditionalJoin(relation, "k", "1MiB", how="left", flag="known")
+    out = pa.Table.from_batches(op.run(stream.to_batches())).to_pydict()
+    assert out == {"k": [1, 3, None, 2], "v": [None] * 4, "known": [True, False, False, True]}
+    with pytest.raises(BadInput, match="flag='known' says which rows of a left join"):
+        ConditionalJoin(relation, "k", "1MiB", flag="known")
+    with pytest.raises(BadInput, match="takes whole batches"):
+        op.offer(stream.to_batches()[0])
 
 
 def test_oracle_the_key_of_the_relation_may_be_part_of_the_condition(tmp_path):

@@ -82,8 +82,10 @@ def test_conditions_beyond_equality(spark, tmp_path):
     ).toArrow()
     assert sorted(out["at"].to_pylist()) == [t for t in range(400) if t % 10 < 5]
     assert all(row["at"] // 10 == row["k0"] for row in out.to_pylist())
-    with pytest.raises(errors.BadInput, match=r"algorithm='auto' joins by equality of the key alone; .* meshjoin"):
-        hr.enrich(spark.createDataFrame(stream), rel, condition=condition)
+    alone = hr.enrich(spark.createDataFrame(stream), rel, condition=condition)  # auto: there is no key to look up
+    assert sorted(alone.toArrow().to_pylist(), key=repr) == sorted(out.to_pylist(), key=repr)
+    with pytest.raises(errors.BadInput, match=r"algorithm='inl' joins by equality of the key alone; .* meshjoin"):
+        hr.enrich(spark.createDataFrame(stream), rel, algorithm="inl", condition=condition)
     with pytest.raises(errors.BadInput, match="neither on= nor condition="):
         hr.enrich(spark.createDataFrame(stream), rel)
 

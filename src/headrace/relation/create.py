@@ -45,7 +45,7 @@ def create_relation(
         versions(root)  # refuses to replace anything but a relation
     if shards < 1:
         raise BadInput(f"shards={shards} is not possible; a relation has 1 shard or more")
-    schema, batches, total = _source(data)
+    schema, batches, total = source_of(data)
     layout = _layout(schema, key, page_size, fill)
     popularity = _popularity(order, frequencies, layout, spark=_is_spark(data))
     if popularity:
@@ -133,7 +133,7 @@ def _layout(schema: pa.Schema, key: str | Sequence[str], page_size: int | str, f
     return layout
 
 
-def _source(data: Any) -> tuple[pa.Schema, Any, int | None]:
+def source_of(data: Any) -> tuple[pa.Schema, Any, int | None]:
     """Schema, batches (or the Spark DataFrame itself) and, where known, rows."""
     if _is_spark(data):
         from headrace.relation.spark_create import arrow_schema

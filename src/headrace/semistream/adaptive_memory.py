@@ -40,6 +40,8 @@ _FEW_ABSENT = 0.002  # share of stream tuples below which the filter is not wort
 class AdaptiveMemory(SemiStreamJoin):
     """Index, filter, sketch, hot set, stream buffer and read buffer within a budget. See AdaptiveJoin for the parameters."""
 
+    _aside: int = 0  # bytes of the budget that are for something else
+
     def __init__(
         self, relation: Relation, on: On, memory: int | str = "64MiB", *, how: How = "inner",
         columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
@@ -87,7 +89,7 @@ class AdaptiveMemory(SemiStreamJoin):
             self._adopt(self._split)
 
     def _divide(self) -> Parts:
-        limit, relation, group = self.budget.limit, self.relation, self._group
+        limit, relation, group = self.budget.limit - self._aside, self.relation, self._group
         if group is None:
             return fixed_parts(relation, self._payload, limit, relation.index_bytes, ordered=self.order == "stream")
         # The index is not loaded yet: it is shared as it is in its file.
@@ -110,7 +112,8 @@ class AdaptiveMemory(SemiStreamJoin):
         """Take part in the group, until `leave`; False if as many workers as it has room for do so already."""
         assert self._group is not None
         if self._shared is None:
-            text = f"{self.relation.path}:{self.budget.limit}:{self._group.workers}:{[c.name for c in self._payload]}"
+            limit = self.budget.limit - self._aside
+            text = f"{self.relation.path}:{limit}:{self._group.workers}:{[c.name for c in self._payload]}"
             card = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
             self._shared = Shared(self._group, card, self.relation, self._payload, self._parts)
         shared, before = self._shared, self._shared.arena

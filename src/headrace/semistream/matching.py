@@ -49,11 +49,12 @@ _SLACK = 4 * np.finfo(np.float64).eps  # of the first coordinate: a candidate lo
 
 @dataclass(frozen=True)
 class End:
-    """A bound that a tuple of R gives: its column y, moved by an amount."""
+    """A bound that a tuple of R gives: its column y, moved by an amount; `open`: a null is no bound."""
 
     y: str
     strict: bool = False
     shift: Amount = 0
+    open: bool = False
 
 
 class Range:
@@ -99,9 +100,13 @@ class Range:
                 continue
             scale = self._scales[self._ends.index(end)]
             y, known = scale.read(columns[end.y], self._form.doubles and scale.unit != 1)
-            there &= known
             shift = _seconds_or_number(end.shift, scale, end.y)
             at, none = bound(side, end.strict, y, scale, self._form, shift if side == "high" else -shift)
+            if end.open:
+                unbound = np.asarray(columns[end.y].is_null())
+                at, none = np.where(unbound, getattr(whole, side), at), none & ~unbound
+                known = known | unbound
+            there &= known
             low, high = (at, high) if side == "low" else (low, at)
             empty = empty | none
         self._bounds, self._there = Bounds(low, high, empty), there
@@ -262,6 +267,14 @@ class Matching:
         can: Mask = np.logical_and.reduce([there for _, there in read])
         return can.view(np.uint8)
 
+    def hold(self, batch: pa.RecordBatch) -> Mask:
+        """The rows of a batch are all that waits, row i in slot i; says which of them can match anything."""
+        read = [predicate.read_stream(batch) for predicate in self._predicates]
+        for predicate, (values, _) in zip(self._predicates, read, strict=True):
+            predicate.values = values
+        can: Mask = np.logical_and.reduce([there for _, there in read])
+        return can
+
     def enter(self, slots: Ints, numbers: Longs) -> None:
         """Tuples of the batch taken last have their slots."""
         rows = numbers - self._first
@@ -290,6 +303,10 @@ class Matching:
         columns: dict[str, Any] = {c.name: store.array(i + 1) for i, c in enumerate(self.columns)}
         if any(name in self._key for name in self.condition.right_columns):
             columns |= dict(zip(self._key, self._codec.decode(keys), strict=True))
+        self.look_at(columns)
+
+    def look_at(self, columns: dict[str, Any]) -> None:
+        """The same, given by their columns."""
         for predicate in self._predicates:
             predicate.meet(columns)
 
@@ -344,11 +361,16 @@ def _predicates(condition: Condition) -> Iterator[Predicate]:
             else:
                 end = End(right, strict=op in ("<", ">"))
                 yield Range(left, end if op[0] == ">" else None, end if op[0] == "<" else None)
-        case Between(column, low, high, "left"):
-            yield Range(column, End(low), End(high))
-        case Between(column, low, high, _):
-            yield Range(low, None, End(column))
-            yield Range(high, End(column), None)
+        case Between(column, low, high, side, inclusive, open_ends):
+            above, below = (
+                inclusive in ("high", "neither"),
+                inclusive in ("low", "neither"),
+            )  # whether a bound is left out
+            if side == "left":
+                yield Range(column, End(low, above, open=open_ends), End(high, below, open=open_ends))
+            else:
+                yield Range(low, None, End(column, above))
+                yield Range(high, End(column, below), None)
         case Band(left, right, below, above):
             yield Range(left, End(right, shift=below), End(right, shift=above))
         case Intersects(left, right):

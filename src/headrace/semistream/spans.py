@@ -113,6 +113,8 @@ def range_columns(condition: object, on: On | None, relation: Relation) -> tuple
             f"condition={condition!r} cannot be looked up in the index of {', '.join(key)}; give between({key[0]!r}, low, high,"
             " of='right') with two columns of the stream, for a relation with one key column"
         )
+    if condition.inclusive != "both":
+        raise BadInput(f"inclusive={condition.inclusive!r} cannot be looked up in an index; use 'both'")
     if on is not None:
         raise BadInput(f"on={on!r} and a condition are both given; join on one of them")
     if not all(isinstance(index, Index) for index in relation.opened.indexes):

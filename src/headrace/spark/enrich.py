@@ -52,6 +52,14 @@ class Plan:
         plan: Plan | None = getattr(df, _PLAN, None)
         return plan or cls(df, (), (), df.schema, df.schema)
 
+    def then(self, step: Step, rel: Relation, schema: StructType) -> DataFrame:
+        """The DataFrame that one more step gives."""
+        plan = replace(self, steps=(*self.steps, step), relations=(*self.relations, rel), schema=schema)
+        out = plan.map(plan.source, numbered(schema), worker.Task(plan.steps)).toDF(*schema.names)
+        # With it the relation stays open, and so its version, as long as the DataFrame is there.
+        setattr(out, _PLAN, plan)
+        return out
+
     def map(self, source: DataFrame, schema: StructType | str, task: worker.Task) -> DataFrame:
         """The rows of `source` through the steps and what comes after them, as a DataFrame."""
         report = reporter(source.sparkSession)
@@ -109,8 +117,9 @@ def enrich(
     order
         "stream": the results of a task's rows come in the order of the rows. "any" is faster.
     condition
-        What must hold besides, or instead where `on` is left out: hr.compare, between, band, within, all_of. For meshjoin,
-        ameshjoin and rmeshjoin; ssij takes a range of its key, hr.between(key, low, high, of="right").
+        What must hold besides, or instead where `on` is left out: hr.compare, between, band, within, all_of. Besides `on` it is
+        for auto, meshjoin, ameshjoin and rmeshjoin; alone it is for the last three, of which auto takes meshjoin, and ssij
+        takes a range of its key, hr.between(key, low, high, of="right").
     columns
         Payload columns wanted in the result; all by default.
     suffix
@@ -136,7 +145,9 @@ def enrich(
     """
     choice("algorithm", algorithm, ("auto", *ALGORITHMS))
     choice("order", order, ("any", "stream"))
-    if condition is not None and algorithm not in CONDITIONAL:
+    if on is None and condition is not None and algorithm in ("auto", "adaptive"):
+        algorithm = "meshjoin"  # no key to look up: every page is wanted
+    if condition is not None and algorithm not in ("auto", *CONDITIONAL):
         raise BadInput(
             f"algorithm={algorithm!r} joins by equality of the key alone; for condition={condition} choose one of"
             f" {', '.join(CONDITIONAL)}"
@@ -167,10 +178,7 @@ def enrich(
     operator = worker.make_operator(step, rel, Path())
     schema, casts = _result_schema(plan.schema, stream, _without_mark(operator.output_schema(stream)), version_column)
     step = replace(step, casts=casts)
-    plan = replace(plan, steps=(*plan.steps, step), relations=(*plan.relations, rel), schema=schema)
-    out = plan.map(plan.source, numbered(schema), worker.Task(plan.steps)).toDF(*schema.names)
-    setattr(out, _PLAN, plan)  # with it the relation stays open, and so its version, as long as the DataFrame is there
-    return out
+    return plan.then(step, rel, schema)
 
 
 def numbered(schema: StructType) -> StructType:
@@ -203,6 +211,10 @@ def _remembering(
     if step.algorithm not in ("auto", "adaptive"):
         raise BadInput(
             f"{asked} works with algorithm='auto'; algorithm={step.algorithm!r} joins the rows of a task to their end"
+        )
+    if step.condition is not None:
+        raise BadInput(
+            f"{asked} works by the key alone; condition={step.condition} cannot be checked for rows that wait"
         )
     if step.order != "any":
         raise BadInput(f"{asked} lets rows leave in another order; order={step.order!r} cannot be kept")

@@ -25,8 +25,9 @@ from headrace.cost import Calibration, Observed, choose, load_calibration
 from headrace.cost.calibrate import BadCalibration
 from headrace.relation import Relation
 from headrace.relation.disk import DiskKind
-from headrace.semistream import ALGORITHMS, AdaptiveJoin
+from headrace.semistream import ALGORITHMS, AdaptiveJoin, ConditionalJoin
 from headrace.semistream.base import How, On, Order, SemiStreamJoin
+from headrace.semistream.conditional import needed_columns
 from headrace.semistream.deferral import MARK, Deferral
 from headrace.semistream.shared import Group
 from headrace.semistream.split import least_memory
@@ -68,6 +69,11 @@ class Step:
     state: str = ""  # where
     log: str = ""  # the operator's name there
     shards: int = 0
+    flag: str | None = None  # a column that says whether the row has a match
+
+    def run(self, batches: Batches, context: TaskContext, report: Any, finish: str | None = None) -> Batches:
+        """The rows of a task through this step. Other steps than a join have their own."""
+        return _join(self, batches, context, report, finish)
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,7 @@ def run(task: Task, batches: Batches, report: Any) -> Batches:
     assert context is not None
     _settle()
     for step in task.steps:
-        batches = _join(step, batches, context, report, task.finish)
+        batches = step.run(batches, context, report, task.finish)
     if task.files is not None:
         return task.files.write(batches, context)
     return (batch.rename_columns([f"c{i}" for i in range(batch.num_columns)]) for batch in batches)
@@ -140,6 +146,8 @@ def _join(step: Step, batches: Batches, context: TaskContext, report: Any, finis
 
 def _chosen(step: Step, relation: Relation, batches: Batches) -> tuple[str, str, Batches]:
     """The algorithm for a stream that looks like the first rows of the first task, why, and the rows again."""
+    if step.condition is not None or step.flag is not None:
+        return "adaptive", "the others have no use for the key beside a condition", batches
     key = (step.id, relation.version)
     if key not in _choices:
         calibration = _calibration()
@@ -173,7 +181,7 @@ def _calibration() -> Calibration | str:
 
 def _results(operator: SemiStreamJoin, batches: Batches) -> Batches:
     """A task's rows joined to their end."""
-    if isinstance(operator, AdaptiveJoin) and operator.order == "stream":
+    if isinstance(operator, AdaptiveJoin) and (operator.order == "stream" or isinstance(operator, ConditionalJoin)):
         for batch in _gathered(batches, lambda: (operator.wanted_rows, operator.wanted_bytes)):
             yield from operator.join(batch)
     else:
@@ -212,11 +220,7 @@ def _operator(step: Step, relation: Relation) -> SemiStreamJoin:
 def make_operator(step: Step, relation: Relation, directory: Path) -> SemiStreamJoin:
     """The operator of a step. AdaptiveJoin shares its memory with the workers that meet in a directory; others have parts."""
     if step.algorithm in ("auto", "adaptive"):  # auto: before the stream is seen
-        assert step.on is not None
-        return AdaptiveJoin(
-            relation, step.on, step.memory, how=step.how, columns=step.columns, suffix=step.suffix, order=step.order,
-            group=Group(directory, step.workers), mark=_mark(step),
-        )  # fmt: skip
+        return _adaptive(step, relation, step.memory, Group(directory, step.workers))
     options: dict[str, Any] = {} if step.condition is None else {"condition": step.condition}
     if step.order != "any" and not ALGORITHMS[step.algorithm].in_order:
         options["order"] = step.order
@@ -228,19 +232,20 @@ def make_operator(step: Step, relation: Relation, directory: Path) -> SemiStream
 
 def _alone(step: Step, relation: Relation) -> AdaptiveJoin:
     """More workers at once than there should be: this one does with the least memory, of its own."""
-    assert step.on is not None
+    if step.condition is not None or step.flag is not None:
+        shown = step.columns if step.how in ("inner", "left") else ()
+        least = ConditionalJoin.least_memory(relation, needed_columns(relation, shown, step.condition))
+        return _adaptive(step, relation, least, None)
     payload = relation.payload(step.columns) if step.how in ("inner", "left") else ()
-    least = least_memory(relation, payload, relation.index_bytes)
-    return AdaptiveJoin(
-        relation,
-        step.on,
-        least,
-        how=step.how,
-        columns=step.columns,
-        suffix=step.suffix,
-        order=step.order,
-        mark=_mark(step),
-    )
+    return _adaptive(step, relation, least_memory(relation, payload, relation.index_bytes), None)
+
+
+def _adaptive(step: Step, relation: Relation, memory: int, group: Group | None) -> AdaptiveJoin:
+    assert step.on is not None
+    options: dict[str, Any] = {"how": step.how, "columns": step.columns, "suffix": step.suffix, "order": step.order}
+    if step.condition is None and step.flag is None:
+        return AdaptiveJoin(relation, step.on, memory, group=group, mark=_mark(step), **options)
+    return ConditionalJoin(relation, step.on, memory, condition=step.condition, flag=step.flag, group=group, **options)
 
 
 def _mark(step: Step) -> str | None:

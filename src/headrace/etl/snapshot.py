@@ -1,0 +1,307 @@
+"""`snapshot_diff`: what changed between the snapshot that a relation holds and a new one. [MESH] §1
+
+new snapshot --sorted as the relation is, spilled where it must be--> piece by piece --+
+relation     --its pages in their order--------------------------> piece by piece --+--> inserted, deleted, updated
+                                                                                         as files; unchanged: a count
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import uuid
+import weakref
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import BadInput
+from headrace.relation import Relation
+from headrace.relation.create import source_of
+from headrace.relation.keys import KeyCodec, Keys, bounds, concat_keys, positions
+from headrace.relation.sorter import ExternalSorter, batches_of
+from headrace.relation.update import Change, rows_for, scan_tables
+from headrace.units import parse_size
+
+_PARTS = ("inserted", "deleted", "before", "after")
+
+
+class SnapshotDiff:
+    """What changed. Its tables are files that are mapped, not read: they may be larger than memory.
+
+    `rel.apply(diff)` makes the relation what the new snapshot is; it holds the changed rows in memory, and is refused where the
+    relation has changed since. `close`, or leaving a `with` block, removes the files.
+    """
+
+    def __init__(self, relation: Relation, directory: Path) -> None:
+        self.version: int = relation.version
+        """the version of the relation that was compared"""
+        self.unchanged: int = 0
+        """rows that are the same in both"""
+        self._key = relation.key
+        self._schema = relation.schema
+        self._directory = directory
+        self._remove = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+
+    def _table(self, part: str) -> pa.Table:
+        if not self._remove.alive:
+            raise BadInput("the difference is closed and its files are gone; call snapshot_diff again")
+        with pa.memory_map(str(self._directory / part)) as source:
+            return pa.ipc.open_file(source).read_all()
+
+    @property
+    def inserted(self) -> pa.Table:
+        """Rows whose key the relation does not have: S - R."""
+        return self._table("inserted")
+
+    @property
+    def deleted(self) -> pa.Table:
+        """Rows of the relation whose key the new snapshot does not have: R - S."""
+        return self._table("deleted")
+
+    @property
+    def updated(self) -> pa.Table:
+        """Keys whose row differs: the key's columns, then `<column>_old` and `<column>_new` for each other column."""
+        before, after = self._table("before"), self._table("after")
+        columns = {name: after.column(name) for name in self._key}
+        for name in self._schema.names:
+            if name not in self._key:
+                columns[f"{name}_old"], columns[f"{name}_new"] = before.column(name), after.column(name)
+        return pa.table(list(columns.values()), names=list(columns))
+
+    @property
+    def change(self) -> Change:
+        """What `Relation.apply` is given."""
+        upserts = pa.concat_tables([self.inserted, self._table("after")])
+        return Change(upserts, self.deleted.select(self._key), base=self.version)
+
+    def close(self) -> None:
+        """Remove the files."""
+        self._remove()
+
+    def __enter__(self) -> SnapshotDiff:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if not self._remove.alive:
+            return "SnapshotDiff(closed)"
+        inserted, deleted, updated = (self._table(part).num_rows for part in _PARTS[:3])
+        return f"SnapshotDiff({inserted=:,}, {deleted=:,}, {updated=:,}, unchanged={self.unchanged:,})"
+
+
+def snapshot_diff(
+    new: Any, rel: Relation, *, memory: int | str = "256MiB", scratch: str | Path | None = None
+) -> SnapshotDiff:  # fmt: skip
+    """Compare a new snapshot with the one that a relation holds, in one pass over each and in bounded memory.
+
+    A null equals a null, a NaN a NaN: what was unknown and still is has not changed.
+
+    Parameters
+    ----------
+    new
+        The new snapshot, with the relation's columns and each key once: a Spark DataFrame (not a streaming one), a pyarrow Table,
+        RecordBatchReader or Dataset, a pandas frame, or the path of Parquet files.
+    rel
+        The relation, at the version it was opened at; each key once.
+    memory
+        What sorting may hold; more is spilled.
+    scratch
+        A directory for spilled rows and for the result; beside the relation by default. Executors must see it, if `new` is a
+        Spark DataFrame.
+
+    Example
+    -------
+    >>> import pyarrow as pa, tempfile, headrace as hr
+    >>> old = pa.table({"id": [1, 2, 3], "price": [5.0, 6.0, None]})
+    >>> rel = hr.Relation.create(tempfile.mkdtemp() + "/prices", old, key="id")
+    >>> diff = hr.snapshot_diff(pa.table({"id": [2, 3, 4], "price": [6.5, None, 7.0]}), rel)
+    >>> diff.updated.to_pylist(), diff.unchanged
+    ([{'id': 2, 'price_old': 6.0, 'price_new': 6.5}], 1)
+    >>> rel.apply(diff)
+    2
+    """
+    if not isinstance(rel, Relation):
+        raise BadInput(f"rel={rel!r} is not a relation; open one with hr.Relation.open(path)")
+    if rel.order != "key":
+        raise BadInput(f"{rel.path} is stored by popularity; a difference needs rows in the order of keys")
+    if getattr(new, "isStreaming", False):
+        raise BadInput(
+            "new is a streaming DataFrame, and a snapshot is all there is; use hr.maintain for a stream of changes"
+        )
+    base = rel.path.parent if scratch is None else Path(scratch).absolute()
+    directory = Path(tempfile.mkdtemp(prefix=f".{rel.path.name}-diff-", dir=base))
+    diff = SnapshotDiff(rel, directory)
+    try:
+        _fill(diff, new, rel, parse_size(memory, name="memory"), directory)
+    except BaseException:
+        diff.close()
+        raise
+    return diff
+
+
+def _fill(diff: SnapshotDiff, new: Any, rel: Relation, memory: int, directory: Path) -> None:
+    version = rel.opened
+    work = directory / "work"
+    work.mkdir()
+    sorter = ExternalSorter(version.layout, rel.num_shards, memory, work, "refuse")
+    for table in _tables(new, memory, work):
+        sorter.add(rows_for(rel, table, "the new rows"))
+    sorter.finish()
+    sinks = {part: pa.OSFile(str(directory / part), "wb") for part in _PARTS}
+    writers = {part: pa.ipc.new_file(sink, rel.schema) for part, sink in sinks.items()}
+    for shard in range(rel.num_shards):
+        old = _Side(
+            (table for table, _, _ in scan_tables(version, version.places(shard))), version.codec, "the relation"
+        )
+        fresh = _Side(sorter.shard(shard), version.codec, "the new snapshot")
+        for mine, theirs in _aligned(old, fresh):
+            parts, same = _compare(mine, theirs, version.codec)
+            diff.unchanged += same
+            for part, rows in parts.items():
+                writers[part].write_table(rows, max_chunksize=1 << 16)
+    for part in _PARTS:
+        writers[part].close()
+        sinks[part].close()
+    shutil.rmtree(work)
+
+
+def _tables(new: Any, memory: int, work: Path) -> Iterator[pa.Table]:
+    """The new snapshot, some megabytes at a time."""
+    batches: Iterable[pa.RecordBatch]
+    if hasattr(new, "sparkSession"):
+        schema, batches = _from_spark(new, work)
+    else:
+        schema, batches, _ = source_of(new)
+    yield from batches_of(batches, schema, memory)
+
+
+def _from_spark(df: Any, work: Path) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Executors write Arrow files; those of tasks that ended well are read."""
+    from headrace.spark.enrich import stream_schema
+
+    target = str(work)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from headrace.etl.snapshot import write_batches
+
+        return write_batches(batches, target)
+
+    schema = stream_schema(df.schema)
+    names = [f"c{i}" for i in range(len(schema))]
+    files = [Path(row.file) for row in df.toDF(*names).mapInArrow(run, "file string").collect()]
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for file in files:
+            with pa.memory_map(str(file)) as source:
+                reader = pa.ipc.open_file(source)
+                for i in range(reader.num_record_batches):
+                    yield pa.RecordBatch.from_arrays(reader.get_batch(i).columns, schema=schema)
+            file.unlink()
+
+    return schema, read()
+
+
+def write_batches(batches: Iterator[pa.RecordBatch], directory: str) -> Iterator[pa.RecordBatch]:
+    """Write the rows of a Spark task to a file; gives its name, if there are any."""
+    first = next(batches, None)
+    if first is None:
+        return
+    path = Path(directory) / f"part-{uuid.uuid4().hex}.arrow"
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, first.schema) as writer:
+        writer.write_batch(first)
+        for batch in batches:
+            writer.write_batch(batch)
+    yield pa.record_batch({"file": [str(path)]})
+
+
+class _Side:
+    """A shard of one snapshot in key order, taken up to a key at a time."""
+
+    def __init__(self, pieces: Iterator[pa.Table], codec: KeyCodec, name: str) -> None:
+        self.codec = codec
+        self.name = name
+        self._pieces = pieces
+        self._last: Keys | None = None
+        self.table: pa.Table | None = None
+        self.keys: Keys
+        self.refill()
+
+    def refill(self) -> None:
+        """See to it that there are rows, unless there are no more."""
+        while self.table is None or self.table.num_rows == 0:
+            piece = next(self._pieces, None)
+            if piece is None:
+                self.table = None
+                return
+            self.table = piece
+            self.keys, _ = self.codec.encode([piece.column(name) for name in self.codec.names])
+            if piece.num_rows:
+                self._check()
+
+    def _check(self) -> None:
+        """Each key once, also across pieces."""
+        keys = self.keys if self._last is None else concat_keys([self._last, self.keys], self.codec)
+        twice = np.flatnonzero(keys.repeats())
+        if twice.size:
+            value = ", ".join(str(c[0].as_py()) for c in self.codec.decode(keys.take(twice[:1])))
+            raise BadInput(f"key {value} is in {self.name} more than once; a difference needs each key once")
+        self._last = self.last()
+
+    def last(self) -> Keys:
+        return self.keys.slice(len(self.keys) - 1, len(self.keys))
+
+    def up_to(self, key: Keys | None) -> pa.Table:
+        """Take the rows up to and with a key, or all that are at hand."""
+        assert self.table is not None
+        stop = len(self.keys) if key is None else int(bounds(self.keys, key, np.ones(1, np.uint8))[2])
+        taken, self.table = self.table.slice(0, stop), self.table.slice(stop)
+        self.keys = self.keys.slice(stop, len(self.keys))
+        self.refill()
+        return taken
+
+
+def _aligned(old: _Side, new: _Side) -> Iterator[tuple[pa.Table | None, pa.Table | None]]:
+    """Rows of both sides for the same range of keys."""
+    while old.table is not None and new.table is not None:
+        ends = concat_keys([old.last(), new.last()], old.codec)
+        cut = ends.take(ends.argsort()[:1])  # beyond it one side has more to come
+        yield old.up_to(cut), new.up_to(cut)
+    while old.table is not None:
+        yield old.up_to(None), None
+    while new.table is not None:
+        yield None, new.up_to(None)
+
+
+def _compare(old: pa.Table | None, new: pa.Table | None, codec: KeyCodec) -> tuple[dict[str, pa.Table], int]:
+    """The parts of the difference of two sorted tables, and how many rows are the same."""
+    if old is None or new is None:
+        return ({"inserted": new} if old is None else {"deleted": old}), 0
+    mine, theirs = (codec.encode([t.column(name) for name in codec.names])[0] for t in (old, new))
+    at, known = positions(theirs, mine)
+    gone = np.ones(old.num_rows, np.bool_)
+    gone[at[known]] = False
+    before, after = old.take(pa.array(at[known])), new.filter(pa.array(known))
+    differs = pa.array(np.zeros(after.num_rows, np.bool_))
+    for name in new.column_names:
+        if name not in codec.names:
+            differs = pc.or_(differs, differing(before.column(name), after.column(name)))
+    parts = {
+        "inserted": new.filter(pa.array(~known)), "deleted": old.filter(pa.array(gone)),
+        "before": before.filter(differs), "after": after.filter(differs),
+    }  # fmt: skip
+    return parts, after.num_rows - parts["after"].num_rows
+
+
+def differing(a: pa.ChunkedArray, b: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Where two columns differ; two nulls do not, nor two NaN."""
+    differs = pc.not_equal(a, b)
+    if pa.types.is_floating(a.type):
+        differs = pc.and_not(differs, pc.and_(pc.is_nan(a), pc.is_nan(b)))
+    return pc.if_else(pc.is_null(differs), pc.xor(pc.is_null(a), pc.is_null(b)), differs)
