@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.relation import Relation
     from headrace.spark.enrich import enrich
     from headrace.spark.load import load
+    from headrace.spark.postgresql_source import read_postgresql, stream_postgresql
     from headrace.spark.progress import progress
 
 __version__ = "0.1.0"
@@ -60,6 +61,8 @@ __all__ = [
     "intersects",
     "load",
     "progress",
+    "read_postgresql",
+    "stream_postgresql",
     "within",
 ]
 
@@ -69,6 +72,8 @@ _HOME = {
     "enrich": "headrace.spark.enrich",
     "load": "headrace.spark.load",
     "progress": "headrace.spark.progress",
+    "read_postgresql": "headrace.spark.postgresql_source",
+    "stream_postgresql": "headrace.spark.postgresql_source",
 }
 _CONDITIONS = ("all_of", "band", "between", "compare", "equal", "intersects", "within")
 _HOME |= dict.fromkeys(_CONDITIONS, "headrace.conditions")
