@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.relation import Relation
     from headrace.spark.enrich import enrich
     from headrace.spark.load import load
+    from headrace.spark.postgresql_sink import load_postgresql
     from headrace.spark.postgresql_source import read_postgresql, stream_postgresql
     from headrace.spark.progress import progress
 
@@ -60,6 +61,7 @@ __all__ = [
     "equal",
     "intersects",
     "load",
+    "load_postgresql",
     "progress",
     "read_postgresql",
     "stream_postgresql",
@@ -72,6 +74,7 @@ _HOME = {
     "enrich": "headrace.spark.enrich",
     "load": "headrace.spark.load",
     "progress": "headrace.spark.progress",
+    "load_postgresql": "headrace.spark.postgresql_sink",
     "read_postgresql": "headrace.spark.postgresql_source",
     "stream_postgresql": "headrace.spark.postgresql_source",
 }

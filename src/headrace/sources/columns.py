@@ -106,4 +106,4 @@ def _arrow(kind: str, type_: str, typtype: str, modifier: int) -> tuple[pa.DataT
             return pa.decimal128(precision, scale), True
     if kind in _TEXT or typtype == "e":
         return pa.string(), True
-    return None, False
+    return None, kind == "numeric"

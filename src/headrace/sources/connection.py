@@ -85,11 +85,26 @@ class Session:
         for name, value in values.items():
             self.rows("SELECT set_config($1, $2, true)", f"headrace.{name}", value)
 
-    def copy_in(self, table: Sequence[str], batches: pa.RecordBatchReader) -> int:
+    def copy_in(self, table: Sequence[str], schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
         """Append record batches to a table whose columns have their names and types (COPY); returns the rows."""
-        with self._cursor() as cursor:
-            schema = {"db_schema_name": table[0]} if len(table) == 2 else {}
-            return int(cursor.adbc_ingest(table[-1], batches, mode="append", **schema))
+        failed: list[Exception] = []
+
+        def watched() -> Iterator[pa.RecordBatch]:
+            try:
+                yield from batches
+            except Exception as error:
+                failed.append(error)
+                raise
+
+        reader = pa.RecordBatchReader.from_batches(schema, watched())
+        where = {"db_schema_name": table[0]} if len(table) == 2 else {}
+        try:
+            with self._cursor() as cursor:
+                return int(cursor.adbc_ingest(table[-1], reader, mode="append", **where))
+        except PostgreSQLError:
+            if failed:  # what went wrong is on our side, and the driver only says that it was told so
+                raise failed[0] from None
+            raise
 
     def commit(self) -> None:
         """End the transaction; the next statement begins another."""

@@ -132,12 +132,13 @@ class TableReader:
 
     @property
     def _from(self) -> str:
-        return qualified(self.table)
+        return f"{qualified(self.table)} AS source"
 
     def _by(self) -> str:
         if self.by is None:
             raise BadInput(f"{qualified(self.table)} is followed by no column; give by='a growing column'")
-        return quoted(self.by.name)
+        # Not the bare name: ORDER BY would take it for the selected text of the same name, and 10 comes before 2 there.
+        return f"source.{quoted(self.by.name)}"
 
     def _range(self, session: Session, after: Offset, until: Offset, *, bounded: bool = False) -> str:
         """The WHERE of a range. Its values are the transaction's settings, so the statement holds none."""
