@@ -15,13 +15,11 @@ class Job:
         self.checkpoint, self.scratch = root / "checkpoint", root / "scratch"
 
 
-def main(root: Path) -> None:
+def session_of(job: Job):
+    """A Spark that is to be killed."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    import headrace as hr
-
-    job = Job(root)
     session = SparkSession.builder.master("local[2,4]")  # a task may fail four times
     for key, value in {
         "spark.ui.enabled": "false",
@@ -33,6 +31,14 @@ def main(root: Path) -> None:
         session = session.config(key, value)
     spark = session.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def main(root: Path) -> None:
+    import headrace as hr
+
+    job = Job(root)
+    spark = session_of(job)
     with hr.Relation.open(job.relation) as relation:
         reader = spark.readStream.schema("k bigint, n bigint").option("maxFilesPerTrigger", 2)  # a task each
         out = hr.enrich(reader.parquet(str(job.input)), relation, on="k")
