@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         VersionConflict,
         VersionGone,
     )
+    from headrace.etl.surrogate import assign_surrogate_keys
     from headrace.memory import MemoryBudget
     from headrace.relation import Relation
     from headrace.spark.enrich import enrich
@@ -54,6 +55,7 @@ __all__ = [
     "VersionGone",
     "__version__",
     "all_of",
+    "assign_surrogate_keys",
     "band",
     "between",
     "compare",
@@ -71,6 +73,7 @@ __all__ = [
 _HOME = {
     "Relation": "headrace.relation",
     "MemoryBudget": "headrace.memory",
+    "assign_surrogate_keys": "headrace.etl.surrogate",
     "enrich": "headrace.spark.enrich",
     "load": "headrace.spark.load",
     "progress": "headrace.spark.progress",

@@ -157,6 +157,18 @@ def read_until(path: str, stop: str) -> dict[str, int]:
         last = Path(stop).exists()
 
 
+def give_out(path: str, flat: list[Any]) -> list[int]:
+    """Surrogate keys for (source, id) pairs, written one after the other."""
+    import pyarrow as pa
+
+    import headrace as hr
+    from headrace.etl.allocate import Lookup, surrogates_of
+
+    keys = pa.table({"source": flat[::2], "id": pa.array(flat[1::2], pa.int64())})
+    with hr.Relation.open(path) as lookup:
+        return surrogates_of(keys, lookup, Lookup("skey", "inferred", 1)).to_pylist()
+
+
 def hr_scan(rel: Any) -> Any:
     import pyarrow as pa
 
@@ -164,7 +176,7 @@ def hr_scan(rel: Any) -> Any:
 
 
 TASKS: dict[str, Callable[..., object]] = {
-    t.__name__: t for t in (create, apply, compact, apply_often, apply_with_few_files, read_until)
+    t.__name__: t for t in (create, apply, compact, apply_often, apply_with_few_files, read_until, give_out)
 }
 
 

@@ -38,7 +38,7 @@ from headrace.errors import (
     VersionGone,
 )  # fmt: skip
 
-FORMAT = 2  # 2 where rows are stored by popularity, 1 where they are stored by key
+FORMAT = 3  # 3 where writers left notes, which others must keep; 2 where rows are stored by popularity; 1 elsewhere
 Order = Literal["key", "frequency"]
 UNFINISHED = ".unfinished-"  # a create works in a sibling directory: NAME.unfinished-XXXX
 _MANIFEST = re.compile(r"manifest-(\d{6,})\.json")
@@ -97,6 +97,7 @@ class Manifest:
     nulls: dict[str, int]
     variable_bytes: dict[str, int]
     order: Order = "key"
+    notes: dict[str, Any] = field(default_factory=dict)  # of writers, committed with the version and kept in later ones
     created: str = field(default_factory=lambda: Manifest.now())
 
     @staticmethod
@@ -110,7 +111,8 @@ class Manifest:
 
     def dump(self) -> bytes:
         body = {
-            "relation": "headrace", "format": 1 if self.order == "key" else FORMAT, "version": self.version,
+            "relation": "headrace", "format": FORMAT if self.notes else 1 if self.order == "key" else 2,
+            "version": self.version,
             "created": self.created,
             "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
             "key": list(self.key), "page_size": self.page_size, "fill": self.fill, "nulls": self.nulls,
@@ -118,6 +120,8 @@ class Manifest:
         }  # fmt: skip
         if self.order != "key":
             body["order"] = self.order
+        if self.notes:
+            body["notes"] = self.notes
         return json.dumps({**body, "checksum": _checksum(body)}, indent=1).encode()
 
     @classmethod
@@ -144,7 +148,7 @@ class Manifest:
             key=tuple(body["key"]), page_size=body["page_size"], fill=body["fill"],
             shards=[ShardFacts.load(shard) for shard in body["shards"]],
             nulls=body["nulls"], variable_bytes=body["variable_bytes"], order=body.get("order", "key"),
-            created=body["created"],
+            notes=body.get("notes", {}), created=body["created"],
         )  # fmt: skip
 
 
@@ -225,12 +229,12 @@ def pin(root: Path, version: int | None) -> tuple[Manifest, int]:
 
 
 @contextmanager
-def writing(root: Path) -> Iterator[None]:
-    """Be the one writer of a relation."""
+def writing(root: Path, *, wait: bool = False) -> Iterator[None]:
+    """Be the one writer of a relation; where another is at work, wait until it is done, or refuse."""
     fd = _lock_file(root, "writer")
     try:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
             raise VersionConflict(
                 f"another writer is at work on {root}; one apply or compact runs at a time: retry when it is done"

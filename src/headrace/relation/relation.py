@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,7 @@ from headrace.relation.manifest import (
 )  # fmt: skip
 from headrace.relation.reader import PageFacts, PageReader, Version, key_column, stored_keys
 from headrace.relation.store import TupleStore
+from headrace.relation.update import Change
 from headrace.relation.writer import within_pages
 
 _SCAN_BUFFER = 16 << 20
@@ -218,6 +220,11 @@ class Relation:
         return self._manifest.order
 
     @property
+    def notes(self) -> dict[str, Any]:
+        """What writers noted with this version and those before it."""
+        return copy.deepcopy(self._manifest.notes)
+
+    @property
     def unique(self) -> bool:
         """Whether no key occurs twice."""
         return all(shard.max_frequency <= 1 for shard in self._manifest.shards)
@@ -364,21 +371,36 @@ class Relation:
         """Write a new version with rows replaced, added or removed; returns its number.
 
         Rows of `upserts` (a table with the relation's columns) replace all rows with the same key; keys of `deletes` lose all
-        theirs. The change goes on top of the latest version. Readers go on with the version they opened.
+        theirs. The change goes on top of the latest version. Readers go on with the version they opened. What `snapshot_diff`
+        found is taken as it is.
         """
-        return self._change(lambda latest: update.apply(latest, upserts, deletes))
+        change = upserts if isinstance(upserts, Change) else Change(upserts, deletes)
+        return self._change(lambda latest: update.apply(latest, change))
+
+    def revise(self, decide: Callable[[Relation], Change | None]) -> int:
+        """Look at the latest version and change it, with no other writer in between; returns the version that holds the result.
+
+        Waits while another writer is at work. `decide` is given the latest version, open, and returns the change; None: there
+        is nothing to do.
+        """
+
+        def change(latest: Relation) -> int:
+            decided = decide(latest)
+            return latest.version if decided is None else update.apply(latest, decided)
+
+        return self._change(change, wait=True)
 
     def compact(self) -> int:
         """Rewrite everything in key order at the fill factor, as a new version; returns its number."""
         return self._change(update.compact)
 
-    def _change(self, change: Callable[[Relation], int]) -> int:
+    def _change(self, change: Callable[[Relation], int], *, wait: bool = False) -> int:
         if self.order == "frequency":
             raise BadInput(
                 f"{self.path} is stored by popularity (order='frequency') and cannot be changed; make it anew with"
                 " Relation.create(..., overwrite=True)"
             )
-        with writing(self.path):
+        with writing(self.path, wait=wait):
             with self.refresh() as latest:
                 version = change(latest)
             # Still the one writer: what no manifest names belongs to no other.

@@ -7,7 +7,7 @@ Only the pages that hold a changed key are written again, to a file of their own
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import BadInput
+from headrace.errors import BadInput, VersionConflict
 from headrace.kernels.filter import filter_add
 from headrace.metrics import JoinStats
 from headrace.relation.columns import NO_LONGS, Bytes, Longs, plain_schema, plain_table
@@ -48,10 +48,39 @@ _PIECE = 1024  # pages rewritten at a time, unless one key spans more
 _FILES = 32  # files of a shard from which a change gathers the small ones
 
 
-def apply(relation: Relation, upserts: Any, deletes: Any) -> int:
+@dataclass(frozen=True)
+class Change:
+    """What makes a new version of a relation.
+
+    Parameters
+    ----------
+    upserts
+        A table with the relation's columns: its rows replace all rows with the same key.
+    deletes
+        Keys that lose all their rows.
+    notes
+        Kept with the version and with all later ones, where nobody writes others under the same names. JSON. The note "highest"
+        is special: {column: number}, the largest number that the column ever had, kept up to date by every change.
+    base
+        The version that the change was found for, if it fits no other.
+    """
+
+    upserts: Any = None
+    deletes: Any = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    base: int | None = None
+
+
+def apply(relation: Relation, change: Change) -> int:
     """Commit a version in which some keys have other rows; see Relation.apply."""
     from headrace.relation.relation import key_arrays
 
+    if change.base is not None and change.base != relation.version:
+        raise VersionConflict(
+            f"the change was found for version {change.base} of {relation.path}, whose latest version is {relation.version};"
+            " find it anew"
+        )
+    upserts, deletes = change.upserts, change.deletes
     version = relation._version
     manifest = version.manifest
     new_rows = _rows(relation, upserts)
@@ -76,20 +105,31 @@ def apply(relation: Relation, upserts: Any, deletes: Any) -> int:
         if mine.size == 0 and len(lost) == 0:
             continue
         rows = new_rows.take(pa.array(mine))
-        change = _ShardChange(version, shard, number, rows, new_keys.take(mine), lost)
-        shards[shard] = change.write()
-        for name, delta in change.nulls.items():
+        piece = _ShardChange(version, shard, number, rows, new_keys.take(mine), lost)
+        shards[shard] = piece.write()
+        for name, delta in piece.nulls.items():
             nulls_by[name] += delta
-        for name, delta in change.variable_bytes.items():
+        for name, delta in piece.variable_bytes.items():
             bytes_by[name] += delta
     commit(
         relation.path,
         replace(
             manifest, version=number, shards=shards, nulls=nulls_by, variable_bytes=bytes_by,
-            created=Manifest.now(),
+            notes=_notes(manifest.notes, change.notes, new_rows), created=Manifest.now(),
         ),
     )  # fmt: skip
     return number
+
+
+def _notes(old: Mapping[str, Any], new: Mapping[str, Any], rows: pa.Table) -> dict[str, Any]:
+    """The notes of the new version."""
+    notes = {**old, **new}
+    if "highest" in notes:
+        largest = {name: pc.max(rows.column(name)).as_py() for name in notes["highest"]}
+        notes["highest"] = {
+            name: at if largest[name] is None else max(at, largest[name]) for name, at in notes["highest"].items()
+        }
+    return notes
 
 
 def compact(relation: Relation) -> int:

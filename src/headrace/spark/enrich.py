@@ -48,6 +48,16 @@ class Plan:
         plan: Plan | None = getattr(df, _PLAN, None)
         return plan or cls(df, (), (), df.schema)
 
+    def then(self, step: Step, rel: Relation, schema: StructType) -> DataFrame:
+        """The DataFrame that one more step gives."""
+        plan = replace(self, steps=(*self.steps, step), relations=(*self.relations, rel), schema=schema)
+        numbered = StructType(
+            [StructField(f"c{i}", f.dataType, f.nullable, f.metadata) for i, f in enumerate(schema.fields)]
+        )
+        out = plan.map(plan.source, numbered, worker.Task(plan.steps)).toDF(*schema.names)
+        setattr(out, _PLAN, plan)  # with it the relation stays open, and so its version, as long as the DataFrame is there
+        return out
+
     def map(self, source: DataFrame, schema: StructType | str, task: worker.Task) -> DataFrame:
         """The rows of `source` through the steps and what comes after them, as a DataFrame."""
         report = reporter(source.sparkSession)
@@ -135,13 +145,7 @@ def enrich(
     operator = worker.make_operator(step, rel, Path())
     schema, casts = _result_schema(plan.schema, stream, operator.output_schema(stream))
     step = replace(step, casts=casts)
-    plan = replace(plan, steps=(*plan.steps, step), relations=(*plan.relations, rel), schema=schema)
-    numbered = StructType(
-        [StructField(f"c{i}", f.dataType, f.nullable, f.metadata) for i, f in enumerate(schema.fields)]
-    )
-    out = plan.map(plan.source, numbered, worker.Task(plan.steps)).toDF(*schema.names)
-    setattr(out, _PLAN, plan)  # with it the relation stays open, and so its version, as long as the DataFrame is there
-    return out
+    return plan.then(step, rel, schema)
 
 
 def stream_schema(schema: StructType) -> pa.Schema:

@@ -58,6 +58,10 @@ class Step:
     follow: bool  # whether each micro-batch sees the latest version, and not `version`
     casts: tuple[tuple[int, pa.DataType], ...]  # columns of the result that Spark wants in another Arrow type
 
+    def run(self, batches: Batches, context: TaskContext, report: Any) -> Batches:
+        """The rows of a task through this step. Other steps than a join have their own."""
+        return _join(self, batches, context, report)
+
 
 class Writer(Protocol):
     """Takes the rows of a partition to where they are loaded, and gives back what the driver has to know."""
@@ -85,7 +89,7 @@ def run(task: Task, batches: Batches, report: Any) -> Batches:
     assert context is not None
     _settle()
     for step in task.steps:
-        batches = _join(step, batches, context, report)
+        batches = step.run(batches, context, report)
     if task.files is not None:
         return task.files.write(batches, context)
     return (batch.rename_columns([f"c{i}" for i in range(batch.num_columns)]) for batch in batches)

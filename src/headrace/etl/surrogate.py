@@ -1,0 +1,278 @@
+"""`assign_surrogate_keys`: production keys of several sources become the warehouse's own. [MESH] §1 (Fig. 1), [SSIJ] §I (Fig. 1)
+
+    rows --by key--> left join with the lookup, one version a micro-batch --known--> rows with their surrogate key
+                                      | unknown                                          ^
+                        held, then together: the lookup's latest version, one writer     |
+                        at a time; what is new there too gets the next numbers ----------+
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from headrace.conditions import On, parse_on
+from headrace.errors import BadInput
+from headrace.etl.allocate import Lookup, surrogates_of
+from headrace.relation import Relation
+from headrace.spark import worker
+from headrace.spark.enrich import Plan, stream_schema, workers_of
+from headrace.spark.worker import Batches, Step
+from headrace.units import parse_size
+
+if TYPE_CHECKING:
+    from pyspark import TaskContext
+    from pyspark.sql import DataFrame
+
+_HELD = 8  # part of the memory, one in so many, for rows that wait for a new key
+
+
+@dataclass(frozen=True)
+class KeyStep(Step):
+    """One `assign_surrogate_keys`, as it travels to the executors."""
+
+    meaning: Lookup
+    key: tuple[str, ...]  # the lookup's key columns
+    constant: pa.Scalar | None  # the source of all rows, put beside them as a last column
+    same_as: str | None
+    held: int  # bytes of rows that a task may hold
+
+    def run(self, batches: Batches, context: TaskContext, report: Any) -> Batches:
+        """Rows with their surrogate keys."""
+        if self.constant is not None:
+            batches = (batch.append_column("", pa.repeat(self.constant, batch.num_rows)) for batch in batches)
+        width = len(self.names) - (self.constant is not None)
+        kept = [*range(width), len(self.names)]
+        for batch in self._assigned(super().run(batches, context, report)):
+            yield batch.select(kept)
+
+    def _assigned(self, joined: Batches) -> Batches:
+        """Rows whose key is known go on at once; the others wait for more of their kind, so that few versions are made."""
+        held: list[pa.RecordBatch] = []
+        size = 0
+        for batch in joined:
+            unknown = self._unknown(batch)
+            if unknown.size == 0:
+                yield batch
+                continue
+            if unknown.size < batch.num_rows:
+                yield batch.take(pa.array(np.setdiff1d(np.arange(batch.num_rows), unknown, assume_unique=True)))
+            held.append(batch.take(pa.array(unknown)))
+            size += held[-1].nbytes
+            if size >= self.held:
+                yield from self._with_new_keys(held)
+                held, size = [], 0
+        if held:
+            yield from self._with_new_keys(held)
+
+    def _unknown(self, batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Rows that have a key and no number yet. A row without a key stays without a number."""
+        unknown = pc.is_null(batch.column(batch.num_columns - 1))
+        for name in self._stream_key():
+            unknown = pc.and_(unknown, pc.is_valid(batch.column(name)))
+        return np.flatnonzero(unknown)
+
+    def _with_new_keys(self, held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = pa.Table.from_batches(held)
+        with Relation.open(self.path, disk=self.disk) as lookup:
+            types = [lookup.schema.field(name).type for name in self.key]
+            columns = [rows.column(n).cast(t) for n, t in zip(self._stream_key(), types, strict=True)]
+            keys = pa.table(columns, names=list(self.key))
+            if self.same_as is None:
+                numbers = surrogates_of(keys, lookup, self.meaning)
+            else:
+                with Relation.open(self.same_as) as same:
+                    numbers = surrogates_of(keys, lookup, self.meaning, same)
+        at = rows.num_columns - 1
+        yield from rows.set_column(at, rows.schema.field(at), numbers).combine_chunks().to_batches()
+
+    def _stream_key(self) -> tuple[str, ...]:
+        assert isinstance(self.on, dict)
+        stream_of = {relation: stream for stream, relation in self.on.items()}
+        return tuple(stream_of[name] for name in self.key)
+
+
+def assign_surrogate_keys(
+    df: DataFrame,
+    lookup: Relation,
+    *,
+    key: On,
+    source: Any = None,
+    source_column: str | None = None,
+    surrogate: str = "skey",
+    inferred: str | None = "inferred",
+    same_as: Relation | None = None,
+    first: int = 1,
+    memory: int | str = "64MiB",
+    partitions: int | None = None,
+) -> DataFrame:
+    """Give every row of a DataFrame, streaming or batch, the warehouse's key for the production key of its source.
+
+    A key that is in the lookup relation has its number there. A key never seen before gets the next one, which is written to the
+    lookup in the same atomic commit: an "inferred member", whose other columns are null until a dimension load completes it with
+    `lookup.apply`. A number is given out once, without gaps, whatever is killed or replayed. A row whose production key or source
+    is null gets no number: it comes out with a null. Lazy, like `enrich`; steps that follow are part of the same pass.
+
+    Parameters
+    ----------
+    df
+        Rows of one source or several.
+    lookup
+        A relation whose key is the source's column and the production key's columns (or these alone, for one source), with no key
+        twice, and with the surrogate keys among its other columns. It may be empty.
+    key
+        The production key: "col", ["a", "b"], or {"df's column": "lookup's column"}.
+    source
+        The source that all rows come from, such as "shop"; of the type that the lookup's column of sources has.
+    source_column
+        Instead of `source`: the column of `df` that says which source a row comes from.
+    surrogate
+        The lookup's column of surrogate keys (int32 or int64), and the column of the result.
+    inferred
+        The lookup's boolean column that is true for inferred members; None: it has none.
+    same_as
+        What several sources name differently. A relation with the lookup's key, and either `same_<column>` for each column of that
+        key (the key that is meant), or the surrogate column. Looked at when a key comes for the first time: it then gets the number
+        of what is meant. Numbers once given out stay.
+    first
+        The first number, where the lookup has none.
+    memory
+        The budget of each executor.
+    partitions
+        Tasks that rows are shuffled to by their key; as many as run at a time by default. A micro-batch makes at most so many
+        versions of the lookup, unless its rows with new keys outgrow an eighth of the memory.
+
+    References
+    ----------
+    [MESH] §1 and [SSIJ] §I: the example that both begin with. There every key is in the lookup already.
+    """
+    if not isinstance(lookup, Relation):
+        raise BadInput(f"lookup={lookup!r} is not a relation; open one with hr.Relation.open(path)")
+    on, rest = _key_columns(lookup, key)
+    constant = _source(df, lookup, on, rest, source, source_column)
+    _check_lookup(lookup, surrogate, inferred, df)
+    _check_same(same_as, lookup, surrogate)
+    many = workers_of(df.sparkSession) if partitions is None else partitions
+    if many < 1:
+        raise BadInput(f"partitions={partitions} is not a number of tasks; give 1 or more, or leave it out")
+    budget = parse_size(memory, name="memory")
+    shuffled = df.repartition(many, *(F.col(f"`{name.replace('`', '``')}`") for name in on if name in df.columns))
+    plan = Plan.of(shuffled)
+    stream = stream_schema(plan.schema)
+    if constant is not None:
+        stream = stream.append(pa.field(_constant_name(df), constant.type))
+    workers = workers_of(df.sparkSession)
+    step = KeyStep(
+        id=uuid.uuid4().hex, path=str(lookup.path), disk=lookup.disk.kind, on=on, how="left", algorithm="auto", order="any",
+        condition=None, memory=budget - budget // _HELD, columns=(surrogate,), suffix=None, workers=workers,
+        names=tuple(stream.names), version=lookup.version, follow=df.isStreaming, casts=(),
+        meaning=Lookup(surrogate, inferred, first), key=lookup.key, constant=constant,
+        same_as=None if same_as is None else str(same_as.path), held=budget // _HELD // workers,
+    )  # fmt: skip
+    worker.make_operator(step, lookup, Path()).output_schema(stream)  # refuses here what would be refused there
+    type_ = "int" if lookup.schema.field(surrogate).type == pa.int32() else "bigint"
+    schema = StructType([*plan.schema.fields, *_field(surrogate, type_)])
+    return plan.then(step, lookup, schema)
+
+
+def _field(name: str, type_: str) -> list[StructField]:
+    return [StructField(name, field.dataType) for field in StructType.fromDDL(f"x {type_}").fields]
+
+
+def _constant_name(df: DataFrame) -> str:
+    """A name for the column of the one source that no other column has."""
+    return "source" + "_" * (1 + max(len(name) for name in df.columns))
+
+
+def _key_columns(lookup: Relation, key: On) -> tuple[dict[str, str], list[str]]:
+    """df's columns to the lookup's, and the lookup's key columns that are left for the source."""
+    equality = parse_on(key)
+    on = dict(zip(equality.left, equality.right, strict=True))
+    for name in on.values():
+        if name not in lookup.key:
+            raise BadInput(
+                f"key names {name!r} of the lookup, whose key is {', '.join(lookup.key)}; give {{'df column': 'lookup column'}}"
+                " where the names differ"
+            )
+    return on, [name for name in lookup.key if name not in on.values()]
+
+
+def _source(
+    df: DataFrame, lookup: Relation, on: dict[str, str], rest: list[str], source: Any, source_column: str | None
+) -> pa.Scalar | None:  # fmt: skip
+    """Adds the source to the key; returns the one source of all rows, if it is one."""
+    if source is not None and source_column is not None:
+        raise BadInput(f"source={source!r} and source_column={source_column!r} are both given; give one of them")
+    given = source is not None or source_column is not None
+    if len(rest) != given:
+        hint = "say where rows come from with source= or source_column=" if not given else "leave the source out"
+        raise BadInput(
+            f"the lookup's key is {', '.join(lookup.key)}, and key={list(on)} leaves {', '.join(rest) or 'no column'} for the"
+            f" source; {hint if len(rest) < 2 else 'name the other columns in key= too'}"
+        )
+    if source_column is not None:
+        if source_column in on:
+            raise BadInput(f"source_column={source_column!r} is also part of the key; name another column")
+        on[source_column] = rest[0]
+        return None
+    if source is None:
+        return None
+    type_ = lookup.schema.field(rest[0]).type
+    try:
+        scalar = pa.scalar(source, type_)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise BadInput(f"source={source!r} does not fit column {rest[0]!r} of type {type_}: {error}") from error
+    on[_constant_name(df)] = rest[0]
+    return scalar
+
+
+def _check_lookup(lookup: Relation, surrogate: str, inferred: str | None, df: DataFrame) -> None:
+    payload = [name for name in lookup.schema.names if name not in lookup.key]
+    if surrogate not in payload:
+        raise BadInput(f"the lookup has no column {surrogate!r} for surrogate keys beside its key; choose surrogate= from"
+                       f" {', '.join(payload) or 'columns: it has none'}")  # fmt: skip
+    type_ = lookup.schema.field(surrogate).type
+    if type_ not in (pa.int32(), pa.int64()):
+        raise BadInput(f"column {surrogate!r} of the lookup has type {type_}; surrogate keys are int32 or int64")
+    if surrogate in df.columns:
+        raise BadInput(f"column {surrogate!r} is in the DataFrame already; drop or rename it, or choose another surrogate=")
+    if inferred is not None and (inferred not in payload or lookup.schema.field(inferred).type != pa.bool_()):
+        raise BadInput(
+            f"the lookup has no boolean column {inferred!r} to mark inferred members with; create it with one, or pass inferred=None"
+        )
+    if lookup.order != "key":
+        raise BadInput(f"{lookup.path} is stored by popularity and cannot take new keys; create it with order='key'")
+    if not lookup.unique:
+        raise BadInput(f"{lookup.path} has a key twice, so a production key would have two numbers; create it with each once")
+
+
+def _check_same(same_as: Relation | None, lookup: Relation, surrogate: str) -> None:
+    if same_as is None:
+        return
+    if not isinstance(same_as, Relation):
+        raise BadInput(f"same_as={same_as!r} is not a relation; create one with hr.Relation.create(path, table, key=...)")
+    if same_as.key != lookup.key or same_as.codec.types != lookup.codec.types:
+        raise BadInput(
+            f"same_as has the key {_typed(same_as)}; expected that of the lookup, {_typed(lookup)}"
+        )  # fmt: skip
+    wanted = [f"same_{name}" for name in lookup.key]
+    if surrogate not in same_as.schema.names and any(name not in same_as.schema.names for name in wanted):
+        raise BadInput(
+            f"same_as has the columns {', '.join(same_as.schema.names)}; expected {', '.join(wanted)}, or {surrogate!r}, beside"
+            " its key"
+        )
+    if not same_as.unique:
+        raise BadInput(f"{same_as.path} has a key twice; a key stands for one other")
+
+
+def _typed(relation: Relation) -> str:
+    return ", ".join(f"{n}: {t}" for n, t in zip(relation.key, relation.codec.types, strict=True))
