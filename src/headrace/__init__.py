@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from headrace.etl.surrogate import assign_surrogate_keys
     from headrace.memory import MemoryBudget
     from headrace.relation import Relation
+    from headrace.sources.delta import delta
+    from headrace.sources.refresh import refresh
+    from headrace.sources.tables import postgresql
     from headrace.spark.enrich import enrich
     from headrace.spark.load import load
     from headrace.spark.postgresql_sink import load_postgresql
@@ -59,13 +62,16 @@ __all__ = [
     "band",
     "between",
     "compare",
+    "delta",
     "enrich",
     "equal",
     "intersects",
     "load",
     "load_postgresql",
+    "postgresql",
     "progress",
     "read_postgresql",
+    "refresh",
     "stream_postgresql",
     "within",
 ]
@@ -77,6 +83,9 @@ _HOME = {
     "enrich": "headrace.spark.enrich",
     "load": "headrace.spark.load",
     "progress": "headrace.spark.progress",
+    "delta": "headrace.sources.delta",
+    "postgresql": "headrace.sources.tables",
+    "refresh": "headrace.sources.refresh",
     "load_postgresql": "headrace.spark.postgresql_sink",
     "read_postgresql": "headrace.spark.postgresql_source",
     "stream_postgresql": "headrace.spark.postgresql_source",

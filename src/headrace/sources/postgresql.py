@@ -12,8 +12,8 @@ still come in below `high` when it is chosen: `bound` sees to that.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -102,33 +102,22 @@ class TableReader:
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
-    def read(self, after: Offset = None, until: Offset = None, *, ordered: bool = False) -> Iterator[pa.RecordBatch]:
-        """Rows with after < by <= until, of the whole table without them; of one snapshot, in batches of some MB."""
+    def read(
+        self, after: Offset = None, until: Offset = None, *, order: str = "", offset: str | None = None
+    ) -> Generator[pa.RecordBatch]:
+        """Rows with after < by <= until, of the whole table without them; of one snapshot, in batches of some MB.
+
+        `order` is an ORDER BY; `offset` names a column to be added, with the offset of each row.
+        """
+        expressions, schema = [column.expression for column in self.columns], self.schema
+        if offset is not None:
+            expressions.append(f"{self._by()}::text AS {quoted(offset)}")
+            schema = schema.append(pa.field(offset, pa.string()))
         with connected(self.url, read_only=True) as session:
-            yield from self.read_in(session, after, until, ordered=ordered)
-
-    def read_in(
-        self, session: Session, after: Offset = None, until: Offset = None, *, ordered: bool = False
-    ) -> Iterator[pa.RecordBatch]:
-        """The same, in a transaction that is open."""
-        where = self._range(session, after, until)
-        order = f" ORDER BY {self._by()}" if ordered else ""
-        expressions = ", ".join(column.expression for column in self.columns)
-        schema = self.schema
-        for batch in session.batches(f"SELECT {expressions} FROM {self._from} {where}{order}"):
-            yield _as_schema(batch, schema, self.table)
-
-    def snapshot_offset(self, session: Session) -> Offset:
-        """What the transaction's snapshot is complete up to; None for an empty table."""
-        by = self._by()
-        where = self._range(session, None, None, bounded=True)
-        last = session.rows(f"SELECT {by}::text FROM {self._from} {where} ORDER BY {by} DESC LIMIT 1")
-        return str(last[0][0]) if last else None
-
-    def with_columns(self, extra: Sequence[Column]) -> TableReader:
-        """The same table with more columns read."""
-        names = {column.name for column in self.columns}
-        return replace(self, columns=(*self.columns, *(c for c in extra if c.name not in names)))
+            where = self._range(session, after, until)
+            order = f" ORDER BY {order}" if order else ""
+            for batch in session.batches(f"SELECT {', '.join(expressions)} FROM {self._from} {where}{order}"):
+                yield _as_schema(batch, schema, self.table)
 
     @property
     def _from(self) -> str:

@@ -11,7 +11,7 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -23,9 +23,9 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.errors import BadInput, HeadraceError
+from headrace.relation import Relation
 from headrace.spark.enrich import Plan, stream_schema
 from headrace.spark.fit import check_partitions, check_schema, delta_types
-from headrace.spark.pins import Pins
 from headrace.spark.table import FACTS, TableFiles
 from headrace.spark.worker import Task
 
@@ -97,11 +97,11 @@ def load(
         for option, value in (("checkpoint", checkpoint), ("trigger", trigger), ("name", name)):
             if value is not None:
                 raise BadInput(f"{option}={value!r} is for a streaming DataFrame, and this is a batch one")
-    numbered = transaction_of(transaction)
+    numbered = _transaction(transaction)
     sink = Sink(_local(path), plan, by)
     if not df.isStreaming:
         return sink.load(plan.source, *numbered, plan)
-    writer = plan.source.writeStream.foreachBatch(sink.load_batch).option("checkpointLocation", absolute(checkpoint))
+    writer = plan.source.writeStream.foreachBatch(sink.load_batch).option("checkpointLocation", _absolute(checkpoint))
     if trigger:
         writer = writer.trigger(**trigger)
     if name:
@@ -131,7 +131,7 @@ class Sink:
         self.required = check_schema(self.table, self.schema, partition_by, path)
         self._begun: dict[str, int] = {}  # last number of an application when this run began
         self._swept: set[str] = set()
-        self._pins = Pins(plan)
+        self._relations = list(plan.relations)
 
     def _open_or_create(self) -> DeltaTable:
         check_partitions(self.schema, self.partition_by)
@@ -154,7 +154,17 @@ class Sink:
     def load_batch(self, df: DataFrame, batch: int) -> None:
         """Load one micro-batch; called by Spark, again after a restart that does not know it is done."""
         query = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        self.load(df, f"headrace-{query}", batch, self._pins.latest())
+        self.load(df, f"headrace-{query}", batch, self._pinned())
+
+    def _pinned(self) -> Plan:
+        """The plan with each relation at its latest version, which stays open until the next micro-batch."""
+        latest: list[Relation] = []
+        for relation in self._relations:
+            newest = relation.refresh()
+            latest.append(relation if newest.version == relation.version else newest)
+        self._relations = latest
+        pairs = zip(self.plan.steps, latest, strict=True)
+        return replace(self.plan, steps=tuple(replace(s, version=r.version, follow=False) for s, r in pairs))
 
     def load(self, df: DataFrame, app: str, number: int, plan: Plan) -> Loaded:
         """Write and commit the rows of a batch DataFrame, unless this transaction was committed before."""
@@ -233,8 +243,7 @@ class Sink:
                 file.unlink(missing_ok=True)
 
 
-def transaction_of(given: tuple[str, int] | None) -> tuple[str, int]:
-    """The application and number of a load; of one that cannot be repeated if none is given."""
+def _transaction(given: tuple[str, int] | None) -> tuple[str, int]:
     if given is None:
         return f"headrace-{uuid.uuid4().hex}", 0
     app, number = given
@@ -251,7 +260,7 @@ def _prefix(app: str) -> str:
     return f"part-{uuid.uuid5(uuid.NAMESPACE_OID, app).hex[:12]}"
 
 
-def absolute(checkpoint: Any) -> str:
+def _absolute(checkpoint: Any) -> str:
     """A relative path means the same as for the table: the JVM may have been started elsewhere."""
     return str(checkpoint) if "://" in str(checkpoint) else str(Path(checkpoint).absolute())
 

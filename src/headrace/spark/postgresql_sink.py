@@ -17,7 +17,7 @@ import pyarrow as pa
 from headrace.errors import BadInput
 from headrace.sources.upsert import Stage, Target
 from headrace.spark.enrich import Plan, stream_schema
-from headrace.spark.load import absolute, transaction_of
+from headrace.spark.load import _absolute, _transaction
 from headrace.spark.pins import Pins
 from headrace.spark.table import FACTS
 from headrace.spark.worker import Task
@@ -80,12 +80,12 @@ def load_postgresql(
     for option, value in (("checkpoint", checkpoint), ("trigger", trigger), ("name", name)):
         if value is not None and not df.isStreaming:
             raise BadInput(f"{option}={value!r} is for a streaming DataFrame, and this is a batch one")
-    app, number = transaction_of(transaction)
+    app, number = _transaction(transaction)
     keys = (key,) if isinstance(key, str) else tuple(key)
     sink = PostgreSQLSink(Target.describe(table, url, stream_schema(plan.schema), keys, latest_by), plan)
     if not df.isStreaming:
         return sink.load(plan.source, app, number, plan)
-    writer = plan.source.writeStream.foreachBatch(sink.load_batch).option("checkpointLocation", absolute(checkpoint))
+    writer = plan.source.writeStream.foreachBatch(sink.load_batch).option("checkpointLocation", _absolute(checkpoint))
     if trigger:
         writer = writer.trigger(**trigger)
     if name:
