@@ -1,4 +1,4 @@
-"""A PostgreSQL of our own, for a comparison: a cluster in a directory that is gone afterwards, without a network."""
+"""A PostgreSQL of our own, for a comparison and for tests: a cluster in a directory that is gone later, without a network."""
 
 from __future__ import annotations
 
@@ -68,15 +68,19 @@ class PostgreSQL:
             self._run("pg_ctl", "-D", str(self._root / "data"), "-m", "immediate", "-w", "stop")
         self._remove()
 
+    def url(self, database: str = "postgres") -> str:
+        """For clients on this machine."""
+        return f"postgresql://headrace@/{database}?host={self._root}"
+
     @property
     def version(self) -> str:
         """As it says."""
         return self.query("SHOW server_version")
 
-    def query(self, sql: str, rows: Iterable[str] = ()) -> str:
+    def query(self, sql: str, rows: Iterable[str] = (), database: str = "postgres") -> str:
         """What psql prints for a statement: values with | between them. `rows`: for a COPY FROM STDIN."""
         command = [str(self._programs / "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "headrace",
-                   "-h", str(self._root), "-d", "postgres", "-c", sql]  # fmt: skip
+                   "-h", str(self._root), "-d", database, "-c", sql]  # fmt: skip
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self._root,
             user=self._user,

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import uuid
 
 import pytest
 from hypothesis import settings
@@ -36,3 +37,36 @@ def spark():
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgresql_server():
+    """A real PostgreSQL, started by the first test that asks for it."""
+    from reproduction.postgresql import PostgreSQL, find_programs
+
+    if find_programs() is None:
+        pytest.skip("no PostgreSQL: scripts/postgresql could not install it here")
+    with PostgreSQL({"fsync": "off"}) as server:
+        yield server
+
+
+class Database:
+    """A database of a test's own."""
+
+    def __init__(self, server, name: str) -> None:
+        self.server, self.name, self.url = server, name, server.url(name)
+
+    def query(self, sql: str) -> str:
+        """What psql prints: a line a row, | between values."""
+        return self.server.query(sql, database=self.name)
+
+    def rows(self, sql: str) -> list[list[str]]:
+        return [line.split("|") for line in self.query(sql).splitlines()]
+
+
+@pytest.fixture
+def database(postgresql_server):
+    name = f"t{uuid.uuid4().hex[:12]}"
+    postgresql_server.query(f"CREATE DATABASE {name}")
+    yield Database(postgresql_server, name)
+    postgresql_server.query(f"DROP DATABASE {name} WITH (FORCE)")

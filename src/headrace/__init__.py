@@ -40,8 +40,13 @@ if TYPE_CHECKING:
     from headrace.pipeline.read import read_pipeline
     from headrace.relation import Relation
     from headrace.runlog import RunLog
+    from headrace.sources.delta import delta
+    from headrace.sources.refresh import refresh
+    from headrace.sources.tables import postgresql
     from headrace.spark.enrich import enrich
     from headrace.spark.load import load
+    from headrace.spark.postgresql_sink import load_postgresql
+    from headrace.spark.postgresql_source import read_postgresql, stream_postgresql
     from headrace.spark.progress import progress
     from headrace.spark.remember import finish
 
@@ -72,16 +77,22 @@ __all__ = [
     "band",
     "between",
     "compare",
+    "delta",
     "enrich",
     "equal",
     "finish",
     "find_duplicates",
     "intersects",
     "load",
+    "load_postgresql",
     "maintain",
+    "postgresql",
     "progress",
     "read_pipeline",
+    "read_postgresql",
+    "refresh",
     "snapshot_diff",
+    "stream_postgresql",
     "within",
 ]
 
@@ -99,6 +110,12 @@ _HOME = {
     "progress": "headrace.spark.progress",
     "BadPipeline": "headrace.pipeline.document",
     "read_pipeline": "headrace.pipeline.read",
+    "delta": "headrace.sources.delta",
+    "postgresql": "headrace.sources.tables",
+    "refresh": "headrace.sources.refresh",
+    "load_postgresql": "headrace.spark.postgresql_sink",
+    "read_postgresql": "headrace.spark.postgresql_source",
+    "stream_postgresql": "headrace.spark.postgresql_source",
 }
 _CONDITIONS = ("all_of", "band", "between", "compare", "equal", "intersects", "within")
 _HOME |= dict.fromkeys(_CONDITIONS, "headrace.conditions")

@@ -16,7 +16,8 @@ class Job:
         self.checkpoint, self.scratch = root / "checkpoint", root / "scratch"
 
 
-def session(job: Job) -> Any:
+def session_of(job: Job) -> Any:
+    """A Spark that is to be killed."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -38,7 +39,7 @@ def main(root: Path) -> None:
     import headrace as hr
 
     job = Job(root)
-    spark = session(job)
+    spark = session_of(job)
     with hr.Relation.open(job.relation) as relation:
         reader = spark.readStream.schema("k bigint, n bigint").option("maxFilesPerTrigger", 2)  # a task each
         out = hr.enrich(reader.parquet(str(job.input)), relation, on="k")

@@ -45,6 +45,9 @@ def create_relation(
         versions(root)  # refuses to replace anything but a relation
     if shards < 1:
         raise BadInput(f"shards={shards} is not possible; a relation has 1 shard or more")
+    notes: dict[str, Any] = {}
+    if hasattr(data, "snapshot"):  # hr.postgresql, hr.delta: which version of it this is goes into the manifest
+        data, notes = data.snapshot()
     schema, batches, total = source_of(data)
     layout = _layout(schema, key, page_size, fill)
     popularity = _popularity(order, frequencies, layout, spark=_is_spark(data))
@@ -63,6 +66,7 @@ def create_relation(
             draft, batches, layout, shards, parse_size(memory), null_keys,
             (lambda done: progress(done, total)) if progress else (lambda done: None),
         )  # fmt: skip
+        manifest.notes.update(notes)
         commit(draft, manifest)
         _give_name(draft, root, overwrite=overwrite and root.exists())
         sync_directory(root.parent)

@@ -94,7 +94,7 @@ class Relation:
         ----------
         data
             A Spark DataFrame (written by its executors), a pyarrow Table, RecordBatchReader or Dataset, a pandas
-            frame, or the path of Parquet files.
+            frame, or the path of Parquet files. Or hr.postgresql(...) or hr.delta(...), which `hr.refresh` follows later.
         key
             The key column, or several. Duplicate keys are allowed.
         shards

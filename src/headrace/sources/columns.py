@@ -1,0 +1,109 @@
+"""Columns of a PostgreSQL table, from its catalog: how each is read as Arrow, and written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.errors import BadInput, UnsupportedType
+from headrace.sources.connection import Session, qualified, quoted
+
+# Types whose Arrow form goes through COPY as it is, both ways.
+_PLAIN = {
+    "bool": pa.bool_(), "int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64(), "float4": pa.float32(),
+    "float8": pa.float64(), "text": pa.string(), "varchar": pa.string(), "bpchar": pa.string(), "name": pa.string(),
+    "bytea": pa.binary(), "date": pa.date32(), "time": pa.time64("us"), "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+}  # fmt: skip
+# Types that are read and written as text.
+_TEXT = ("uuid", "json", "jsonb", "xml", "inet", "cidr", "macaddr", "citext")
+_GROWING = ("int2", "int4", "int8", "timestamp", "timestamptz", "xid8")
+_WIDEST_DECIMAL = 38
+
+_CATALOG = """
+SELECT a.attname::text, t.typname::text, format_type(a.atttypid, a.atttypmod), t.typtype::text, a.atttypmod, a.attnotnull,
+       a.atthasdef OR a.attidentity <> '', a.attgenerated <> ''
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as the catalog has it."""
+
+    name: str
+    kind: str  # the type's own name: int4
+    type: str  # as SQL writes it: numeric(10,2)
+    arrow: pa.DataType | None  # None: of a type that is not carried
+    as_text: bool  # whether it crosses as text
+    required: bool = False  # not null, and the server has no default for it
+    generated: bool = False
+
+    @property
+    def expression(self) -> str:
+        """What to select."""
+        name = quoted(self.name)
+        if self.kind == "xid8":
+            return f"{name}::text::bigint AS {name}"
+        return f"{name}::text AS {name}" if self.as_text else name
+
+
+def table_columns(session: Session, table: Sequence[str]) -> list[Column]:
+    """Every column of a table or view; refuses one that is not there."""
+    found = session.rows(_CATALOG, qualified(table))
+    if not found:
+        raise BadInput(f"there is no table {qualified(table)} in this database; check its name and schema")
+    return [
+        Column(name, kind, type_, *_arrow(kind, type_, typtype, modifier), not_null and not default, generated)
+        for name, kind, type_, typtype, modifier, not_null, default, generated in found
+    ]
+
+
+def chosen(columns: Sequence[Column], names: Sequence[str] | None, table: Sequence[str]) -> list[Column]:
+    """Columns by name, all by default; refuses unknown ones and types that are not carried."""
+    known = {column.name: column for column in columns}
+    if names is not None and (isinstance(names, str) or not names or len(set(names)) < len(names)):
+        raise BadInput(f"columns={names!r} is not a list of names, each once; leave it out for all columns")
+    for name in names or ():
+        if name not in known:
+            raise BadInput(f"columns names {name!r}, which {qualified(table)} does not have; it has {', '.join(known)}")
+    wanted = [known[name] for name in names] if names is not None else list(columns)
+    for column in wanted:
+        if column.arrow is None:
+            raise UnsupportedType(
+                f"column {column.name!r} of {qualified(table)} has type {column.type}, which has no Arrow type here; leave it out"
+                " with columns=[...], or read a view that casts it"
+            )
+    return wanted
+
+
+def growing(columns: Sequence[Column], name: str, table: Sequence[str]) -> Column:
+    """The column that rows are followed by."""
+    for column in columns:
+        if column.name == name:
+            if column.kind not in _GROWING:
+                raise UnsupportedType(
+                    f"by={name!r} has type {column.type}; rows are followed by an integer, a timestamp or an xid8"
+                )
+            return column
+    raise BadInput(
+        f"by={name!r} is not a column of {qualified(table)}; choose from {', '.join(c.name for c in columns)}"
+    )
+
+
+def _arrow(kind: str, type_: str, typtype: str, modifier: int) -> tuple[pa.DataType | None, bool]:
+    """The Arrow type of a PostgreSQL type, and whether it crosses as text."""
+    if kind in _PLAIN and not type_.endswith("[]"):
+        return _PLAIN[kind], False
+    if kind == "xid8":
+        return pa.int64(), True
+    if kind == "numeric" and modifier >= 0:
+        precision, scale = (modifier - 4) >> 16, (modifier - 4) & 0x7FF
+        if precision <= _WIDEST_DECIMAL and scale <= precision:
+            return pa.decimal128(precision, scale), True
+    if kind in _TEXT or typtype == "e":
+        return pa.string(), True
+    return None, kind == "numeric"

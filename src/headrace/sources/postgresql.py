@@ -1,0 +1,168 @@
+"""A PostgreSQL table as a source: all of it, or what is new by a growing column.
+
+Rows with low < by <= high are read for a pair of offsets. They are the same whenever they are read, provided that no row can
+still come in below `high` when it is chosen: `bound` sees to that.
+
+    column     no row comes later below
+    xid8       the oldest transaction that is still open (pg_snapshot_xmin): exact, whatever writers do
+    timestamptz, with lag    now() - lag: if no transaction lasts longer than the lag
+    others     the last value: if rows are committed in the order of their values
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import BadInput, UnsupportedType
+from headrace.sources.columns import Column, chosen, growing, table_columns
+from headrace.sources.connection import Session, connected, qualified, quoted, setting, table_name
+from headrace.sources.secret import Url
+from headrace.units import parse_duration
+
+Offset = str | None  # a value of the growing column, as text; None: before all
+
+
+@dataclass(frozen=True)
+class TableReader:
+    """A table, what is read of it, and the column it is followed by. Only names of the catalog are in its statements."""
+
+    table: tuple[str, ...]
+    columns: tuple[Column, ...]
+    by: Column | None = None
+    lag: float | None = None  # seconds
+    url: Url = dataclasses.field(default_factory=lambda: Url("", ""))
+
+    @classmethod
+    def describe(
+        cls,
+        table: str | Sequence[str],
+        url: str | Url,
+        *,
+        columns: Sequence[str] | None = None,
+        by: str | None = None,
+        lag: str | float | None = None,
+    ) -> TableReader:
+        """Look the table up; refuses what cannot be read, by name."""
+        name, where = table_name(table), Url.of(url)
+        with connected(where, read_only=True) as session:
+            known = table_columns(session, name)
+        followed = None if by is None else growing(known, by, name)
+        if lag is not None and (followed is None or followed.kind != "timestamptz"):
+            raise BadInput(
+                f"lag={lag!r} needs by= to be a column of type timestamptz; for exactness without a lag follow a column"
+                " of type xid8, see docs/reference/sources.md"
+            )
+        seconds = None if lag is None else parse_duration(lag, name="lag")
+        return cls(name, tuple(chosen(known, columns, name)), followed, seconds, where)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """What `read` gives."""
+        return pa.schema([(column.name, column.arrow) for column in self.columns])
+
+    # -- offsets -------------------------------------------------------------------------------------------------------
+
+    def bound(self, after: Offset, rows: int | None = None, until: Offset = None) -> Offset:
+        """The highest offset that may be read up to now, at most about so many rows on; `after` if there is nothing new.
+
+        Rows of one value are not parted, so there may be more of them than `rows`.
+        """
+        by = self._by()
+        with connected(self.url, read_only=True) as session:
+            where = self._range(session, after, until, bounded=True)
+            last = session.rows(f"SELECT {by}::text FROM {self._from} {where} ORDER BY {by} DESC LIMIT 1")
+            if not last:
+                return after
+            if rows is not None:
+                nth = session.rows(
+                    f"SELECT {by}::text FROM {self._from} {where} ORDER BY {by} OFFSET $1 LIMIT 1", rows - 1
+                )
+                last = nth or last
+        return str(last[0][0])
+
+    def cuts(self, after: Offset, until: Offset, parts: int, least: int) -> list[tuple[Offset, Offset]]:
+        """The range in parts of about as many rows, with no fewer than `least` each but for one."""
+        if parts < 2:
+            return [(after, until)]
+        by = self._by()
+        with connected(self.url, read_only=True) as session:
+            where = self._range(session, after, until) or f"WHERE {by} IS NOT NULL"
+            found = session.rows(
+                f"SELECT value FROM (SELECT {by}::text AS value, row_number() OVER (ORDER BY {by}) AS n, count(*) OVER () AS rows"
+                f" FROM {self._from} {where}) AS numbered"
+                " WHERE n % greatest($1, (rows + $2 - 1) / $2) = 0 AND n < rows ORDER BY n", least, parts,
+            )  # fmt: skip
+        ends = [end for end in dict.fromkeys(str(row[0]) for row in found) if end != until]
+        return list(zip([after, *ends], [*ends, until], strict=True))
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def read(
+        self, after: Offset = None, until: Offset = None, *, order: str = "", offset: str | None = None
+    ) -> Generator[pa.RecordBatch]:
+        """Rows with after < by <= until, of the whole table without them; of one snapshot, in batches of some MB.
+
+        `order` is an ORDER BY; `offset` names a column to be added, with the offset of each row.
+        """
+        expressions, schema = [column.expression for column in self.columns], self.schema
+        if offset is not None:
+            expressions.append(f"{self._by()}::text AS {quoted(offset)}")
+            schema = schema.append(pa.field(offset, pa.string()))
+        with connected(self.url, read_only=True) as session:
+            where = self._range(session, after, until)
+            order = f" ORDER BY {order}" if order else ""
+            for batch in session.batches(f"SELECT {', '.join(expressions)} FROM {self._from} {where}{order}"):
+                yield _as_schema(batch, schema, self.table)
+
+    @property
+    def _from(self) -> str:
+        return f"{qualified(self.table)} AS source"
+
+    def _by(self) -> str:
+        if self.by is None:
+            raise BadInput(f"{qualified(self.table)} is followed by no column; give by='a growing column'")
+        # Not the bare name: ORDER BY would take it for the selected text of the same name, and 10 comes before 2 there.
+        return f"source.{quoted(self.by.name)}"
+
+    def _range(self, session: Session, after: Offset, until: Offset, *, bounded: bool = False) -> str:
+        """The WHERE of a range. Its values are the transaction's settings, so the statement holds none."""
+        if self.by is None:
+            return ""
+        by, tests = self._by(), []
+        for name, value, comparison in (("after", after, ">"), ("until", until, "<=")):
+            if value is not None:
+                session.set_local(**{name: value})
+                tests.append(f"{by} {comparison} {setting(name, self.by.kind)}")
+        if tests and until is None and not bounded:
+            tests = [f"({tests[0]} OR {by} IS NULL)"]  # the last part of a whole table has its nulls
+        if bounded and self.by.kind == "xid8":
+            tests.append(f"{by} < pg_snapshot_xmin(pg_current_snapshot())")
+        elif bounded and self.lag is not None:
+            session.set_local(lag=f"{self.lag} seconds")
+            tests.append(f"{by} <= now() - {setting('lag', 'interval')}")
+        elif bounded:
+            tests.append(f"{by} IS NOT NULL")  # which sorts last, and is no offset
+        return "WHERE " + " AND ".join(tests) if tests else ""
+
+
+def _as_schema(batch: pa.RecordBatch, schema: pa.Schema, table: Sequence[str]) -> pa.RecordBatch:
+    """Columns that crossed as text become what they are."""
+    arrays: list[Any] = []
+    for field in schema:
+        array = batch.column(field.name)
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        if not array.type.equals(field.type):
+            try:
+                array = array.cast(field.type)
+            except pa.ArrowInvalid as error:
+                raise UnsupportedType(
+                    f"column {field.name!r} of {qualified(table)} holds a value that is no {field.type}: {error}"
+                ) from None
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

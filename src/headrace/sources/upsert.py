@@ -1,0 +1,262 @@
+"""Rows into a PostgreSQL table, exactly once: copied beside it first, then merged in one transaction with a number.
+
+    tasks    COPY into headrace_stage_...       each attempt under a tag of its own; committed, but nobody reads it
+    driver   one transaction: look at the number, INSERT ... SELECT ... ON CONFLICT, write the number, DROP the stage
+
+The number (of a micro-batch) is in the table headrace_loads beside the target. A batch that comes again finds it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.errors import BadInput, UnsupportedType
+from headrace.sources.columns import Column, table_columns
+from headrace.sources.connection import PostgreSQLError, Session, connected, qualified, quoted, table_name
+from headrace.sources.secret import Url
+
+LOADS = "headrace_loads"
+_TAG = "attempt"
+_NO_ARBITER, _TWICE, _EXISTS = "42P10", "21000", ("42P07", "23505")  # SQLSTATEs
+_TAGGED = f"{_TAG} = ANY (string_to_array($1, ','))"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table, and how rows come into it.
+
+    Parameters
+    ----------
+    table
+        Its name, in parts.
+    columns
+        Those that are written.
+    key
+        Columns that tell rows apart; empty: rows are appended.
+    latest_by
+        Of two rows with the same key the one with the higher value here stays.
+    """
+
+    table: tuple[str, ...]
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    latest_by: str | None
+    url: Url
+
+    @classmethod
+    def describe(
+        cls, table: str | Sequence[str], url: str | Url, rows: pa.Schema, key: Sequence[str], latest_by: str | None
+    ) -> Target:
+        """Look the table up, and make headrace_loads; refuses rows that do not fit, by name."""
+        name, where = table_name(table), Url.of(url)
+        with connected(where) as session:
+            known = {column.name: column for column in table_columns(session, name)}
+        for field in rows:
+            if field.name not in known:
+                raise BadInput(
+                    f"column {field.name!r} is not in {qualified(name)}, which has {', '.join(known)}; select the columns"
+                    " that it has"
+                )
+            _check_fit(field, known[field.name], name)
+        for column in known.values():
+            if column.required and column.name not in rows.names:
+                raise BadInput(f"{qualified(name)} needs a value for column {column.name!r}, and the rows have none")
+        for option, names in (("key", key), ("latest_by", [latest_by] if latest_by else [])):
+            for wanted in names:
+                if wanted not in rows.names:
+                    raise BadInput(
+                        f"{option} names {wanted!r}, which the rows do not have; choose from {', '.join(rows.names)}"
+                    )
+        if latest_by and not key:
+            raise BadInput(f"latest_by={latest_by!r} needs key=...: it chooses between rows of the same key")
+        target = cls(name, tuple(known[n] for n in rows.names), tuple(key), latest_by, where)
+        with connected(where) as session:
+            target._make_loads(session)
+            target._check_key(session)
+        return target
+
+    # -- on the driver -------------------------------------------------------------------------------------------------
+
+    def last(self, app: str) -> int:
+        """The application's last number; -1 if none."""
+        with connected(self.url) as session:
+            found = session.rows(
+                f"SELECT number FROM {qualified(self._beside(LOADS))} WHERE target = $1 AND application = $2",
+                qualified(self.table), app,
+            )  # fmt: skip
+        return int(found[0][0]) if found else -1
+
+    def new_stage(self, app: str) -> Stage:
+        """An empty table for the next batch of an application; what a killed one left in it is gone."""
+        stage = self._beside(f"headrace_stage_{uuid.uuid5(uuid.NAMESPACE_OID, f'{self.table} {app}').hex[:20]}")
+        columns = ", ".join(f"c{i} {'text' if c.as_text else c.type}" for i, c in enumerate(self.columns))
+        with connected(self.url) as session:
+            session.execute(f"DROP TABLE IF EXISTS {qualified(stage)}")
+            session.execute(f"CREATE UNLOGGED TABLE {qualified(stage)} ({columns}, {_TAG} text)")
+            session.commit()
+        return Stage(stage, self.columns, self.key, self.url)
+
+    def merge(self, stage: Stage, app: str, number: int, tags: Iterable[str]) -> int | None:
+        """Everything that these attempts copied becomes part of the table, with the number; None if it was there already."""
+        target, loads, chosen = qualified(self.table), qualified(self._beside(LOADS)), ",".join(tags)
+        with connected(self.url) as session:
+            session.execute(f"INSERT INTO {loads} VALUES ($1, $2, -1) ON CONFLICT DO NOTHING", target, app)
+            # Locked: a driver that is only thought dead waits here, and then finds the number.
+            where = "target = $1 AND application = $2"
+            last = session.rows(f"SELECT number FROM {loads} WHERE {where} FOR UPDATE", target, app)
+            if last[0][0] >= number:
+                return None
+            try:
+                written = int(
+                    session.rows(
+                        f"WITH written AS ({self._insert(stage)} RETURNING 1) SELECT count(*) FROM written", chosen
+                    )[0][0]
+                )
+            except PostgreSQLError as error:
+                if error.state == _TWICE:
+                    session.rollback()
+                    raise self._twice(session, stage, chosen) from None
+                raise
+            session.execute(f"UPDATE {loads} SET number = $3 WHERE {where}", target, app, number)
+            session.execute(f"DROP TABLE {qualified(stage.table)}")
+            session.commit()
+        return written
+
+    def drop(self, stage: Stage) -> None:
+        """Forget what was copied."""
+        with connected(self.url) as session:
+            session.execute(f"DROP TABLE IF EXISTS {qualified(stage.table)}")
+            session.commit()
+
+    def _beside(self, name: str) -> tuple[str, ...]:
+        return (*self.table[:-1], name)
+
+    def _insert(self, stage: Stage) -> str:
+        names = [quoted(column.name) for column in self.columns]
+        values = [f"c{i}::{c.type}" if c.as_text else f"c{i}" for i, c in enumerate(self.columns)]
+        at = {column.name: i for i, column in enumerate(self.columns)}
+        keys = [f"c{at[name]}" for name in self.key]
+        distinct, order, conflict = "", "", ""
+        if self.latest_by:
+            latest = f"c{at[self.latest_by]}"
+            if self.columns[at[self.latest_by]].as_text:
+                latest += f"::{self.columns[at[self.latest_by]].type}"
+            distinct = f"DISTINCT ON ({', '.join(keys)})"
+            order = f" ORDER BY {', '.join(keys)}, {latest} DESC NULLS LAST"
+        if self.key:
+            rest = [name for name, c in zip(names, self.columns, strict=True) if c.name not in self.key]
+            update = "DO UPDATE SET " + ", ".join(f"{n} = EXCLUDED.{n}" for n in rest) if rest else "DO NOTHING"
+            conflict = f" ON CONFLICT ({', '.join(quoted(n) for n in self.key)}) {update}"
+            if self.latest_by and rest:
+                newer = quoted(self.latest_by)
+                conflict += f" WHERE old.{newer} IS NULL OR old.{newer} <= EXCLUDED.{newer}"
+        return (
+            f"INSERT INTO {qualified(self.table)} AS old ({', '.join(names)}) SELECT {distinct} {', '.join(values)}"
+            f" FROM {qualified(stage.table)} WHERE {_TAGGED}{order}{conflict}"
+        )
+
+    def _twice(self, session: Session, stage: Stage, tags: str) -> BadInput:
+        at = {column.name: i for i, column in enumerate(self.columns)}
+        keys = ", ".join(f"c{at[name]}" for name in self.key)
+        texts = ", ".join(f"c{at[name]}::text" for name in self.key)
+        found = session.rows(
+            f"SELECT {texts} FROM {qualified(stage.table)} WHERE {_TAGGED} GROUP BY {keys} HAVING count(*) > 1 LIMIT 1",
+            tags,
+        )
+        value = ", ".join(str(v) for v in found[0]) if found else "?"
+        return BadInput(
+            f"key {', '.join(self.key)} = {value!r} comes more than once in a batch for {qualified(self.table)}; give"
+            " latest_by='a column' to keep the row with the highest value, or aggregate before"
+        )
+
+    def _make_loads(self, session: Session) -> None:
+        try:
+            session.execute(
+                f"CREATE TABLE IF NOT EXISTS {qualified(self._beside(LOADS))} (target text, application text,"
+                " number bigint NOT NULL, PRIMARY KEY (target, application))"
+            )
+            session.commit()
+        except PostgreSQLError as error:
+            if error.state not in _EXISTS:  # somebody else made it this moment
+                raise
+            session.rollback()
+
+    def _check_key(self, session: Session) -> None:
+        """Plan the merge of nothing: the server says what it does not like before the first batch."""
+        if not self.key:
+            return
+        names = ", ".join(quoted(name) for name in self.key)
+        try:
+            session.execute(
+                f"INSERT INTO {qualified(self.table)} ({names}) SELECT {names} FROM {qualified(self.table)} WHERE false"
+                f" ON CONFLICT ({names}) DO NOTHING"
+            )
+        except PostgreSQLError as error:
+            if error.state == _NO_ARBITER:
+                raise BadInput(
+                    f"key={list(self.key)} has no unique index in {qualified(self.table)}; make one:"
+                    f" CREATE UNIQUE INDEX ON {qualified(self.table)} ({names})"
+                ) from None
+            raise
+        finally:
+            session.rollback()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The table that tasks copy into, as it travels to them."""
+
+    table: tuple[str, ...]
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    url: Url
+
+    def copy(self, batches: Iterator[pa.RecordBatch], task: int) -> tuple[str, int]:
+        """Copy all batches, columns by place, in one transaction; gives the attempt's tag and the rows."""
+        tag = f"{task}-{uuid.uuid4().hex}"
+        types = [pa.string() if c.as_text else c.arrow for c in self.columns]
+        schema = pa.schema([*((f"c{i}", type_) for i, type_ in enumerate(types)), (_TAG, pa.string())])
+        converted = (self._converted(batch, schema, tag) for batch in batches if batch.num_rows)
+        with connected(self.url) as session:
+            rows = session.copy_in(self.table, schema, converted)
+            session.commit()
+        return tag, rows
+
+    def _converted(self, batch: pa.RecordBatch, schema: pa.Schema, tag: str) -> pa.RecordBatch:
+        arrays = []
+        for column, array, field in zip(self.columns, batch.columns, schema, strict=False):
+            if column.name in self.key and array.null_count:
+                raise BadInput(
+                    f"key column {column.name!r} holds {array.null_count} null(s), which are never found again; filter or fill"
+                    " them before hr.load_postgresql"
+                )
+            try:
+                if column.arrow is not None and not array.type.equals(column.arrow):
+                    array = array.cast(column.arrow)  # refuses what would be cut or rounded
+                arrays.append(array.cast(field.type))
+            except pa.ArrowInvalid as error:
+                raise BadInput(f"column {column.name!r} holds a value that is no {column.type}: {error}") from None
+        arrays.append(pa.repeat(pa.scalar(tag), batch.num_rows))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _check_fit(field: pa.Field, column: Column, table: Sequence[str]) -> None:
+    """Refuse a column of another kind; widths may differ, values are checked one by one."""
+    t = pa.types
+    given, wanted = field.type, column.arrow
+    numeric = column.kind == "numeric"
+    fits = (
+        (wanted is not None and given.equals(wanted))
+        or (numeric and (t.is_decimal(given) or t.is_integer(given)))
+        or (wanted is not None and not numeric and any(k(given) and k(wanted) for k in (t.is_integer, t.is_floating)))
+    )
+    if column.generated:
+        raise BadInput(f"column {field.name!r} of {qualified(table)} is computed by the server; leave it out")
+    if not fits:
+        raise UnsupportedType(
+            f"column {field.name!r} has type {given}, and {qualified(table)} has {column.type} there; cast it first"
+        )

@@ -1,0 +1,26 @@
+"""A plan whose relations are pinned, each at its latest version, for one micro-batch after another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.relation import Relation
+from headrace.spark.enrich import Plan
+
+
+class Pins:
+    """The driver's hold on the relations of a plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._relations = list(plan.relations)
+
+    def latest(self) -> Plan:
+        """The plan with each relation at its latest version, which stays open until the next call."""
+        latest: list[Relation] = []
+        for relation in self._relations:
+            newest = relation.refresh()
+            latest.append(relation if newest.version == relation.version else newest)
+        self._relations = latest
+        pairs = zip(self.plan.steps, latest, strict=True)
+        return replace(self.plan, steps=tuple(replace(s, version=r.version, follow=False) for s, r in pairs))

@@ -1,0 +1,29 @@
+"""The program that test_postgresql_killed kills: a stream of files, loaded into PostgreSQL. Arguments: a directory."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def main(root: Path) -> None:
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    import headrace as hr
+    from tests.spark.loading import Job, session_of
+
+    job = Job(root)
+    spark = session_of(job)
+    reader = spark.readStream.schema("k bigint, n bigint").option("maxFilesPerTrigger", 2)  # a task each
+    query = hr.load_postgresql(
+        reader.parquet(str(job.input)),
+        "loaded",
+        url="env:LOADED_URL",
+        checkpoint=job.checkpoint,
+        trigger={"availableNow": True},
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
