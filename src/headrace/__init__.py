@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from headrace.conditions import all_of, band, between, compare, equal, intersects, within
     from headrace.errors import (
         BadInput,
+        DamagedLog,
         DamagedRelation,
         HeadraceError,
         MemoryRefused,
         NewerFormat,
         NotARelation,
+        OtherLog,
         RelationError,
+        RunLogError,
         UnfinishedRelation,
         UnsupportedType,
         VersionConflict,
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     )
     from headrace.memory import MemoryBudget
     from headrace.relation import Relation
+    from headrace.runlog import RunLog
     from headrace.spark.enrich import enrich
     from headrace.spark.load import load
     from headrace.spark.progress import progress
@@ -38,14 +42,18 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BadInput",
+    "DamagedLog",
     "DamagedRelation",
     "HeadraceError",
     "MemoryBudget",
     "MemoryRefused",
     "NewerFormat",
     "NotARelation",
+    "OtherLog",
     "Relation",
     "RelationError",
+    "RunLog",
+    "RunLogError",
     "UnfinishedRelation",
     "UnsupportedType",
     "VersionConflict",
@@ -66,6 +74,7 @@ __all__ = [
 _HOME = {
     "Relation": "headrace.relation",
     "MemoryBudget": "headrace.memory",
+    "RunLog": "headrace.runlog",
     "enrich": "headrace.spark.enrich",
     "load": "headrace.spark.load",
     "progress": "headrace.spark.progress",

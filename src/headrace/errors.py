@@ -77,6 +77,18 @@ class DamagedRelation(RelationError):
         return _rebuild_damage, (self.file, self.reason, self.shard, self.page)
 
 
+class RunLogError(HeadraceError):
+    """Something is wrong with the run log of an operator that remembers."""
+
+
+class OtherLog(RunLogError):
+    """The log there was written with other settings: another number of shards, another format, other columns."""
+
+
+class DamagedLog(RunLogError):
+    """A file of a run log is not what was written. The message names it."""
+
+
 def choice(name: str, value: str, choices: Iterable[str]) -> str:
     """Return `value` if it is one of `choices`; otherwise say which there are.
 

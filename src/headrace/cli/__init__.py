@@ -10,6 +10,7 @@ import headrace
 from headrace.cli.bench import bench_app
 from headrace.cli.calibrate import calibrate
 from headrace.cli.demo import demo
+from headrace.cli.log import log
 from headrace.cli.relation import relation_app
 from headrace.cli.tune import tune
 
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(calibrate)
 app.command()(tune)
+app.command()(log)
 app.add_typer(relation_app, name="relation")
 app.add_typer(bench_app, name="bench")
 

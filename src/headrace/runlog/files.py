@@ -1,0 +1,193 @@
+"""Files of a run log: written beside, synced, then given their name, so that a file with a name is whole.
+
+state     [Arrow stream][facts: JSON][lengths, CRC-32, magic]      any Arrow reader takes the stream
+rows kept [Parquet, page checksums, facts in its metadata]         any Parquet reader takes it
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.errors import DamagedLog
+
+DRAFT = ".draft-"
+_MAGIC = b"HEADLOG1"
+_TAIL = struct.Struct("<QQI8s")  # bytes of the stream and of the facts, checksum of both, magic
+_FACTS = b"headrace"  # where Parquet's metadata has the facts
+
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One file of state: its rows, and facts that its writer noted. Read and checked when it is opened."""
+
+    path: Path
+    facts: Facts
+    schema: pa.Schema
+    _stream: pa.Buffer
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return int(self.facts["rows"])
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows; they lie in the file, which is mapped."""
+        yield from pa.ipc.open_stream(self._stream)
+
+    def table(self) -> pa.Table:
+        """All rows."""
+        return pa.Table.from_batches(self.batches(), self.schema)
+
+
+def read_state(path: Path) -> LogFile:
+    """Open a file of state; every byte is checked before any is used."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < _TAIL.size:
+            raise DamagedLog(f"{path} is damaged: it has {size} bytes, fewer than the end of a log file alone; {_CURE}")
+        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    stream, facts, checksum, magic = _TAIL.unpack(view[-_TAIL.size :])
+    if magic != _MAGIC or stream + facts + _TAIL.size != size:
+        raise DamagedLog(f"{path} is damaged: it does not end as a log file does; {_CURE}")
+    if zlib.crc32(view[: stream + facts]) != checksum:
+        raise DamagedLog(f"{path} is damaged: its checksum does not match its bytes; {_CURE}")
+    buffer = pa.py_buffer(view[:stream])
+    return LogFile(path, json.loads(bytes(view[stream : stream + facts])), pa.ipc.open_stream(buffer).schema, buffer)
+
+
+_CURE = "restore it from a copy, or begin anew with another state directory and checkpoint"
+
+
+def write_state(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], facts: Mapping[str, Any]) -> bool:
+    """Write a file of state; False if one of that name is there already, which then stays. `facts` is read last."""
+    with _draft(path) as (draft, file):
+        summed, rows = _Summed(file), 0
+        with pa.ipc.new_stream(pa.PythonFile(summed, "w"), schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        length = summed.length
+        text = json.dumps({**facts, "rows": rows}).encode()
+        summed.write(text)
+        file.write(_TAIL.pack(length, len(text), summed.checksum, _MAGIC))
+        _sync(file)
+        return _give_name(draft, path)
+
+
+def write_rows(
+    path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], facts: Mapping[str, Any], *, replace: bool = False
+) -> bool:  # fmt: skip
+    """Write rows for people; False if a file of that name is there already, which stays unless it is to be replaced."""
+    with _draft(path) as (draft, file):
+        with pq.ParquetWriter(file, schema, write_page_checksum=True) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+            writer.add_key_value_metadata({_FACTS: json.dumps(dict(facts)).encode()})
+        _sync(file)
+        if replace:
+            draft.replace(path)
+            sync_directory(path.parent)
+            return True
+        return _give_name(draft, path)
+
+
+def read_rows(path: Path) -> tuple[pa.Table, Facts]:
+    """Rows for people, and the facts about them."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            metadata = file.metadata.metadata or {}
+            return file.read(), json.loads(metadata.get(_FACTS, b"{}"))
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise DamagedLog(f"{path} is damaged: {error}; {_CURE}") from error
+
+
+def count_rows(path: Path) -> int:
+    """Rows in a Parquet file, from its footer."""
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (pa.ArrowException, OSError) as error:
+        raise DamagedLog(f"{path} is damaged: {error}; {_CURE}") from error
+
+
+def write_text(path: Path, text: str) -> bool:
+    """Write a small file; False if one of that name is there already, which then stays."""
+    with _draft(path) as (draft, file):
+        file.write(text.encode())
+        _sync(file)
+        return _give_name(draft, path)
+
+
+def sync_directory(path: Path) -> None:
+    """Have the names in a directory on disk."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class _Summed:
+    """A file that counts and sums what is written to it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.length, self.checksum, self.closed = 0, 0, False
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        self._file.write(view)
+        self.checksum = zlib.crc32(view, self.checksum)
+        self.length += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        return self.length
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@contextmanager
+def _draft(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """A file beside, under a name of its own; gone in the end."""
+    draft = path.with_name(f"{DRAFT}{uuid.uuid4().hex}")
+    try:
+        with draft.open("wb") as file:
+            yield draft, file
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _give_name(draft: Path, path: Path) -> bool:
+    """The first to link a name has it; a rename would replace what another attempt decided."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return False
+    sync_directory(path.parent)
+    return True

@@ -1,0 +1,161 @@
+"""The run log of an operator: where it is, what it was made with, what is in it.
+
+state/
+  <query>/<operator>/
+    log.json                                    format and number of shards; another one is refused
+    shard-0000/0000000007.waiting.arrow         state after batch 7; never changed
+               0000000001-0000000006.waiting.arrow    state of several, compacted
+    dead_letter/shard-0000-0000000007.parquet   rows kept for people
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from headrace.errors import BadInput, DamagedLog, OtherLog, RunLogError
+from headrace.runlog.files import count_rows, read_state, write_text
+from headrace.runlog.shard import ShardLog
+
+FORMAT = 1
+_FACTS = "log.json"
+_LONGEST = 120  # bytes of a name of ours in a path
+_PATIENCE = 600.0  # seconds that an attempt waits for another to end
+
+
+class RunLog:
+    """What one operator of one query remembers across micro-batches, on disk.
+
+    A task of micro-batch N for shard s writes what it must remember as one file that is never changed, and reads only files of
+    earlier batches. The first attempt decides: where a file of (s, N) is there already, its decision stays, and later attempts
+    do as it says. A shard is a number computed from the key of a row.
+
+    Parameters
+    ----------
+    directory
+        Where logs are kept, the same for every process that takes part.
+    query, operator
+        Whose log it is. Any text: it is made safe for a path.
+    shards
+        How many shards the operator has. It cannot be changed once the log is there.
+
+    Example
+    -------
+    >>> import pyarrow as pa, tempfile, headrace as hr
+    >>> log = hr.RunLog(tempfile.mkdtemp(), "my query", "enrich", shards=2)
+    >>> rows = pa.table({"k": [1, 2]})
+    >>> with log.shard(0) as shard:
+    ...     decided = shard.find("waiting", batch=7) or shard.write("waiting", 7, rows.schema, rows.to_batches())
+    >>> decided.rows
+    2
+    >>> with log.shard(0) as shard:
+    ...     [file.table().to_pydict() for file in shard.read("waiting", before=8)]
+    [{'k': [1, 2]}]
+    """
+
+    def __init__(self, directory: str | Path, query: str, operator: str, *, shards: int) -> None:
+        if not isinstance(shards, int) or isinstance(shards, bool) or shards < 1:
+            raise BadInput(f"shards={shards!r} is not a number of shards; give 1 or more")
+        self.directory = Path(directory)
+        self.query, self.operator, self.shards = query, operator, shards
+        self.path = self.directory / safe_name("query", query) / safe_name("operator", operator)
+        self.path.mkdir(parents=True, exist_ok=True)
+        path = self.path / _FACTS
+        if not path.exists():
+            write_text(path, json.dumps({
+                "log": "headrace", "format": FORMAT, "query": query, "operator": operator, "shards": shards,
+            }))  # fmt: skip
+        there = _facts(path)["shards"]
+        if there != shards:
+            raise OtherLog(
+                f"the run log at {self.path} has {there} shards, and shards={shards} is asked for; give shards={there}, or"
+                " another state directory for a query that starts anew"
+            )
+
+    def shard(self, number: int, *, patience: float = _PATIENCE) -> AbstractContextManager[ShardLog]:
+        """One shard, for one attempt: others wait until it is let go, but not longer than `patience` seconds."""
+        if not 0 <= number < self.shards:
+            raise BadInput(f"shard {number} is not one of the {self.shards} shards of the run log at {self.path}")
+        return ShardLog(self.path, number).held(patience)
+
+    def __repr__(self) -> str:
+        return f"RunLog({str(self.directory)!r}, {self.query!r}, {self.operator!r}, shards={self.shards})"
+
+    # -- to look into it -------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def find(cls, directory: str | Path, query: str | None = None) -> list[RunLog]:
+        """The logs below a directory, of one query or of all."""
+        where = f"{'*' if query is None else safe_name('query', query)}/*/{_FACTS}"
+        facts = [_facts(path) for path in sorted(Path(directory).glob(where))]
+        return [cls(directory, f["query"], f["operator"], shards=f["shards"]) for f in facts]
+
+    def describe(self) -> dict[str, Any]:
+        """What is in it: micro-batches, and for each kind files, rows and bytes. Damaged files are refused by name."""
+        state: dict[str, dict[str, int]] = {}
+        batches: list[int] = []
+        for shard in range(self.shards):
+            for kind, entry in ShardLog(self.path, shard).listed():
+                _count(state, kind, read_state(entry.path).rows, entry.path)
+                batches += [entry.first, entry.last]
+        kept: dict[str, dict[str, int]] = {}
+        for path in sorted(self.path.glob("*/shard-*.parquet")):
+            _count(kept, path.parent.name, count_rows(path), path)
+        return {
+            "query": self.query, "operator": self.operator, "path": str(self.path), "format": FORMAT, "shards": self.shards,
+            "first_batch": min(batches, default=None), "last_batch": max(batches, default=None), "state": state, "kept": kept,
+        }  # fmt: skip
+
+
+def describe_logs(directory: str | Path) -> Iterator[dict[str, Any]]:
+    """Every log below a directory, described."""
+    if not Path(directory).is_dir():
+        raise RunLogError(f"there is no directory {directory}; give the state= of a query")
+    found = RunLog.find(directory)
+    if not found:
+        raise RunLogError(f"there is no run log below {directory}; give the state= of a query")
+    return (log.describe() for log in found)
+
+
+def safe_name(what: str, name: str) -> str:
+    """A name as part of a path: nothing in it leads elsewhere, and different names stay different.
+
+    Example
+    -------
+    >>> safe_name("query", "../etc")
+    '%2E%2E%2Fetc'
+    """
+    if not isinstance(name, str) or not name:
+        raise BadInput(f"{what}={name!r} is not a name; give a text")
+    safe = quote(name, safe="", errors="surrogatepass").replace(".", "%2E")
+    if len(safe) > _LONGEST:
+        safe = f"{safe[: _LONGEST - 33]}-{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:32]}"
+    return safe
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_bytes())
+        if facts["log"] != "headrace":
+            raise KeyError("log")
+        written = int(facts["format"])
+        if written != FORMAT:
+            raise OtherLog(
+                f"the run log at {path.parent} has format {written}, and this Headrace reads format {FORMAT}; go on with the"
+                " Headrace that wrote it, or begin anew with another state directory and checkpoint"
+            )
+        return {"query": str(facts["query"]), "operator": str(facts["operator"]), "shards": int(facts["shards"])}
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedLog(f"{path} is damaged: it does not say what log it is of") from error
+
+
+def _count(into: dict[str, dict[str, int]], kind: str, rows: int, path: Path) -> None:
+    counts = into.setdefault(kind, {"files": 0, "rows": 0, "bytes": 0})
+    counts["files"] += 1
+    counts["rows"] += rows
+    counts["bytes"] += path.stat().st_size

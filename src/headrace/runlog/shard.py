@@ -1,0 +1,205 @@
+"""One shard of a run log, held by one attempt at a time."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.clock import Clock, SystemClock
+from headrace.errors import BadInput, RunLogError
+from headrace.runlog.files import DRAFT, LogFile, read_state, sync_directory, write_rows, write_state
+from headrace.units import format_duration
+
+_STATE = re.compile(r"(\d{10,})(?:-(\d{10,}))?\.([a-z][a-z0-9_]*)\.arrow")
+_KIND = re.compile(r"[a-z][a-z0-9_]{0,40}")
+_POLL = 0.02  # seconds between two looks at a lock
+
+
+@dataclass(frozen=True, order=True)
+class Entry:
+    """A file of state: what a kind of it is after batches `first` to `last`."""
+
+    last: int
+    first: int
+    path: Path
+
+
+class ShardLog:
+    """The files of one shard. `RunLog.shard` gives it, locked: every other attempt at the same shard waits.
+
+    Parameters
+    ----------
+    directory
+        The log's directory.
+    number
+        Which shard it is.
+    """
+
+    def __init__(self, directory: Path, number: int) -> None:
+        self.directory = directory
+        self.number = number
+        self.path = directory / f"shard-{number:04d}"
+
+    # -- what is there ---------------------------------------------------------------------------------------------------
+
+    def find(self, kind: str, batch: int) -> LogFile | None:
+        """What an earlier attempt at this batch wrote; None if there was none, or it died before."""
+        with suppress(FileNotFoundError):
+            return read_state(self.path / _name(kind, batch))
+        return None
+
+    def entries(self, kind: str, *, before: int, since: int = 0) -> list[Entry]:
+        """Files of earlier batches, oldest first."""
+        check_kind(kind)
+        found = sorted(e for k, e in self._all() if k == kind)
+        # What a compaction put together may still lie beside it.
+        whole = [e for e in found if e.first < e.last]
+        found = [e for e in found if not any(w != e and w.first <= e.first and e.last <= w.last for w in whole)]
+        return [e for e in found if e.last < before and e.last >= since]
+
+    def last(self, kind: str, *, before: int) -> LogFile | None:
+        """The newest file of earlier batches."""
+        entries = self.entries(kind, before=before)
+        return read_state(entries[-1].path) if entries else None
+
+    def read(self, kind: str, *, before: int, since: int = 0) -> Iterator[LogFile]:
+        """Files of earlier batches, oldest first, one open at a time."""
+        return (read_state(e.path) for e in self.entries(kind, before=before, since=since))
+
+    def listed(self) -> Iterator[tuple[str, Entry]]:
+        """Every file of state and its kind, without those that a compaction replaced."""
+        if self.path.is_dir():
+            for kind in sorted({kind for kind, _ in self._all()}):
+                yield from ((kind, e) for e in self.entries(kind, before=1 << 62))
+
+    def _all(self) -> Iterator[tuple[str, Entry]]:
+        for path in self.path.iterdir():
+            if match := _STATE.fullmatch(path.name):
+                first = int(match[1])
+                yield match[3], Entry(int(match[2] or first), first, path)
+
+    # -- what is written -------------------------------------------------------------------------------------------------
+
+    def write(
+        self, kind: str, batch: int, schema: pa.Schema, batches: Iterable[pa.RecordBatch],
+        facts: Mapping[str, Any] | None = None,
+    ) -> LogFile:  # fmt: skip
+        """Write state of a batch, unless an earlier attempt has: its file stays, and is what comes back.
+
+        Parameters
+        ----------
+        batches
+            The rows, one batch at a time.
+        facts
+            What else is to be known, as JSON; read when all rows are written.
+        """
+        path = self.path / _name(kind, batch)
+        if not path.exists():
+            write_state(path, schema, batches, {} if facts is None else facts)
+        return read_state(path)
+
+    def keep(
+        self, kind: str, batch: int, schema: pa.Schema, batches: Iterable[pa.RecordBatch],
+        facts: Mapping[str, Any] | None = None, *, part: str = "", replace: bool = False,
+    ) -> Path:  # fmt: skip
+        """Keep rows of a batch for people, as Parquet in a directory of their kind, unless an earlier attempt has.
+
+        Parameters
+        ----------
+        part
+            Added to the file's name, where a batch has several.
+        replace
+            Whether this attempt decides, and not the first.
+        """
+        path = self.kept(kind, batch, part)
+        if replace or not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            write_rows(path, schema, batches, {} if facts is None else facts, replace=replace)
+        return path
+
+    def kept(self, kind: str, batch: int, part: str = "") -> Path:
+        """Where rows of a batch are kept for people."""
+        name = _name(kind, batch).split(".")[0]
+        return self.directory / kind / f"{self.path.name}-{name}{f'-{check_kind(part)}' if part else ''}.parquet"
+
+    # -- fewer files -----------------------------------------------------------------------------------------------------
+
+    def compact(self, kind: str, *, before: int, since: int = 0) -> None:
+        """Put the files of earlier batches together, with the facts of the last. That of `before`, which may be replayed, stays.
+
+        A reader sees the files or the one they became: the new one has its name before the old ones lose theirs.
+        """
+        entries = self.entries(kind, before=before, since=since)
+        if len(entries) < 2:
+            return
+        last = read_state(entries[-1].path)
+        rows = (batch for entry in entries for batch in read_state(entry.path).batches())
+        name = _name(kind, entries[0].first).replace(".", f"-{entries[-1].last:010d}.", 1)
+        write_state(self.path / name, last.schema, rows, last.facts)
+        self._remove(entries)
+
+    def expire(self, kind: str, *, before: int) -> None:
+        """Remove the files of batches before this one, which nobody needs any more."""
+        self._remove([e for k, e in self._all() if k == kind and e.last < before])
+
+    def _remove(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            entry.path.unlink(missing_ok=True)
+        if entries:
+            sync_directory(self.path)
+
+    # -- one attempt at a time -------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def held(self, patience: float, clock: Clock | None = None) -> Iterator[ShardLog]:
+        """Be the only attempt at this shard. What dead ones left unfinished is removed."""
+        clock = clock or SystemClock()
+        self.path.mkdir(exist_ok=True)
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            end = clock.now() + patience
+            while not _locked(fd):
+                if clock.now() >= end:
+                    raise RunLogError(
+                        f"another attempt has held {self.path} for {format_duration(patience)}; is the query running twice?"
+                    )
+                clock.sleep(_POLL)
+            for path in self.path.glob(f"{DRAFT}*"):
+                path.unlink(missing_ok=True)
+            yield self
+        finally:
+            os.close(fd)
+
+
+def check_kind(kind: str) -> str:
+    """A kind, if it can be part of a file's name."""
+    if not isinstance(kind, str) or not _KIND.fullmatch(kind):
+        raise BadInput(
+            f"kind={kind!r} is not a kind of log file; give lower-case letters, digits and _, such as 'dead_letter'"
+        )
+    return kind
+
+
+def _name(kind: str, batch: int) -> str:
+    if not isinstance(batch, int) or batch < 0:
+        raise BadInput(f"batch={batch!r} is not the number of a micro-batch; give 0 or more")
+    return f"{batch:010d}.{check_kind(kind)}.arrow"
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        raise
+    return True
