@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from headrace.spark.enrich import enrich
     from headrace.spark.load import load
     from headrace.spark.progress import progress
+    from headrace.spark.replay import replay
+    from headrace.spark.shed import Shedding
 
 __version__ = "0.1.0"
 
@@ -54,6 +56,7 @@ __all__ = [
     "RelationError",
     "RunLog",
     "RunLogError",
+    "Shedding",
     "UnfinishedRelation",
     "UnsupportedType",
     "VersionConflict",
@@ -68,6 +71,7 @@ __all__ = [
     "intersects",
     "load",
     "progress",
+    "replay",
     "within",
 ]
 
@@ -78,6 +82,8 @@ _HOME = {
     "enrich": "headrace.spark.enrich",
     "load": "headrace.spark.load",
     "progress": "headrace.spark.progress",
+    "replay": "headrace.spark.replay",
+    "Shedding": "headrace.spark.shed",
 }
 _CONDITIONS = ("all_of", "band", "between", "compare", "equal", "intersects", "within")
 _HOME |= dict.fromkeys(_CONDITIONS, "headrace.conditions")

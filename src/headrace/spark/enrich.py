@@ -24,6 +24,7 @@ from headrace.semistream import ALGORITHMS, CONDITIONAL
 from headrace.semistream.base import How, On, Order
 from headrace.spark import worker
 from headrace.spark.progress import reporter
+from headrace.spark.shed import Shedding, shed_step
 from headrace.spark.worker import Step
 from headrace.units import parse_size
 
@@ -75,6 +76,9 @@ def enrich(
     columns: Sequence[str] | None = None,
     suffix: str | None = "_right",
     workers: int | None = None,
+    shed: str | Shedding | None = None,
+    target_delay: str | float | None = None,
+    state: str | Path | None = None,
 ) -> DataFrame:
     """Join a DataFrame, streaming or batch, with a relation. Lazy; usable as ``df.transform(hr.enrich, rel, on=...)``.
 
@@ -107,6 +111,13 @@ def enrich(
         Added to the name of a payload column that the stream has too; None refuses it.
     workers
         Tasks that an executor runs at the same time; found out by default.
+    shed
+        Of a streaming DataFrame: what to keep of a micro-batch that has more rows than can be joined in time: keep, sample, topw,
+        cluster, auto, or hr.Shedding(...). The other rows are put aside; hr.replay joins and loads them later.
+    target_delay
+        With shed: how long after its arrival a row should be joined at the latest; 5s by default.
+    state
+        With shed: a directory that driver and executors see, for what is put aside and decided.
     """
     choice("algorithm", algorithm, ("auto", *ALGORITHMS))
     choice("order", order, ("any", "stream"))
@@ -135,6 +146,15 @@ def enrich(
     operator = worker.make_operator(step, rel, Path())
     schema, casts = _result_schema(plan.schema, stream, operator.output_schema(stream))
     step = replace(step, casts=casts)
+    if shed is not None:
+        shed_first = shed_step(
+            shed, target_delay, state, df, plan.schema, rel, operator.stream_key if on is not None else (), len(plan.steps), many
+        )  # fmt: skip
+        step = replace(step, shed=shed_first)
+    elif target_delay is not None:
+        raise BadInput(
+            f"target_delay={target_delay!r} needs shed=...: what to put aside when rows cannot be joined in time"
+        )
     plan = replace(plan, steps=(*plan.steps, step), relations=(*plan.relations, rel), schema=schema)
     numbered = StructType(
         [StructField(f"c{i}", f.dataType, f.nullable, f.metadata) for i, f in enumerate(schema.fields)]

@@ -26,6 +26,7 @@ from headrace.errors import BadInput, HeadraceError
 from headrace.relation import Relation
 from headrace.spark.enrich import Plan, stream_schema
 from headrace.spark.fit import check_partitions, check_schema, delta_types
+from headrace.spark.shed import with_partitions
 from headrace.spark.table import FACTS, TableFiles
 from headrace.spark.worker import Task
 
@@ -98,7 +99,7 @@ def load(
             if value is not None:
                 raise BadInput(f"{option}={value!r} is for a streaming DataFrame, and this is a batch one")
     numbered = _transaction(transaction)
-    sink = Sink(_local(path), plan, by)
+    sink = Sink(local_path(path), plan, by)
     if not df.isStreaming:
         return sink.load(plan.source, *numbered, plan)
     writer = plan.source.writeStream.foreachBatch(sink.load_batch).option("checkpointLocation", _absolute(checkpoint))
@@ -175,7 +176,7 @@ class Sink:
         files = TableFiles(
             str(self.path), self.schema, self.partition_by, self.required, f"{_prefix(app)}-{number:010d}"
         )
-        rows = plan.map(df, FACTS, Task(plan.steps, files)).collect()
+        rows = plan.map(df, FACTS, Task(with_partitions(plan.steps, df), files)).collect()
         facts = [json.loads(row.facts) for row in rows]
         if facts:
             if not self._commit(facts, app, number):
@@ -265,7 +266,8 @@ def _absolute(checkpoint: Any) -> str:
     return str(checkpoint) if "://" in str(checkpoint) else str(Path(checkpoint).absolute())
 
 
-def _local(path: str | Path) -> Path:
+def local_path(path: str | Path) -> Path:
+    """A table's directory; refuses what is not one that all workers see."""
     text = str(path)
     if isinstance(path, str) and (scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", text)):
         if scheme[0].lower() != "file:/":

@@ -29,9 +29,11 @@ from headrace.semistream import ALGORITHMS, AdaptiveJoin
 from headrace.semistream.base import How, On, Order, SemiStreamJoin
 from headrace.semistream.shared import Group
 from headrace.semistream.split import least_memory
+from headrace.spark.shed import Divider
 from headrace.spark.versions import open_at, open_for_batch
 
 if TYPE_CHECKING:
+    from headrace.spark.shed import ShedStep
     from headrace.spark.table import TableFiles
 
 _OPERATORS = 8  # kept in a worker; the least recently used goes
@@ -60,6 +62,7 @@ class Step:
     version: int
     follow: bool  # whether each micro-batch sees the latest version, and not `version`
     casts: tuple[tuple[int, pa.DataType], ...]  # columns of the result that Spark wants in another Arrow type
+    shed: ShedStep | None = None  # what is put aside before the join
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,8 @@ def run(task: Task, batches: Batches, report: Any) -> Batches:
     context = TaskContext.get()
     assert context is not None
     _settle()
-    for step in task.steps:
-        batches = _join(step, batches, context, report)
+    for i in range(len(task.steps)):
+        batches = _join(task.steps[i:], batches, context, report)
     if task.files is not None:
         return task.files.write(batches, context)
     return (batch.rename_columns([f"c{i}" for i in range(batch.num_columns)]) for batch in batches)
@@ -94,9 +97,16 @@ def _settle() -> None:
     gc.freeze()
 
 
-def _join(step: Step, batches: Batches, context: TaskContext, report: Any) -> Batches:
+def _join(steps: tuple[Step, ...], batches: Batches, context: TaskContext, report: Any) -> Batches:
+    """The first of the steps."""
+    clock = SystemClock()
+    begun = clock.now()
+    step = steps[0]
     relation = _relation(step, context)
     renamed: Batches = (batch.rename_columns(list(step.names)) for batch in batches)
+    divider = None if step.shed is None else Divider(steps, relation, context, str(_executor()))
+    if divider is not None:
+        renamed = divider.kept(renamed)
     if step.algorithm == "auto":
         chosen, why, renamed = _chosen(step, relation, renamed)
         step = replace(step, algorithm=chosen)
@@ -107,8 +117,6 @@ def _join(step: Step, batches: Batches, context: TaskContext, report: Any) -> Ba
     if isinstance(operator, AdaptiveJoin) and not member:
         operator = _alone(step, relation)
     operator.reset_stats()
-    clock = SystemClock()
-    begun = clock.now()
     try:
         for out in _results(operator, renamed):
             yield _cast(out, step)
@@ -119,8 +127,10 @@ def _join(step: Step, batches: Batches, context: TaskContext, report: Any) -> Ba
         if member:
             assert isinstance(operator, AdaptiveJoin)
             operator.leave()
-    if report is not None and operator.stats.tuples_in:
-        report.add([_report(step, context, clock.now() - begun, operator) | {"why": why}])
+    seconds = clock.now() - begun
+    shed = None if divider is None else divider.done(seconds)
+    if report is not None and (operator.stats.tuples_in or (shed and shed["shed"])):
+        report.add([_report(step, context, seconds, operator) | {"why": why, "shed": shed}])
 
 
 def _chosen(step: Step, relation: Relation, batches: Batches) -> tuple[str, str, Batches]:
