@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from headrace.spark.enrich import enrich
     from headrace.spark.load import load
     from headrace.spark.progress import progress
+    from headrace.spark.remember import finish
     from headrace.spark.replay import replay
     from headrace.spark.shed import Shedding
 
@@ -68,6 +69,7 @@ __all__ = [
     "compare",
     "enrich",
     "equal",
+    "finish",
     "intersects",
     "load",
     "progress",
@@ -80,6 +82,7 @@ _HOME = {
     "MemoryBudget": "headrace.memory",
     "RunLog": "headrace.runlog",
     "enrich": "headrace.spark.enrich",
+    "finish": "headrace.spark.remember",
     "load": "headrace.spark.load",
     "progress": "headrace.spark.progress",
     "replay": "headrace.spark.replay",

@@ -43,6 +43,26 @@ class SystemClock:
         return "SystemClock()"
 
 
+class WallClock:
+    """Seconds since 1970: the only clock that two machines, or two lives of a program, have in common. It may be set back.
+
+    Example:
+        >>> WallClock().now() > 1.7e9
+        True
+    """
+
+    def now(self) -> float:
+        """Seconds since 1970-01-01 UTC, as the machine believes."""
+        return time.clock_gettime(time.CLOCK_REALTIME)
+
+    def sleep(self, seconds: float) -> None:
+        """Give up the processor for `seconds`."""
+        time.sleep(seconds)
+
+    def __repr__(self) -> str:
+        return "WallClock()"
+
+
 class ManualClock:
     """A clock that moves only when told: sleeping on it advances it at once.
 

@@ -88,6 +88,14 @@ class JoinStats:
     """the longest such time"""
     late: int = 0
     """stream tuples that left after their deadline"""
+    deferred: int = 0
+    """stream tuples put into the run log, to be joined later; they count as taken in when they are"""
+    waiting: int = 0
+    """stream tuples in the run log at the end, whether for their deadline or to be tried again"""
+    late_matches: int = 0
+    """stream tuples without a match at first that found one when they were tried again"""
+    dead_letters: int = 0
+    """stream tuples without a match that were put aside"""
     memory: dict[str, int] = field(default_factory=dict)
     """bytes held now, by part"""
     memory_limit: int = 0

@@ -176,6 +176,17 @@ def test_a_micro_batch_that_is_done_over_sheds_the_same_however_its_rows_are_div
     assert kept + shed_rows(state) == Counter(files.sent) and shed_rows(state).total() > 100
 
 
+def test_with_a_deadline_rows_that_wait_and_rows_that_are_shed_come_to_everything(files, rel, tmp_path):
+    state, table, checkpoint = tmp_path / "state", tmp_path / "table", tmp_path / "checkpoint"
+    shed = hr.Shedding("topw", rate=40)
+    df = hr.enrich(files.stream(), rel, on="k", shed=shed, target_delay="2s", deadline="1h", state=state, shards=2)
+    query = run(df, table, checkpoint)
+    assert shed_rows(state).total() > 60 and found(table) != files.results(rel)
+    hr.finish(query)
+    hr.replay(state, table)
+    assert found(table) == files.results(rel)
+
+
 def test_a_replay_that_dies_is_repeated_without_loss_or_double(files, rel, tmp_path, monkeypatch):
     state, table, checkpoint = tmp_path / "state", tmp_path / "table", tmp_path / "checkpoint"
     df = hr.enrich(files.stream(), rel, on="k", shed=hr.Shedding("keep", rate=40), target_delay="2s", state=state)
@@ -222,7 +233,7 @@ def test_what_cannot_be_is_refused(spark, files, rel, tmp_path):
     stream, state = files.stream(), tmp_path / "state"
     for message, options in {
         "did you mean 'topw'": {"shed": "top", "state": state},
-        "needs state=": {"shed": "topw"},
+        "give state=": {"shed": "topw"},
         "needs shed=": {"target_delay": "5s"},
         "target_delay='soon'": {"shed": "topw", "state": state, "target_delay": "soon"},
     }.items():
@@ -242,10 +253,10 @@ def test_what_cannot_be_is_refused(spark, files, rel, tmp_path):
 
 
 def test_many_rows_held_until_it_is_decided_go_to_a_file(monkeypatch):
-    from headrace.spark import shed
+    from headrace.spark import divider
 
-    monkeypatch.setattr(shed, "_HELD", 100)
-    held = shed._Held()
+    monkeypatch.setattr(divider, "_HELD", 100)
+    held = divider._Held()
     batches = [pa.record_batch({"k": list(range(i, i + 10))}) for i in range(0, 100, 10)]
     for batch in batches:
         held.add(batch)

@@ -73,20 +73,61 @@ def read_state(path: Path) -> LogFile:
 _CURE = "restore it from a copy, or begin anew with another state directory and checkpoint"
 
 
+class StateDraft:
+    """A file of state while it is written. `commit` gives it its name; without that it leaves nothing. Used by `with`.
+
+    Parameters
+    ----------
+    path
+        The name that it is to have.
+    schema
+        Of its rows.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.path = path
+        self.schema = schema
+        self.rows = 0
+        self._draft = path.with_name(f"{DRAFT}{uuid.uuid4().hex}")
+
+    def __enter__(self) -> StateDraft:
+        self._file = self._draft.open("wb")
+        self._summed = _Summed(self._file)
+        self._writer = pa.ipc.new_stream(pa.PythonFile(self._summed, "w"), self.schema)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._draft.unlink(missing_ok=True)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """More rows."""
+        self._writer.write_batch(batch)
+        self.rows += batch.num_rows
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """The rows, of a draft that is not to become a file after all; nothing can be added from now on."""
+        self._writer.close()
+        self._file.flush()
+        with pa.memory_map(str(self._draft)) as file:
+            yield from pa.ipc.open_stream(file)
+
+    def commit(self, facts: Mapping[str, Any]) -> bool:
+        """Sync it and give it its name; False if a file of that name is there already, which then stays."""
+        self._writer.close()
+        length, text = self._summed.length, json.dumps({**facts, "rows": self.rows}).encode()
+        self._summed.write(text)
+        self._file.write(_TAIL.pack(length, len(text), self._summed.checksum, _MAGIC))
+        _sync(self._file)
+        return _give_name(self._draft, self.path)
+
+
 def write_state(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], facts: Mapping[str, Any]) -> bool:
     """Write a file of state; False if one of that name is there already, which then stays. `facts` is read last."""
-    with _draft(path) as (draft, file):
-        summed, rows = _Summed(file), 0
-        with pa.ipc.new_stream(pa.PythonFile(summed, "w"), schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-                rows += batch.num_rows
-        length = summed.length
-        text = json.dumps({**facts, "rows": rows}).encode()
-        summed.write(text)
-        file.write(_TAIL.pack(length, len(text), summed.checksum, _MAGIC))
-        _sync(file)
-        return _give_name(draft, path)
+    with StateDraft(path, schema) as draft:
+        for batch in batches:
+            draft.add(batch)
+        return draft.commit(facts)
 
 
 def write_rows(

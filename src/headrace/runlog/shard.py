@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headrace.clock import Clock, SystemClock
 from headrace.errors import BadInput, RunLogError
-from headrace.runlog.files import DRAFT, LogFile, read_state, sync_directory, write_rows, write_state
+from headrace.runlog.files import DRAFT, LogFile, StateDraft, read_state, sync_directory, write_rows, write_state
 from headrace.units import format_duration
 
 _STATE = re.compile(r"(\d{10,})(?:-(\d{10,}))?\.([a-z][a-z0-9_]*)\.arrow")
@@ -106,6 +106,10 @@ class ShardLog:
         if not path.exists():
             write_state(path, schema, batches, {} if facts is None else facts)
         return read_state(path)
+
+    def draft(self, kind: str, batch: int, schema: pa.Schema) -> StateDraft:
+        """The same by hand, where rows become known one after the other; for a batch that `find` has nothing of."""
+        return StateDraft(self.path / _name(kind, batch), schema)
 
     def keep(
         self, kind: str, batch: int, schema: pa.Schema, batches: Iterable[pa.RecordBatch],

@@ -46,6 +46,8 @@ class AdaptiveJoin(AdaptivePhases):
     group
         Other processes that join with the same relation: the budget is theirs together, and so is the hot set. Batches are
         joined between `enter` and `leave`.
+    mark
+        With how="left": the name of a column of the result that says whether the row has a match.
 
     Example
     -------

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.clock import Clock
-from headrace.errors import choice
+from headrace.errors import BadInput, choice
 from headrace.memory import give_back
 from headrace.relation import Relation
 from headrace.relation.reader import PageReader
@@ -43,9 +43,12 @@ class AdaptiveMemory(SemiStreamJoin):
     def __init__(
         self, relation: Relation, on: On, memory: int | str = "64MiB", *, how: How = "inner",
         columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
-        order: Order = "stream", group: Group | None = None,
+        order: Order = "stream", group: Group | None = None, mark: str | None = None,
     ) -> None:  # fmt: skip
         super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock)
+        if mark is not None and how != "left":
+            raise BadInput(f"mark={mark!r} says which rows have a match, for how='left'; how={how!r} needs none")
+        self.mark = self._mark = mark
         self.order: Order = choice("order", order, ("any", "stream"))  # type: ignore[assignment]
         self._version = relation.opened
         self._group = group

@@ -84,6 +84,16 @@ class AdaptivePhases(AdaptiveLookup):
             batch = self._offered.pop(0)
             yield from self._counted(self._online(batch, self._schema_for(batch.schema)))
 
+    def let_wait(self) -> pa.RecordBatch | None:
+        """Give the rows that wait back: somebody else keeps them, and offers them again. They count as `deferred` alone."""
+        if not self._waiting_rows:
+            return None
+        self._swept = None
+        batch = self._put_together()
+        for name, rows in (("tuples_in", -batch.num_rows), ("misses", -batch.num_rows), ("deferred", batch.num_rows)):
+            setattr(self.stats, name, getattr(self.stats, name) + rows)
+        return batch
+
     def drain(self) -> Iterator[pa.RecordBatch]:
         """Have every row leave."""
         yield from self.advance()

@@ -84,6 +84,7 @@ class SemiStreamJoin(ABC):
         self.stream_key = self._stream_key(on)
         self._wanted: tuple[Column, ...] = relation.payload(columns)
         self._payload: tuple[Column, ...] = self._wanted if self.how in ("inner", "left") else ()
+        self._mark: str | None = None
         self._schemas: tuple[pa.Schema, pa.Schema] | None = None
         self.stats = JoinStats(memory_limit=self.budget.limit)
 
@@ -100,7 +101,8 @@ class SemiStreamJoin(ABC):
 
     def _right_fields(self) -> list[pa.Field]:
         """What of the relation is in a result."""
-        return [pa.field(column.name, column.type) for column in self._payload]
+        mark = [pa.field(self._mark, pa.bool_())] if self._mark else []
+        return [pa.field(column.name, column.type) for column in self._payload] + mark
 
     def reset_stats(self) -> None:
         """Count from zero; what is held stays as it is."""
@@ -204,6 +206,8 @@ class SemiStreamJoin(ABC):
             assert matches.sources is not None
             outer = self.how == "left"
             arrays += [matches.sources.gather(i, src, pos, outer=outer) for i in range(len(self._payload))]
+        if self._mark:
+            arrays.append(pa.array(src >= 0))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

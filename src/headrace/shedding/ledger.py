@@ -17,18 +17,17 @@ import fcntl
 import json
 import os
 import re
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from headrace.errors import RunLogError
 from headrace.runlog import RunLog, ShardLog
-from headrace.runlog.files import DRAFT, count_rows, sync_directory, write_text
+from headrace.runlog.files import DRAFT, count_rows, write_text
+from headrace.shedding.shedfile import ShedDraft
 from headrace.shedding.strategies import ALL, Cut
 
 KIND = "shed"
@@ -256,34 +255,6 @@ class Ledger:
         matches = ((path, name.fullmatch(path.name)) for path in (self.path / directory).iterdir())
         found = [(path, (int(m[1]), int(m[2]), int(m[3]))) for path, m in matches if m]
         return sorted(found, key=lambda entry: entry[1])
-
-
-class ShedDraft:
-    """Shed rows of a task while they are written: a Parquet file that has its name when it is whole and on disk."""
-
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self.path = path
-        self.rows = 0
-        self._draft = path.with_name(f"{DRAFT}{path.stem}-{uuid.uuid4().hex}")
-        self._writer = pq.ParquetWriter(self._draft, schema, write_page_checksum=True)
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """More rows."""
-        self._writer.write_batch(batch)
-        self.rows += batch.num_rows
-
-    def commit(self) -> None:
-        """Give it its name. A file that an earlier attempt of the same task left has the same rows."""
-        self._writer.close()
-        with self._draft.open("rb+") as file:
-            os.fsync(file.fileno())
-        self._draft.replace(self.path)
-        sync_directory(self.path.parent)
-
-    def discard(self) -> None:
-        """Leave nothing."""
-        self._writer.close()
-        self._draft.unlink(missing_ok=True)
 
 
 def _rate(tasks: list[Took], workers: int) -> float:

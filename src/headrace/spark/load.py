@@ -7,14 +7,12 @@ through delta-rs, together with the number of the micro-batch. A micro-batch tha
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -26,6 +24,8 @@ from headrace.errors import BadInput, HeadraceError
 from headrace.relation import Relation
 from headrace.spark.enrich import Plan, stream_schema
 from headrace.spark.fit import check_partitions, check_schema, delta_types
+from headrace.spark.paths import local_table
+from headrace.spark.remember import Finishing
 from headrace.spark.shed import with_partitions
 from headrace.spark.table import FACTS, TableFiles
 from headrace.spark.worker import Task
@@ -99,7 +99,7 @@ def load(
             if value is not None:
                 raise BadInput(f"{option}={value!r} is for a streaming DataFrame, and this is a batch one")
     numbered = _transaction(transaction)
-    sink = Sink(local_path(path), plan, by)
+    sink = Sink(local_table(path), plan, by)
     if not df.isStreaming:
         return sink.load(plan.source, *numbered, plan)
     writer = plan.source.writeStream.foreachBatch(sink.load_batch).option("checkpointLocation", _absolute(checkpoint))
@@ -107,7 +107,9 @@ def load(
         writer = writer.trigger(**trigger)
     if name:
         writer = writer.queryName(name)
-    return writer.start()
+    query = writer.start()
+    query._headrace_sink = sink  # for hr.finish
+    return query
 
 
 class Sink:
@@ -133,6 +135,7 @@ class Sink:
         self._begun: dict[str, int] = {}  # last number of an application when this run began
         self._swept: set[str] = set()
         self._relations = list(plan.relations)
+        self._settled = False
 
     def _open_or_create(self) -> DeltaTable:
         check_partitions(self.schema, self.partition_by)
@@ -155,6 +158,7 @@ class Sink:
     def load_batch(self, df: DataFrame, batch: int) -> None:
         """Load one micro-batch; called by Spark, again after a restart that does not know it is done."""
         query = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        self._settle_finish(query)
         self.load(df, f"headrace-{query}", batch, self._pinned())
 
     def _pinned(self) -> Plan:
@@ -165,9 +169,31 @@ class Sink:
             latest.append(relation if newest.version == relation.version else newest)
         self._relations = latest
         pairs = zip(self.plan.steps, latest, strict=True)
-        return replace(self.plan, steps=tuple(replace(s, version=r.version, follow=False) for s, r in pairs))
+        # A step that remembers takes the version that its first attempt noted, also after a restart.
+        steps = (replace(s, version=r.version, follow=s.deferral is not None) for s, r in pairs)
+        return replace(self.plan, steps=tuple(steps))
 
-    def load(self, df: DataFrame, app: str, number: int, plan: Plan) -> Loaded:
+    def finish(self, query: str) -> Loaded:
+        """Load what the run log of a query still holds, once."""
+        last = Finishing(self.plan, query)
+        if last.number < 0:
+            return Loaded(self.table.version(), 0, 0, 0, repeated=False)
+        loaded = self.load(last.source(), _finish(query), last.number, last.latest(), query)
+        last.close()
+        return loaded
+
+    def _settle_finish(self, query: str) -> None:
+        """Once a run: a finish that was stopped either reached the table, or its rows wait again."""
+        if self._settled or not self.plan.steps or self.plan.steps[0].deferral is None:
+            return
+        self._settled = True
+        last = Finishing(replace(self.plan, earlier=()), query)
+        if 0 <= last.number <= self._last(_finish(query)):
+            last.close()
+        else:
+            last.forget()
+
+    def load(self, df: DataFrame, app: str, number: int, plan: Plan, finish: str | None = None) -> Loaded:
         """Write and commit the rows of a batch DataFrame, unless this transaction was committed before."""
         last = self._last(app)
         self._begun.setdefault(app, last)
@@ -176,7 +202,7 @@ class Sink:
         files = TableFiles(
             str(self.path), self.schema, self.partition_by, self.required, f"{_prefix(app)}-{number:010d}"
         )
-        rows = plan.map(df, FACTS, Task(with_partitions(plan.steps, df), files)).collect()
+        rows = plan.map(df, FACTS, Task(with_partitions(plan.steps, df), files, finish)).collect()
         facts = [json.loads(row.facts) for row in rows]
         if facts:
             if not self._commit(facts, app, number):
@@ -244,6 +270,11 @@ class Sink:
                 file.unlink(missing_ok=True)
 
 
+def _finish(query: str) -> str:
+    """The application whose transactions are the ends of a query's runs: its own numbers go on counting micro-batches."""
+    return f"headrace-{query}-finish"
+
+
 def _transaction(given: tuple[str, int] | None) -> tuple[str, int]:
     if given is None:
         return f"headrace-{uuid.uuid4().hex}", 0
@@ -264,21 +295,6 @@ def _prefix(app: str) -> str:
 def _absolute(checkpoint: Any) -> str:
     """A relative path means the same as for the table: the JVM may have been started elsewhere."""
     return str(checkpoint) if "://" in str(checkpoint) else str(Path(checkpoint).absolute())
-
-
-def local_path(path: str | Path) -> Path:
-    """A table's directory; refuses what is not one that all workers see."""
-    text = str(path)
-    if isinstance(path, str) and (scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", text)):
-        if scheme[0].lower() != "file:/":
-            raise BadInput(
-                f"path={text!r} is not a local directory; the fused load writes to directories that all workers see"
-            )
-        text = unquote(urlsplit(text).path)
-    local = Path(text).absolute()
-    if re.search("%[0-9A-Fa-f]{2}", str(local)):
-        raise BadInput(f"path={str(local)!r} has a % that delta-rs takes for an escape; give another path")
-    return local
 
 
 def _free(path: Path) -> bool:

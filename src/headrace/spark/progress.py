@@ -145,7 +145,8 @@ def _append(path: Path, report: Report) -> None:
 
 
 def _sum(parts: list[Report]) -> Progress:
-    counters = [{f.name: p["stats"][f.name] for f in fields(JoinStats)} for p in parts]
+    # A log of an earlier release lacks what is counted since.
+    counters = [{f.name: p["stats"][f.name] for f in fields(JoinStats) if f.name in p["stats"]} for p in parts]
     total = sum((JoinStats(**c) for c in counters[1:]), JoinStats(**counters[0]))
     # Where the workers of an executor share its memory, what each of them says is the executor's.
     executors = {p["executor"]: p["stats"] for p in parts}

@@ -19,7 +19,8 @@ from headrace.relation import Relation
 from headrace.runlog.files import count_rows
 from headrace.shedding.ledger import Ledger
 from headrace.spark.enrich import enrich
-from headrace.spark.load import Loaded, load, local_path
+from headrace.spark.load import Loaded, load
+from headrace.spark.paths import local_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,7 +87,7 @@ def replay(
     total = Replayed(0, 0, 0, 0)
     for ledger in ledgers:
         with ledger.replaying():
-            total += _replay(ledger, spark, local_path(path), join, checkpoint, partition_by)
+            total += _replay(ledger, spark, local_table(path), join, checkpoint, partition_by)
     return total
 
 
@@ -162,7 +163,13 @@ def _joined(df: DataFrame, steps: Sequence[dict[str, Any]], relations: _Relation
             raise BadInput(
                 f"the query joins by {step['condition']}, which its log cannot repeat; give join=lambda df: hr.enrich(df, ...)"
             )
-        options = {name: step[name] for name in ("how", "memory", "algorithm", "order", "columns", "suffix")}
+        if step["unmatched"] in ("dead_letter", "retry"):
+            raise BadInput(
+                f"the query has unmatched={step['unmatched']!r}, and a replay has nothing to keep such rows in; give"
+                " join=lambda df: hr.enrich(df, ...), and say what becomes of rows without a match"
+            )
+        names = ("how", "memory", "algorithm", "order", "columns", "suffix", "version_column")
+        options = {name: step[name] for name in names}
         df = enrich(df, relations.open(step["path"]), step["on"], **options)
     return df
 

@@ -27,9 +27,11 @@ from headrace.relation import Relation
 from headrace.relation.disk import DiskKind
 from headrace.semistream import ALGORITHMS, AdaptiveJoin
 from headrace.semistream.base import How, On, Order, SemiStreamJoin
+from headrace.semistream.deferral import MARK, Deferral
 from headrace.semistream.shared import Group
 from headrace.semistream.split import least_memory
-from headrace.spark.shed import Divider
+from headrace.spark.divider import Divider
+from headrace.spark.shards import deferred
 from headrace.spark.versions import open_at, open_for_batch
 
 if TYPE_CHECKING:
@@ -62,6 +64,12 @@ class Step:
     version: int
     follow: bool  # whether each micro-batch sees the latest version, and not `version`
     casts: tuple[tuple[int, pa.DataType], ...]  # columns of the result that Spark wants in another Arrow type
+    version_column: str | None = None  # of the result: the version of the relation
+    deferral: Deferral | None = None  # what may be put off; then rows come by shard, with two columns more
+    stream: pa.Schema | None = None  # the types in which such rows are kept
+    state: str = ""  # where
+    log: str = ""  # the operator's name there
+    shards: int = 0
     shed: ShedStep | None = None  # what is put aside before the join
 
 
@@ -71,6 +79,7 @@ class Task:
 
     steps: tuple[Step, ...]
     files: TableFiles | None = None
+    finish: str | None = None  # the query whose waiting rows are joined, and nothing else
 
 
 _relations: dict[str, Relation] = {}
@@ -84,7 +93,7 @@ def run(task: Task, batches: Batches, report: Any) -> Batches:
     assert context is not None
     _settle()
     for i in range(len(task.steps)):
-        batches = _join(task.steps[i:], batches, context, report)
+        batches = _join(task.steps[i:], batches, context, report, task.finish)
     if task.files is not None:
         return task.files.write(batches, context)
     return (batch.rename_columns([f"c{i}" for i in range(batch.num_columns)]) for batch in batches)
@@ -97,16 +106,20 @@ def _settle() -> None:
     gc.freeze()
 
 
-def _join(steps: tuple[Step, ...], batches: Batches, context: TaskContext, report: Any) -> Batches:
+def _join(
+    steps: tuple[Step, ...], batches: Batches, context: TaskContext, report: Any, finish: str | None
+) -> Batches:  # fmt: skip
     """The first of the steps."""
     clock = SystemClock()
     begun = clock.now()
     step = steps[0]
     relation = _relation(step, context)
-    renamed: Batches = (batch.rename_columns(list(step.names)) for batch in batches)
-    divider = None if step.shed is None else Divider(steps, relation, context, str(_executor()))
+    divider = None if step.shed is None or finish else Divider(steps, relation, context, str(_executor()))
     if divider is not None:
-        renamed = divider.kept(renamed)
+        batches = divider.kept(batches)
+    renamed: Batches = batches
+    if step.deferral is None:
+        renamed = (batch.rename_columns(list(step.names)) for batch in batches)
     if step.algorithm == "auto":
         chosen, why, renamed = _chosen(step, relation, renamed)
         step = replace(step, algorithm=chosen)
@@ -118,8 +131,12 @@ def _join(steps: tuple[Step, ...], batches: Batches, context: TaskContext, repor
         operator = _alone(step, relation)
     operator.reset_stats()
     try:
-        for out in _results(operator, renamed):
-            yield _cast(out, step)
+        results = _results(operator, renamed)
+        if step.deferral is not None:
+            assert isinstance(operator, AdaptiveJoin)
+            results = deferred(step, operator, batches, context, finish)
+        for out in results:
+            yield _versioned(_cast(out, step), step, relation)
     except BaseException:
         _operators.pop(_name(step, relation), None)  # rows of this task may still wait in it
         raise
@@ -127,10 +144,10 @@ def _join(steps: tuple[Step, ...], batches: Batches, context: TaskContext, repor
         if member:
             assert isinstance(operator, AdaptiveJoin)
             operator.leave()
-    seconds = clock.now() - begun
-    shed = None if divider is None else divider.done(seconds)
-    if report is not None and (operator.stats.tuples_in or (shed and shed["shed"])):
-        report.add([_report(step, context, seconds, operator) | {"why": why, "shed": shed}])
+    seconds, stats = clock.now() - begun, operator.stats
+    shed = {"shed": divider.done(seconds)} if divider is not None else {}
+    if report is not None and (stats.tuples_in or stats.deferred or stats.waiting or (divider and divider.shed)):
+        report.add([_report(step, context, seconds, operator) | {"why": why} | shed])
 
 
 def _chosen(step: Step, relation: Relation, batches: Batches) -> tuple[str, str, Batches]:
@@ -210,7 +227,7 @@ def make_operator(step: Step, relation: Relation, directory: Path) -> SemiStream
         assert step.on is not None
         return AdaptiveJoin(
             relation, step.on, step.memory, how=step.how, columns=step.columns, suffix=step.suffix, order=step.order,
-            group=Group(directory, step.workers),
+            group=Group(directory, step.workers), mark=_mark(step),
         )  # fmt: skip
     options: dict[str, Any] = {} if step.condition is None else {"condition": step.condition}
     if step.order != "any" and not ALGORITHMS[step.algorithm].in_order:
@@ -227,8 +244,19 @@ def _alone(step: Step, relation: Relation) -> AdaptiveJoin:
     payload = relation.payload(step.columns) if step.how in ("inner", "left") else ()
     least = least_memory(relation, payload, relation.index_bytes)
     return AdaptiveJoin(
-        relation, step.on, least, how=step.how, columns=step.columns, suffix=step.suffix, order=step.order
+        relation,
+        step.on,
+        least,
+        how=step.how,
+        columns=step.columns,
+        suffix=step.suffix,
+        order=step.order,
+        mark=_mark(step),
     )
+
+
+def _mark(step: Step) -> str | None:
+    return MARK if step.deferral is not None and step.deferral.sorts_out else None
 
 
 def _executor() -> Path:
@@ -257,6 +285,12 @@ def _cast(batch: pa.RecordBatch, step: Step) -> pa.RecordBatch:
     for i, type_ in step.casts:
         batch = batch.set_column(i, batch.schema.field(i).with_type(type_), batch.column(i).cast(type_))
     return batch
+
+
+def _versioned(batch: pa.RecordBatch, step: Step, relation: Relation) -> pa.RecordBatch:
+    if step.version_column is None:
+        return batch
+    return batch.append_column(step.version_column, pa.repeat(pa.scalar(relation.version), batch.num_rows))
 
 
 def _report(step: Step, context: TaskContext, seconds: float, operator: SemiStreamJoin) -> dict[str, Any]:
