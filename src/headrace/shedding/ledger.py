@@ -5,6 +5,7 @@ A run log of one shard, and beside its decisions:
     shed/shard-0000-0000000007-r0_p3.parquet     rows that run 0 shed in partition 3 of batch 7, for any tool
     took/0000000007-0-3.json                     what that task took: rows, seconds
     replayed.json                                up to which batch shed rows are loaded, and how many
+    finished.json                                a batch that has reached its sink, where hr.load can say
 
 Which rows are shed is decided once for a micro-batch, by a cut through the scores of its rows, so that every attempt sheds the
 same. A run of the query that does a micro-batch over writes its shed rows anew, since Spark may have divided the rows otherwise;
@@ -201,6 +202,20 @@ class Ledger:
         entries = self._shard.entries("decision", before=1 << 62)
         return entries[-1].last if entries else -1
 
+    def finished(self) -> int:
+        """The last micro-batch that is known to be finished; -1 if none. One is when a later one has begun, at the latest."""
+        try:
+            noted = int(json.loads((self.path / "finished.json").read_text())["batch"])
+        except FileNotFoundError:
+            noted = -1
+        return max(noted, self.last_batch() - 1)
+
+    def finish(self, batch: int) -> None:
+        """Note that a micro-batch is finished. If it runs again all the same, it sheds the same rows."""
+        draft = self.path / ".finished.json"
+        draft.write_text(json.dumps({"batch": batch}))
+        draft.replace(self.path / "finished.json")
+
     def owed(self, upto: int) -> dict[int, list[Path]]:
         """Files of shed rows that are not replayed, by micro-batch up to one; of each micro-batch those of its last run."""
         done, found = self.replayed()[0], dict[int, list[Path]]()
@@ -208,6 +223,10 @@ class Ledger:
             if done < of <= upto and run == self._last_run(of):
                 found.setdefault(of, []).append(path)
         return dict(sorted(found.items()))
+
+    def debt(self) -> int:
+        """Rows that are shed and not replayed."""
+        return sum(count_rows(path) for paths in self.owed(self.last_batch()).values() for path in paths)
 
     def _last_run(self, batch: int) -> int:
         number = 0

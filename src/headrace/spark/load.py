@@ -26,7 +26,7 @@ from headrace.spark.enrich import Plan, stream_schema
 from headrace.spark.fit import check_partitions, check_schema, delta_types
 from headrace.spark.paths import local_table
 from headrace.spark.remember import Finishing
-from headrace.spark.shed import with_partitions
+from headrace.spark.shed import note_finished, with_partitions
 from headrace.spark.table import FACTS, TableFiles
 from headrace.spark.worker import Task
 
@@ -160,6 +160,7 @@ class Sink:
         query = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         self._settle_finish(query)
         self.load(df, f"headrace-{query}", batch, self._pinned())
+        note_finished(self.plan.steps, query, batch)
 
     def _pinned(self) -> Plan:
         """The plan with each relation at its latest version, which stays open until the next micro-batch."""

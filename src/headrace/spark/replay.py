@@ -7,6 +7,8 @@ what is done, so a replay that is killed anywhere is repeated or found to be don
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,8 +59,8 @@ def replay(
 ) -> Replayed:
     """Join and load the rows that `enrich(shed=...)` put aside. It may be repeated, also while the query runs.
 
-    A micro-batch is replayed when it is known to be finished: because a later one has begun, because the table at `path` has it
-    (loaded by hr.load), or because the checkpoint says so.
+    A micro-batch is replayed when it is known to be finished: because a later one has begun, because hr.load loaded it, or
+    because the checkpoint says so.
 
     Parameters
     ----------
@@ -83,7 +85,7 @@ def replay(
     spark = session or SparkSession.getActiveSession()
     if spark is None:
         raise BadInput("there is no active Spark session; give session=...")
-    ledgers = _ledgers(Path(state), query)
+    ledgers = ledgers_of(Path(state), query)
     total = Replayed(0, 0, 0, 0)
     for ledger in ledgers:
         with ledger.replaying():
@@ -91,7 +93,8 @@ def replay(
     return total
 
 
-def _ledgers(state: Path, query: str | None) -> list[Ledger]:
+def ledgers_of(state: Path, query: str | None) -> list[Ledger]:
+    """The books of queries that shed; refuses a directory that has none."""
     if not state.is_dir():
         raise BadInput(f"state={str(state)!r} is not a directory; give the state= of the query that shed")
     found = Ledger.find(state, query)
@@ -110,7 +113,7 @@ def _replay(
     if done > ledger.replayed()[0]:  # a replay was killed after its commit
         ledger.mark_replayed(done)
     last = ledger.last_batch()
-    finished = max(last - 1, _transaction(table, f"headrace-{ledger.log.query}"), _committed(checkpoint))
+    finished = max(ledger.finished(), _transaction(table, f"headrace-{ledger.log.query}"), _committed(checkpoint))
     owed = ledger.owed(finished)
     waiting = sum(_rows(paths) for batch, paths in ledger.owed(last).items() if batch > finished)
     if not owed:
@@ -125,6 +128,19 @@ def _replay(
     assert isinstance(loaded, Loaded)
     ledger.mark_replayed(upto)
     return Replayed(rows, loaded.rows, len(owed), waiting)
+
+
+def session_for(master: str) -> SparkSession:
+    """A Spark session for a replay alone."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName("headrace replay").config("spark.ui.enabled", "false")
+    if master.startswith("local"):
+        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
 
 
 def _rows(paths: Sequence[Path]) -> int:

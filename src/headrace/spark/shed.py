@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import BadInput, UnsupportedType, choice
 from headrace.relation import Relation
 from headrace.shedding import STRATEGIES, strategy_for
+from headrace.shedding.ledger import Ledger
 from headrace.shedding.strategies import Objective
 from headrace.units import parse_duration
 
@@ -116,6 +117,13 @@ def with_partitions(steps: tuple[Any, ...], df: DataFrame) -> tuple[Any, ...]:
         return steps
     number = int(df._jdf.queryExecution().toRdd().getNumPartitions())
     return tuple(replace(s, shed=replace(s.shed, partitions=number)) if s.shed else s for s in steps)
+
+
+def note_finished(steps: tuple[Any, ...], query: str, batch: int) -> None:
+    """A micro-batch is loaded: what it shed may be replayed."""
+    for step in steps:
+        if step.shed is not None:
+            Ledger(step.state, query, step.shed.operator).finish(batch)
 
 
 def report_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
