@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from headrace.spark.postgresql_source import read_postgresql, stream_postgresql
     from headrace.spark.progress import progress
     from headrace.spark.remember import finish
+    from headrace.spark.replay import replay
+    from headrace.spark.shed import Shedding
 
 __version__ = "0.1.0"
 
@@ -67,6 +69,7 @@ __all__ = [
     "RelationError",
     "RunLog",
     "RunLogError",
+    "Shedding",
     "UnfinishedRelation",
     "UnsupportedType",
     "VersionConflict",
@@ -93,6 +96,7 @@ __all__ = [
     "refresh",
     "snapshot_diff",
     "stream_postgresql",
+    "replay",
     "within",
 ]
 
@@ -116,6 +120,8 @@ _HOME = {
     "load_postgresql": "headrace.spark.postgresql_sink",
     "read_postgresql": "headrace.spark.postgresql_source",
     "stream_postgresql": "headrace.spark.postgresql_source",
+    "replay": "headrace.spark.replay",
+    "Shedding": "headrace.spark.shed",
 }
 _CONDITIONS = ("all_of", "band", "between", "compare", "equal", "intersects", "within")
 _HOME |= dict.fromkeys(_CONDITIONS, "headrace.conditions")

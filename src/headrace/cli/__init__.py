@@ -12,6 +12,7 @@ from headrace.cli.calibrate import calibrate
 from headrace.cli.demo import demo
 from headrace.cli.log import log
 from headrace.cli.relation import relation_app
+from headrace.cli.replay import replay
 from headrace.cli.run import run
 from headrace.cli.tune import tune
 
@@ -28,6 +29,7 @@ app.command()(run)
 app.command()(calibrate)
 app.command()(tune)
 app.command()(log)
+app.command()(replay)
 app.add_typer(relation_app, name="relation")
 app.add_typer(bench_app, name="bench")
 

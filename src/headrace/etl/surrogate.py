@@ -47,13 +47,15 @@ class KeyStep(Step):
     same_as: str | None
     held: int  # bytes of rows that a task may hold
 
-    def run(self, batches: Batches, context: TaskContext, report: Any, finish: str | None = None) -> Batches:
+    def run(
+        self, batches: Batches, context: TaskContext, report: Any, finish: str | None = None, rest: tuple[Step, ...] = ()
+    ) -> Batches:  # fmt: skip
         """Rows with their surrogate keys."""
         if self.constant is not None:
             batches = (batch.append_column("", pa.repeat(self.constant, batch.num_rows)) for batch in batches)
         width = len(self.names) - (self.constant is not None)
         kept = [*range(width), len(self.names)]
-        for batch in self._assigned(Step.run(self._pinned(context), batches, context, report, finish)):
+        for batch in self._assigned(Step.run(self._pinned(context), batches, context, report, finish, rest)):
             yield batch.select(kept)
 
     def _pinned(self, context: TaskContext) -> KeyStep:

@@ -26,6 +26,7 @@ from headrace.semistream.deferral import MARK, Unmatched
 from headrace.spark import worker
 from headrace.spark.progress import reporter
 from headrace.spark.remember import by_shard, deferral_of, state_path
+from headrace.spark.shed import Shedding, shed_step
 from headrace.spark.worker import Step
 from headrace.units import parse_size
 
@@ -93,6 +94,8 @@ def enrich(
     deadline: str | float | None = None,
     state: str | Path | None = None,
     shards: int | None = None,
+    shed: str | Shedding | None = None,
+    target_delay: str | float | None = None,
 ) -> DataFrame:
     """Join a DataFrame, streaming or batch, with a relation. Lazy; usable as ``df.transform(hr.enrich, rel, on=...)``.
 
@@ -137,11 +140,16 @@ def enrich(
         "10s": rows that must be read for may wait so long, in the run log, to share reads. Rows found in memory leave in their
         micro-batch. A bounded run ends with `hr.finish`.
     state
-        Where the run log is kept, for deadline=, "dead_letter" and "retry": a directory that driver and executors see under the
-        same path. By default `headrace` in spark.sql.streaming.checkpointLocation.
+        Where the run log is kept, for deadline=, shed=, "dead_letter" and "retry": a directory that driver and executors see
+        under the same path. By default `headrace` in spark.sql.streaming.checkpointLocation.
     shards
         Parts of the stream by key, each a task that remembers its rows; as many as there are cores by default. It cannot change
         while the query's checkpoint is used.
+    shed
+        Of a streaming DataFrame: what to keep of a micro-batch that has more rows than can be joined in time: keep, sample, topw,
+        cluster, auto, or hr.Shedding(...). The other rows are put aside in `state`; hr.replay joins and loads them later.
+    target_delay
+        With shed: how long after its arrival a row should be joined at the latest; 5s by default.
     """
     choice("algorithm", algorithm, ("auto", *ALGORITHMS))
     choice("order", order, ("any", "stream"))
@@ -159,6 +167,7 @@ def enrich(
     how = _how(how, unmatched)
     deferral = deferral_of(deadline, unmatched or "drop", retry_for)
     plan = Plan.of(df)
+    place = len(plan.steps) + len(plan.earlier)
     session = df.sparkSession
     many = workers if workers is not None else workers_of(session)
     if many < 1:
@@ -172,12 +181,18 @@ def enrich(
     )  # fmt: skip
     if deferral is not None:
         plan, step = _remembering(df, plan, replace(step, deferral=deferral, stream=stream), state, shards)
-    elif state is not None or shards is not None:
-        raise BadInput("state= and shards= are for deadline=..., unmatched='dead_letter' and unmatched='retry'")
+    elif shards is not None or (state is not None and shed is None):
+        raise BadInput(
+            "state= and shards= are for deadline=..., unmatched='dead_letter' and unmatched='retry'; state= for shed=... too"
+        )
     # Made here only to have everything refused here that can be refused.
     operator = worker.make_operator(step, rel, Path())
     schema, casts = _result_schema(plan.schema, stream, _without_mark(operator.output_schema(stream)), version_column)
     step = replace(step, casts=casts)
+    if shed is not None or target_delay is not None:
+        keys = operator.stream_key if on is not None else ()
+        step = replace(step, shed=shed_step(shed, target_delay, df, plan.schema, rel, keys, place, many))
+        step = replace(step, state=step.state or state_path(session, state))
     return plan.then(step, rel, schema)
 
 

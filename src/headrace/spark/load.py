@@ -26,6 +26,7 @@ from headrace.spark.enrich import Plan, stream_schema
 from headrace.spark.fit import check_partitions, check_schema, delta_types
 from headrace.spark.paths import local_table
 from headrace.spark.remember import Finishing
+from headrace.spark.shed import note_finished, with_partitions
 from headrace.spark.table import FACTS, TableFiles
 from headrace.spark.worker import Task
 
@@ -159,6 +160,7 @@ class Sink:
         query = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         self._settle_finish(query)
         self.load(df, f"headrace-{query}", batch, self._pinned())
+        note_finished(self.plan.steps, query, batch)
 
     def _pinned(self) -> Plan:
         """The plan with each relation at its latest version, which stays open until the next micro-batch."""
@@ -201,7 +203,7 @@ class Sink:
         files = TableFiles(
             str(self.path), self.schema, self.partition_by, self.required, f"{_prefix(app)}-{number:010d}"
         )
-        rows = plan.map(df, FACTS, Task(plan.steps, files, finish)).collect()
+        rows = plan.map(df, FACTS, Task(with_partitions(plan.steps, df), files, finish)).collect()
         facts = [json.loads(row.facts) for row in rows]
         if facts:
             if not self._commit(facts, app, number):

@@ -18,6 +18,7 @@ from pyspark.accumulators import AccumulatorParam
 
 from headrace.errors import BadInput
 from headrace.metrics import JoinStats
+from headrace.spark.shed import report_of
 from headrace.state import state_directory
 
 _KEPT = 500  # micro-batches of a query in memory
@@ -47,6 +48,14 @@ class Progress:
     """the algorithm that joined it"""
     why: str = ""
     """why that one, where algorithm="auto" chose it"""
+    shed: int = 0
+    """rows put aside, to be replayed; they are not among `rows`"""
+    kept_share: float = 1.0
+    """the share of the rows that was kept"""
+    results_share: float = 1.0
+    """the share of the results that was kept, as estimated from the relation's statistics"""
+    debt: int = 0
+    """rows put aside in this and all earlier micro-batches, and not replayed when this one began"""
 
     @property
     def rate(self) -> float:
@@ -153,7 +162,7 @@ def _sum(parts: list[Report]) -> Progress:
     first = parts[0]
     return Progress(
         first["batch"], first["relation"], first["version"], total.tuples_in, max(p["seconds"] for p in parts), total,
-        first.get("algorithm", ""), first.get("why", ""),
+        first.get("algorithm", ""), first.get("why", ""), **report_of(parts),
     )  # fmt: skip
 
 

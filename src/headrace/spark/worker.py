@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -31,8 +31,12 @@ from headrace.semistream.conditional import needed_columns
 from headrace.semistream.deferral import MARK, Deferral
 from headrace.semistream.shared import Group
 from headrace.semistream.split import least_memory
+from headrace.spark.divider import Divider
 from headrace.spark.shards import deferred
 from headrace.spark.versions import open_at, open_for_batch
+
+if TYPE_CHECKING:
+    from headrace.spark.shed import ShedStep
 
 _OPERATORS = 8  # kept in a worker; the least recently used goes
 _SAMPLE = 1 << 17  # rows that an algorithm is chosen by
@@ -67,10 +71,13 @@ class Step:
     log: str = ""  # the operator's name there
     shards: int = 0
     flag: str | None = None  # a column that says whether the row has a match
+    shed: ShedStep | None = None  # what is put aside before the join
 
-    def run(self, batches: Batches, context: TaskContext, report: Any, finish: str | None = None) -> Batches:
-        """The rows of a task through this step. Other steps than a join have their own."""
-        return _join(self, batches, context, report, finish)
+    def run(
+        self, batches: Batches, context: TaskContext, report: Any, finish: str | None = None, rest: tuple[Step, ...] = ()
+    ) -> Batches:  # fmt: skip
+        """The rows of a task through this step, before the rest of them. Other steps than a join have their own."""
+        return _join((self, *rest), batches, context, report, finish)
 
 
 class Writer(Protocol):
@@ -99,8 +106,8 @@ def run(task: Task, batches: Batches, report: Any) -> Batches:
     context = TaskContext.get()
     assert context is not None
     _settle()
-    for step in task.steps:
-        batches = step.run(batches, context, report, task.finish)
+    for i, step in enumerate(task.steps):
+        batches = step.run(batches, context, report, task.finish, task.steps[i + 1 :])
     if task.files is not None:
         return task.files.write(batches, context)
     return (batch.rename_columns([f"c{i}" for i in range(batch.num_columns)]) for batch in batches)
@@ -113,8 +120,17 @@ def _settle() -> None:
     gc.freeze()
 
 
-def _join(step: Step, batches: Batches, context: TaskContext, report: Any, finish: str | None) -> Batches:
+def _join(
+    steps: tuple[Step, ...], batches: Batches, context: TaskContext, report: Any, finish: str | None
+) -> Batches:  # fmt: skip
+    """The first of the steps."""
+    clock = SystemClock()
+    begun = clock.now()
+    step = steps[0]
     relation = _relation(step, context)
+    divider = None if step.shed is None or finish else Divider(steps, relation, context, str(_executor()))
+    if divider is not None:
+        batches = divider.kept(batches)
     renamed: Batches = batches
     if step.deferral is None:
         renamed = (batch.rename_columns(list(step.names)) for batch in batches)
@@ -128,8 +144,6 @@ def _join(step: Step, batches: Batches, context: TaskContext, report: Any, finis
     if isinstance(operator, AdaptiveJoin) and not member:
         operator = _alone(step, relation)
     operator.reset_stats()
-    clock = SystemClock()
-    begun = clock.now()
     try:
         results = _results(operator, renamed)
         if step.deferral is not None:
@@ -144,8 +158,10 @@ def _join(step: Step, batches: Batches, context: TaskContext, report: Any, finis
         if member:
             assert isinstance(operator, AdaptiveJoin)
             operator.leave()
-    if report is not None and (operator.stats.tuples_in or operator.stats.deferred or operator.stats.waiting):
-        report.add([_report(step, context, clock.now() - begun, operator, finish) | {"why": why}])
+    seconds, stats = clock.now() - begun, operator.stats
+    shed = {"shed": divider.done(seconds)} if divider is not None else {}
+    if report is not None and (stats.tuples_in or stats.deferred or stats.waiting or (divider and divider.shed)):
+        report.add([_report(step, context, seconds, operator, finish) | {"why": why} | shed])
 
 
 def _chosen(step: Step, relation: Relation, batches: Batches) -> tuple[str, str, Batches]:

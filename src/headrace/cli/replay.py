@@ -1,0 +1,38 @@
+"""``headrace replay``: join and load what was shed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli.screen import clean_errors, show_facts, show_json
+
+
+def replay(
+    state: Annotated[Path, typer.Argument(metavar="STATE", help="The state= of the query that shed.")],
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="The Delta table to load into.")],
+    query: Annotated[str | None, typer.Option(help="The query's id, if only one is meant.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="The query's checkpoint: says whether its last micro-batch is finished.")
+    ] = None,
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+) -> None:
+    """Join the rows that a query shed, as the query does, and load them. May be repeated: no row is loaded twice."""
+    with clean_errors():
+        from headrace.shedding.ledger import Ledger
+        from headrace.spark.replay import ledgers_of, session_for
+        from headrace.spark.replay import replay as replay_into
+
+        ledgers_of(state, query)  # refused before Spark is started
+        session = session_for(master)
+        done = replay_into(state, table, session=session, query=query, checkpoint=checkpoint)
+        owed = sum(ledger.debt() for ledger in Ledger.find(state, query))
+        facts = {**asdict(done), "owed": owed}
+        if as_json:
+            show_json(facts)
+        else:
+            show_facts(facts)

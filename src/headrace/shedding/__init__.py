@@ -1,0 +1,22 @@
+"""What to drop when the stream is too fast for the join, and how little that can lose. [MESH] §4"""
+
+from headrace.shedding.frequencies import KeyFrequencies
+from headrace.shedding.offline import Offline, opt_offline_shed
+from headrace.shedding.rows import row_words
+from headrace.shedding.shedder import Shedder, ShedStats, effective_rate
+from headrace.shedding.strategies import (
+    ALL,
+    STRATEGIES,
+    ClusterSampling,
+    Cut,
+    KeepW,
+    SampleW,
+    Strategy,
+    TopW,
+    strategy_for,
+)
+
+__all__ = [
+    "ALL", "STRATEGIES", "ClusterSampling", "Cut", "KeepW", "KeyFrequencies", "Offline", "SampleW", "ShedStats", "Shedder",
+    "Strategy", "TopW", "effective_rate", "opt_offline_shed", "row_words", "strategy_for",
+]  # fmt: skip

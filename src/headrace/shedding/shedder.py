@@ -1,0 +1,113 @@
+"""Shedder: in one process, keep of each interval's tuples as many as the join can take. [MESH] §4, Fig. 7b"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import BadInput, choice
+from headrace.shedding.frequencies import KeyFrequencies
+from headrace.shedding.rows import row_words
+from headrace.shedding.strategies import STRATEGIES, Strategy
+
+Rate = float | Callable[[], float]
+
+
+def effective_rate(arrival: float, service: float) -> float:
+    """Stream tuples a second that reach the join: all that arrive, or as many as it can take. [MESH] Fig. 7b"""
+    return min(arrival, service)
+
+
+@dataclass
+class ShedStats:
+    """What was kept so far. Results are estimated by f_R."""
+
+    tuples_in: int = 0
+    kept: int = 0
+    results: float = 0.0
+    results_kept: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """Of the tuples, those kept."""
+        return self.kept / self.tuples_in if self.tuples_in else 1.0
+
+    @property
+    def results_share(self) -> float:
+        """Of the results, those kept, as estimated."""
+        return self.results_kept / self.results if self.results else 1.0
+
+
+class Shedder:
+    """Divides the tuples of each interval into those to join now and those to store for later.
+
+        stream λ ──> [ interval: λ c_loop tuples ] ──> w = μ c_loop kept ──> join
+                                                  └──> the rest ──> store, joined later
+
+    Parameters
+    ----------
+    strategy
+        keep, sample, topw or cluster, or a Strategy; see `strategy_for`.
+    frequencies
+        f_R of the relation.
+    on
+        Stream columns of the key, in the order of the relation's key.
+    service_rate
+        Tuples a second that the join can take, μ: a number, or a function that gives the present one, from a cost model say:
+        ``lambda: predict("meshjoin", facts, memory).rate``.
+    seed
+        Of the choice.
+
+    Example
+    -------
+    >>> import tempfile, headrace as hr
+    >>> table = pa.table({"k": [7, 7, 7, 8], "x": [1, 2, 3, 4]})
+    >>> relation = hr.Relation.create(tempfile.mkdtemp() + "/r", table, key="k")
+    >>> shedder = Shedder("topw", KeyFrequencies(relation), on=["k"], service_rate=100.0)
+    >>> kept, rest = shedder.divide(pa.record_batch({"k": [8, 7, 9, 7]}), seconds=0.02)
+    >>> kept.column("k").to_pylist(), rest.column("k").to_pylist(), shedder.stats.results_share
+    ([7, 7], [8, 9], 0.857...)
+    """
+
+    def __init__(
+        self, strategy: str | Strategy, frequencies: KeyFrequencies, on: Sequence[str], service_rate: Rate, seed: int = 0
+    ) -> None:  # fmt: skip
+        if not isinstance(strategy, Strategy):
+            strategy = STRATEGIES[choice("strategy", strategy, STRATEGIES)]
+        self.strategy = strategy
+        self.frequencies = frequencies
+        self.on = tuple(on)
+        self.service_rate = service_rate
+        self.seed = seed
+        self.stats = ShedStats()
+        self._credit = 0.0  # of a tuple that was not taken before, so that μ is met in the long run
+
+    def divide(self, interval: pa.RecordBatch, seconds: float) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """The tuples of an interval of so many seconds that are kept, and those that are not, both in the order they came."""
+        rate = self.service_rate() if callable(self.service_rate) else self.service_rate
+        if not rate > 0 or not seconds > 0:
+            raise BadInput(f"service_rate={rate}, seconds={seconds}: both must be above 0 for anything to be joined")
+        room = rate * seconds + self._credit
+        w = max(1, int(room))
+        self._credit = min(1.0, max(0.0, room - w))
+        f = self.frequencies.of([interval.column(name) for name in self.on])
+        if interval.num_rows <= w:
+            mask = np.ones(interval.num_rows, np.bool_)
+        else:
+            mask = self.strategy.keep(f, self._words(interval), w)
+        self.stats.tuples_in += interval.num_rows
+        self.stats.kept += int(np.count_nonzero(mask))
+        self.stats.results += float(f.sum())
+        self.stats.results_kept += float(f[mask].sum())
+        return interval.filter(pa.array(mask)), interval.filter(pa.array(~mask))
+
+    def _words(self, interval: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+        """Places in the stream for what needs no chance; else chance by content, with the place among equal rows."""
+        places = np.arange(interval.num_rows, dtype=np.uint64)
+        if self.strategy.objective == "max-subset":
+            return places
+        numbers = np.uint64(self.stats.tuples_in) + places  # equal rows are chosen one by one
+        return row_words(interval.append_column("\0number", pa.array(numbers)), self.seed)

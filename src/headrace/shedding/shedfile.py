@@ -1,0 +1,40 @@
+"""A file of shed rows."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.runlog.files import DRAFT, sync_directory
+
+
+class ShedDraft:
+    """Shed rows of a task while they are written: a Parquet file that has its name when it is whole and on disk."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.path = path
+        self.rows = 0
+        self._draft = path.with_name(f"{DRAFT}{path.stem}-{uuid.uuid4().hex}")
+        self._writer = pq.ParquetWriter(self._draft, schema, write_page_checksum=True)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """More rows."""
+        self._writer.write_batch(batch)
+        self.rows += batch.num_rows
+
+    def commit(self) -> None:
+        """Give it its name. A file that an earlier attempt of the same task left has the same rows."""
+        self._writer.close()
+        with self._draft.open("rb+") as file:
+            os.fsync(file.fileno())
+        self._draft.replace(self.path)
+        sync_directory(self.path.parent)
+
+    def discard(self) -> None:
+        """Leave nothing."""
+        self._writer.close()
+        self._draft.unlink(missing_ok=True)

@@ -1,0 +1,208 @@
+"""`replay`: join and load what was shed, exactly once, so that the warehouse ends complete. [MESH] §4
+
+A replay is one load with a transaction: the number of the last micro-batch whose shed rows are in it. The table's own log says
+what is done, so a replay that is killed anywhere is repeated or found to be done; files of shed rows go after the commit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deltalake import DeltaTable
+
+from headrace.errors import BadInput
+from headrace.relation import Relation
+from headrace.runlog.files import count_rows
+from headrace.shedding.ledger import Ledger
+from headrace.spark.enrich import enrich
+from headrace.spark.load import Loaded, load
+from headrace.spark.paths import local_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a replay did."""
+
+    rows: int
+    """shed rows that are joined and loaded now"""
+    results: int
+    """rows that the table got for them"""
+    batches: int
+    """micro-batches that they came from"""
+    waiting: int
+    """shed rows of micro-batches that are not known to be finished: they are left for the next replay"""
+
+    def __add__(self, other: Replayed) -> Replayed:
+        return Replayed(
+            self.rows + other.rows, self.results + other.results, self.batches + other.batches, self.waiting + other.waiting
+        )  # fmt: skip
+
+
+def replay(
+    state: str | Path,
+    path: str | Path,
+    *,
+    session: SparkSession | None = None,
+    join: Callable[[DataFrame], DataFrame] | None = None,
+    query: str | None = None,
+    checkpoint: str | Path | None = None,
+    partition_by: str | Sequence[str] = (),
+) -> Replayed:
+    """Join and load the rows that `enrich(shed=...)` put aside. It may be repeated, also while the query runs.
+
+    A micro-batch is replayed when it is known to be finished: because a later one has begun, because hr.load loaded it, or
+    because the checkpoint says so.
+
+    Parameters
+    ----------
+    state
+        The state= of the query.
+    path
+        The Delta table to load into.
+    session
+        The active one by default.
+    join
+        What becomes of the shed rows before they are loaded: a function from DataFrame to DataFrame. By default they are joined
+        as the query did: by the `enrich` that shed them and those after it in the same pass, with the relations as they are now.
+    query
+        The query's id, if the state has several and only one is meant.
+    checkpoint
+        The query's checkpoint: its last micro-batch is known to be finished from it.
+    partition_by
+        As in hr.load, if the table is made by this replay.
+    """
+    from pyspark.sql import SparkSession
+
+    spark = session or SparkSession.getActiveSession()
+    if spark is None:
+        raise BadInput("there is no active Spark session; give session=...")
+    ledgers = ledgers_of(Path(state), query)
+    total = Replayed(0, 0, 0, 0)
+    for ledger in ledgers:
+        with ledger.replaying():
+            total += _replay(ledger, spark, local_table(path), join, checkpoint, partition_by)
+    return total
+
+
+def ledgers_of(state: Path, query: str | None) -> list[Ledger]:
+    """The books of queries that shed; refuses a directory that has none."""
+    if not state.is_dir():
+        raise BadInput(f"state={str(state)!r} is not a directory; give the state= of the query that shed")
+    found = Ledger.find(state, query)
+    if not found:
+        of = "" if query is None else f" of query {query!r}"
+        raise BadInput(f"nothing was shed{of} below {state}; give the state= of the query that shed")
+    return found
+
+
+def _replay(
+    ledger: Ledger, spark: SparkSession, table: Path, join: Callable[[DataFrame], DataFrame] | None, checkpoint: Any,
+    partition_by: str | Sequence[str],
+) -> Replayed:  # fmt: skip
+    app = f"headrace-replay-{ledger.log.query}-{ledger.log.operator}"
+    done = _transaction(table, app)
+    if done > ledger.replayed()[0]:  # a replay was killed after its commit
+        ledger.mark_replayed(done)
+    last = ledger.last_batch()
+    finished = max(ledger.finished(), _transaction(table, f"headrace-{ledger.log.query}"), _committed(checkpoint))
+    owed = ledger.owed(finished)
+    waiting = sum(_rows(paths) for batch, paths in ledger.owed(last).items() if batch > finished)
+    if not owed:
+        return Replayed(0, 0, 0, waiting)
+    upto, files = max(owed), [path for paths in owed.values() for path in paths]
+    rows = _rows(files)
+    recorded = json.loads((ledger.path / "join.json").read_text())
+    with _Relations() as relations:
+        df = _read(spark, files, recorded["schema"])
+        df = _joined(df, recorded["steps"], relations) if join is None else join(df)
+        loaded = load(df, table, partition_by=partition_by, transaction=(app, upto))
+    assert isinstance(loaded, Loaded)
+    ledger.mark_replayed(upto)
+    return Replayed(rows, loaded.rows, len(owed), waiting)
+
+
+def session_for(master: str) -> SparkSession:
+    """A Spark session for a replay alone."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName("headrace replay").config("spark.ui.enabled", "false")
+    if master.startswith("local"):
+        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _rows(paths: Sequence[Path]) -> int:
+    return sum(count_rows(path) for path in paths)
+
+
+def _read(spark: SparkSession, files: Sequence[Path], schema: dict[str, Any]) -> DataFrame:
+    from pyspark.sql.types import StructType
+
+    return spark.read.schema(StructType.fromJson(schema)).parquet(*(f"file:{path}" for path in files))
+
+
+class _Relations:
+    """Relations open for one job."""
+
+    def __init__(self) -> None:
+        self._open: list[Relation] = []
+
+    def open(self, path: str) -> Relation:
+        """Open one at its latest version."""
+        self._open.append(Relation.open(path))
+        return self._open[-1]
+
+    def __enter__(self) -> _Relations:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for relation in self._open:
+            relation.close()
+
+
+def _joined(df: DataFrame, steps: Sequence[dict[str, Any]], relations: _Relations) -> DataFrame:
+    """The rows through the `enrich` that shed them, and those after it."""
+    for step in steps:
+        if step["condition"] is not None:
+            raise BadInput(
+                f"the query joins by {step['condition']}, which its log cannot repeat; give join=lambda df: hr.enrich(df, ...)"
+            )
+        if step["unmatched"] in ("dead_letter", "retry"):
+            raise BadInput(
+                f"the query has unmatched={step['unmatched']!r}, and a replay has nothing to keep such rows in; give"
+                " join=lambda df: hr.enrich(df, ...), and say what becomes of rows without a match"
+            )
+        names = ("how", "memory", "algorithm", "order", "columns", "suffix", "version_column")
+        options = {name: step[name] for name in names}
+        df = enrich(df, relations.open(step["path"]), step["on"], **options)
+    return df
+
+
+def _transaction(table: Path, app: str) -> int:
+    """The last number that an application has committed to a table; -1 if none, or there is no table."""
+    if not table.is_dir() or not DeltaTable.is_deltatable(str(table)):
+        return -1
+    last = DeltaTable(str(table)).transaction_version(app)
+    return -1 if last is None else int(last)
+
+
+def _committed(checkpoint: str | Path | None) -> int:
+    """The last micro-batch that a checkpoint has as finished; -1 if none."""
+    if checkpoint is None:
+        return -1
+    commits = Path(checkpoint) / "commits"
+    if not commits.is_dir():
+        raise BadInput(f"checkpoint={str(checkpoint)!r} has no commits; give the checkpoint of the query that shed")
+    return max((int(file.name) for file in commits.iterdir() if file.name.isdigit()), default=-1)

@@ -1,0 +1,40 @@
+"""The program that test_shed_killed kills: too fast a stream, enriched, shed, loaded, then replayed. Argument: a directory."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def main(root: Path) -> None:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    import headrace as hr
+
+    session = SparkSession.builder.master("local[2]")
+    for key, value in {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(root / "scratch"),
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    }.items():
+        session = session.config(key, value)
+    spark = session.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    with hr.Relation.open(root / "relation") as relation:
+        reader = spark.readStream.schema("k bigint, n bigint").option("maxFilesPerTrigger", 3)  # a task each
+        shed = hr.Shedding("topw", rate=600)
+        out = hr.enrich(
+            reader.parquet(str(root / "in")), relation, on="k", shed=shed, target_delay="2s", state=root / "state"
+        )
+        trigger = {"availableNow": True}
+        hr.load(out, root / "table", checkpoint=root / "checkpoint", trigger=trigger).awaitTermination()
+    hr.replay(root / "state", root / "table", session=spark)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,263 @@
+"""`enrich(shed=...)` and `hr.replay`: kept and replayed are everything, once, whatever is killed or repeated."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import headrace as hr
+from headrace.shedding.ledger import Ledger
+from tests.spark.delta import by_deltalake, rows
+
+pytestmark = pytest.mark.spark
+
+AVAILABLE = {"availableNow": True}
+KEYS = 10
+
+
+@pytest.fixture(scope="module")
+def rel(tmp_path_factory):
+    """Key k is there k times."""
+    keys = [k for k in range(KEYS) for _ in range(k)]
+    table = pa.table({"k": keys, "name": [f"n{i}" for i in range(len(keys))]})
+    with hr.Relation.create(tmp_path_factory.mktemp("r") / "rel", table, key="k") as relation:
+        yield relation
+
+
+class Files:
+    """A directory that a stream reads, one file a micro-batch; rows are there twice, and some have no key or no match."""
+
+    def __init__(self, spark, root: Path) -> None:
+        self.spark, self.root, self.sent = spark, root, []
+        root.mkdir()
+
+    def add(self, size: int) -> None:
+        first = len(self.sent)
+        made = [(None if i % 13 == 12 else i % (KEYS + 2), first + i) for i in range(size // 2)] * 2
+        table = pa.table({"k": pa.array([k for k, _ in made], pa.int64()), "n": [n for _, n in made]})
+        pq.write_table(table, self.root / f"{first:05d}.parquet", row_group_size=20)
+        self.sent += made
+
+    def stream(self):
+        reader = self.spark.readStream.schema("k bigint, n bigint").option("maxFilesPerTrigger", 1)
+        return reader.parquet(str(self.root))
+
+    def results(self, rel) -> Counter:
+        names = {}
+        for row in rel.lookup(list(range(KEYS))).to_pylist():
+            names.setdefault(row["k"], []).append(row["name"])
+        return Counter(repr([k, n, name]) for k, n in self.sent for name in names.get(k, ()))
+
+
+@pytest.fixture
+def files(spark, tmp_path):
+    files = Files(spark, tmp_path / "in")
+    for _ in range(3):
+        files.add(100)
+    return files
+
+
+def times(k: int | None) -> int:
+    """How often a key is in the relation."""
+    return k if k is not None and k < KEYS else 0
+
+
+def found(path: Path) -> Counter:
+    return rows(by_deltalake(path), ["k", "n", "name"])
+
+
+def run(df, path: Path, checkpoint: Path):
+    query = hr.load(df, path, checkpoint=checkpoint, trigger=AVAILABLE)
+    try:
+        query.awaitTermination(60)
+        assert not query.isActive
+    finally:
+        query.stop()
+    return query
+
+
+def shed_rows(state: Path) -> Counter:
+    """As any tool reads the shed table."""
+    read = [pq.read_table(file) for file in state.glob("*/*/shed/*.parquet")]
+    return Counter((r["k"], r["n"]) for table in read for r in table.to_pylist())
+
+
+def test_kept_and_replayed_are_everything_once(files, rel, tmp_path):
+    state, table, checkpoint = tmp_path / "state", tmp_path / "table", tmp_path / "checkpoint"
+    shed = hr.Shedding("topw", rate=40)  # with half of the target delay: 40 rows a micro-batch
+    df = hr.enrich(files.stream(), rel, on="k", shed=shed, target_delay="2s", state=state)
+    query = run(df, table, checkpoint)
+    everything, kept, gone = files.results(rel), found(table), shed_rows(state)
+    assert gone.total() == 3 * 100 - sum(p.rows for p in hr.progress(query)) and 150 < gone.total() < 210
+    assert (
+        max(k or 0 for k, _ in gone if k is None or k < KEYS)
+        < min(k for k, n in set(files.sent) - set(gone) if k is not None) + 2
+    )  # by f_R, which is k, up to ties
+    assert kept.total() / everything.total() > 0.55  # 40% of the rows have far more of the results
+
+    last = hr.progress(query)[-1]
+    assert last.debt == gone.total() and last.shed + last.rows == 100
+    assert abs(last.kept_share - 0.4) < 0.1 < last.results_share - last.kept_share
+    assert last.as_dict()["debt"] == last.debt
+
+    done = hr.replay(state, table)
+    assert (done.rows, done.batches, done.waiting) == (gone.total(), 3, 0)
+    assert found(table) == everything and done.results == everything.total() - kept.total()
+    assert shed_rows(state) == Counter()
+    assert hr.replay(state, table) == type(done)(0, 0, 0, 0)
+
+    files.add(100)  # the query goes on, and owes only what is new
+    query = run(df, table, checkpoint)
+    assert hr.progress(query)[-1].debt == shed_rows(state).total() > 0
+    hr.replay(state, table)
+    assert found(table) == files.results(rel)
+
+
+def test_the_rate_is_learned_and_where_all_fits_nothing_is_shed(spark, rel, tmp_path):
+    files = Files(spark, tmp_path / "in")
+    for size in (100, 60, 4000):
+        files.add(size)
+    state = tmp_path / "state"
+    df = hr.enrich(files.stream(), rel, on="k", shed="sample", target_delay="1h", state=state)
+    query = run(df, tmp_path / "table", tmp_path / "checkpoint")
+    assert found(tmp_path / "table") == files.results(rel) and shed_rows(state) == Counter()
+    assert [(p.shed, p.kept_share, p.debt) for p in hr.progress(query)] == [(0, 1.0, 0)] * 3
+    assert "Exchange" not in df._jdf.queryExecution().toString()
+
+    # One row a second is all that was ever joined, as far as the books say: a second's worth is kept of the rest.
+    (ledger,) = Ledger.find(state)
+    for path in (ledger.path / "took").iterdir():
+        took = json.loads(path.read_text())
+        path.write_text(json.dumps(took | {"seconds": took["rows"]}))
+    files.add(2000)
+    df = hr.enrich(files.stream(), rel, on="k", shed="sample", target_delay="10s", state=state)
+    query = run(df, tmp_path / "table", tmp_path / "checkpoint")
+    last = hr.progress(query)[-1]
+    assert last.shed == shed_rows(state).total() and last.shed + last.rows == 2000 and last.rows <= 30
+
+
+def test_a_micro_batch_that_is_done_over_sheds_the_same_however_its_rows_are_divided(spark, files, rel, tmp_path):
+    state, checkpoint, collected = tmp_path / "state", tmp_path / "checkpoint", []
+
+    def attempt(fails: bool, size: str):
+        def sink(df, batch):
+            got = Counter((r["k"], r["n"]) for r in df.select("k", "n").collect())
+            got = Counter({row: many // max(1, times(row[0])) for row, many in got.items()})
+            collected.append((batch, got, shed_rows(state)))
+            if fails and batch == 1:
+                raise RuntimeError("killed before Spark knows that it is done")
+
+        spark.conf.set("spark.sql.files.maxPartitionBytes", size)
+        df = hr.enrich(
+            files.stream(), rel, "k", "left", shed=hr.Shedding("cluster", rate=40), target_delay=2, state=state
+        )
+        query = (
+            df.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint)).trigger(**AVAILABLE).start()
+        )
+        try:
+            query.awaitTermination(60)
+        except Exception as error:
+            assert fails and "killed before" in str(error)
+        finally:
+            query.stop()
+            spark.conf.unset("spark.sql.files.maxPartitionBytes")
+
+    attempt(True, "400")  # several tasks
+    attempt(True, "1g")  # one
+    attempt(False, "700")
+    assert [batch for batch, _, _ in collected] == [0, 1, 1, 1, 2]
+    first, again, third = (c for c in collected if c[0] == 1)
+    assert first[1:] == again[1:] == third[1:]
+    assert len(list((state).glob("*/*/shed/*-0000000001-r2_p*.parquet"))) >= 1
+    kept = collected[0][1] + third[1] + collected[-1][1]
+    assert kept + shed_rows(state) == Counter(files.sent) and shed_rows(state).total() > 100
+
+
+def test_with_a_deadline_rows_that_wait_and_rows_that_are_shed_come_to_everything(files, rel, tmp_path):
+    state, table, checkpoint = tmp_path / "state", tmp_path / "table", tmp_path / "checkpoint"
+    shed = hr.Shedding("topw", rate=40)
+    df = hr.enrich(files.stream(), rel, on="k", shed=shed, target_delay="2s", deadline="1h", state=state, shards=2)
+    query = run(df, table, checkpoint)
+    assert shed_rows(state).total() > 60 and found(table) != files.results(rel)
+    hr.finish(query)
+    hr.replay(state, table)
+    assert found(table) == files.results(rel)
+
+
+def test_a_replay_that_dies_is_repeated_without_loss_or_double(files, rel, tmp_path, monkeypatch):
+    state, table, checkpoint = tmp_path / "state", tmp_path / "table", tmp_path / "checkpoint"
+    df = hr.enrich(files.stream(), rel, on="k", shed=hr.Shedding("keep", rate=40), target_delay="2s", state=state)
+    run(df, table, checkpoint)
+    kept, owed = found(table), shed_rows(state).total()
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as before, pytest.raises(KeyboardInterrupt):
+        before.setattr("headrace.spark.load.Sink._commit", die)  # files written, not committed
+        hr.replay(state, table)
+    assert found(table) == kept and shed_rows(state).total() == owed
+    with monkeypatch.context() as after, pytest.raises(KeyboardInterrupt):
+        after.setattr("headrace.shedding.ledger.Ledger.mark_replayed", die)  # committed, not marked
+        hr.replay(state, table)
+    assert found(table) == files.results(rel) and shed_rows(state).total() == owed
+    assert hr.replay(state, table).rows == 0
+    assert found(table) == files.results(rel) and shed_rows(state) == Counter()
+    (ledger,) = Ledger.find(state)
+    assert ledger.replayed() == (2, owed)
+
+
+def test_a_micro_batch_that_may_run_again_is_not_replayed(spark, files, rel, tmp_path):
+    state, table, checkpoint = tmp_path / "state", tmp_path / "table", tmp_path / "checkpoint"
+    df = hr.enrich(files.stream(), rel, on="k", shed=hr.Shedding("sample", rate=40), target_delay="2s", state=state)
+    query = df.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).trigger(**AVAILABLE).start()
+    query.awaitTermination(60)
+    owed = shed_rows(state)
+
+    def joined(shed):
+        return hr.enrich(shed, rel, on="k", how="left").select("n", "name")
+
+    done = hr.replay(state, table, join=joined, session=spark)
+    assert done.batches == 2 and done.waiting > 0 and done.rows + done.waiting == owed.total()
+    last = hr.replay(state, table, join=joined, session=spark, checkpoint=checkpoint)
+    assert last.rows == done.waiting and last.waiting == 0
+    names = {k: [r["name"] for r in rel.lookup([k]).to_pylist()] or [None] for k in range(KEYS + 2)}
+    expected = Counter(repr([n, name]) for (k, n), many in owed.items() for name in names.get(k, [None]) * many)
+    assert rows(by_deltalake(table), ["n", "name"]) == expected
+
+
+def test_what_cannot_be_is_refused(spark, files, rel, tmp_path):
+    stream, state = files.stream(), tmp_path / "state"
+    for message, options in {
+        "did you mean 'topw'": {"shed": "top", "state": state},
+        "give state=": {"shed": "topw"},
+        "needs shed=": {"target_delay": "5s"},
+        "target_delay='soon'": {"shed": "topw", "state": state, "target_delay": "soon"},
+    }.items():
+        with pytest.raises(hr.BadInput, match=message):
+            hr.enrich(stream, rel, on="k", **options)
+    with pytest.raises(hr.BadInput, match="is for a streaming DataFrame"):
+        hr.enrich(spark.range(3).toDF("k"), rel, on="k", shed="keep", state=state)
+    with pytest.raises(hr.BadInput, match="column 'a' is there twice"):
+        hr.enrich(stream.selectExpr("k", "n as a", "n as A"), rel, on="k", shed="keep", state=state)
+    with pytest.raises(hr.BadInput, match="rate=0"):
+        hr.Shedding("keep", rate=0)
+    with pytest.raises(hr.BadInput, match="is not a directory"):
+        hr.replay(tmp_path / "nowhere", tmp_path / "table")
+    with pytest.raises(hr.BadInput, match="nothing was shed"):
+        state.mkdir()
+        hr.replay(state, tmp_path / "table")
+
+
+def test_many_rows_held_until_it_is_decided_go_to_a_file(monkeypatch):
+    from headrace.spark import divider
+
+    monkeypatch.setattr(divider, "_HELD", 100)
+    held = divider._Held()
+    batches = [pa.record_batch({"k": list(range(i, i + 10))}) for i in range(0, 100, 10)]
+    for batch in batches:
+        held.add(batch)
+    assert list(held.batches()) == batches
