@@ -4,7 +4,7 @@ import pytest
 
 from headrace.errors import BadInput
 from headrace.pipeline.document import BadPipeline
-from headrace.pipeline.models import SINKS, SOURCES, STEPS
+from headrace.pipeline.parts import SINKS, SOURCES, STEPS
 from tests.pipeline.places import SALES
 
 

@@ -116,7 +116,7 @@ def _say(pipeline: Pipeline, outcome: Outcome, *, once: bool, as_json: bool) -> 
     if as_json:
         show_json({
             "name": moment.name, "failed": False, "stopped": outcome.stopped, "batches": moment.batches, "rows": moment.rows,
-            "seconds": round(outcome.seconds, 3), "dead_letters": moment.dead,
+            "seconds": round(outcome.seconds, 3), "dead_letters": moment.dead, "waiting": moment.waiting, "shed": moment.shed,
             "joins": {name: stats.as_dict() for name, stats in moment.joins.items()},
         })  # fmt: skip
         return

@@ -89,6 +89,9 @@ def line(moment: Moment) -> str:
     words = f"{plain(moment.name)}: {moment.rows:,} rows in {moment.batches:,} micro-batches · {moment.rate:,.0f}/s"
     for name, stats in moment.joins.items():
         words += f" · {plain(name)} {stats.hit_ratio:.1%} from memory"
+    late = sum(stats.late for stats in moment.joins.values())
+    for count, what in ((moment.waiting, "rows wait"), (late, "missed their deadline"), (moment.shed, "shed")):
+        words += f" · {count:,} {what}" if count else ""
     return words + (f" · {moment.dead:,} dead letters" if moment.dead else "")
 
 
@@ -105,6 +108,11 @@ def panel(moment: Moment) -> Panel:
     table.add_row("rate", f"{moment.rate:,.0f}/s", took)
     for name, stats in moment.joins.items():
         table.add_row(Text(plain(name)), f"{stats.hit_ratio:.1%}", _join(stats))
+    late = sum(stats.late for stats in moment.joins.values())
+    if moment.waiting or late:
+        table.add_row("waiting", f"{moment.waiting:,}", f"{late:,} missed their deadline")
+    if moment.shed:
+        table.add_row("shed", f"{moment.shed:,}", "put aside; headrace replay brings them back")
     table.add_row("dead letters", f"{moment.dead:,}", "")
     return Panel(
         table, title=Text(f"headrace run {plain(moment.name)}"), title_align="left", width=_WIDTH, padding=(1, 2)

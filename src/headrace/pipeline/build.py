@@ -11,17 +11,23 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as fn
 
 from headrace.errors import BadInput
-from headrace.pipeline.check import Checked, check_sink, filled_size, located, refuse
+from headrace.etl.duplicates import find_duplicates
+from headrace.etl.surrogate import assign_surrogate_keys
+from headrace.pipeline.check import Checked, check_sink, located, refuse
 from headrace.pipeline.dead_letters import last_done, settle
 from headrace.pipeline.document import Document, Key, filled
-from headrace.pipeline.models import (
+from headrace.pipeline.fields import filled_size
+from headrace.pipeline.models import Pipeline
+from headrace.pipeline.parts import (
     ConsoleSink,
     DeltaSink,
+    Duplicates,
     Enrich,
     Filter,
     KafkaSink,
+    Keys,
     ParquetSink,
-    Pipeline,
+    PostgreSQLSink,
     Select,
     SparkSink,
     Step,
@@ -30,6 +36,7 @@ from headrace.pipeline.sources import open_source, stand_in
 from headrace.relation import Relation
 from headrace.spark.enrich import enrich, stream_schema
 from headrace.spark.load import load
+from headrace.spark.postgresql_sink import load_postgresql
 from headrace.units import parse_duration
 
 if TYPE_CHECKING:
@@ -42,7 +49,9 @@ Show = Callable[[list[str], list[list[Any]]], None]
 
 def describe_with_spark(pipeline: Pipeline, spark: SparkSession, checked: Checked) -> None:
     """Check what only Spark can see, SQL expressions and what they give; fills in the columns. Nothing is run."""
-    df = stand_in(spark, pipeline.source.schema_)
+    source = checked.schemas[0]
+    assert source is not None
+    df = stand_in(spark, source)
     for number, step in enumerate(pipeline.steps):
         df = _step(pipeline, step, ("step", number), df)
         checked.schemas[number + 1] = stream_schema(df.schema)
@@ -84,6 +93,11 @@ def start(
             return load(
                 df, path, checkpoint=checkpoint, partition_by=sink.partition_by, trigger=trigger, name=pipeline.name
             )
+        if isinstance(sink, PostgreSQLSink):
+            return load_postgresql(
+                df, filled(sink.table), url=filled(sink.url), key=sink.key, latest_by=sink.latest_by, checkpoint=checkpoint,
+                trigger=trigger, name=pipeline.name,
+            )  # fmt: skip
         writer = _writer(pipeline, df, show).option("checkpointLocation", checkpoint)
         return writer.trigger(**trigger).queryName(pipeline.name).start()
 
@@ -95,15 +109,34 @@ def _step(pipeline: Pipeline, step: Step, at: Key, df: DataFrame) -> DataFrame:
     if isinstance(step, Select):
         with _refused(pipeline.document, (*at, "select")):
             return df.selectExpr(*step.select)
-    assert isinstance(step, Enrich)
-    with located(pipeline.document, at):
-        return enrich(df, Relation.open(pipeline.at(step.enrich)), **_enrich_options(step))
+    with _refused(pipeline.document, at), located(pipeline.document, at):
+        if isinstance(step, Keys):
+            return _with_keys(pipeline, step, df)
+        if isinstance(step, Duplicates):
+            return find_duplicates(
+                df, Relation.open(pipeline.at(step.duplicates)), step.on, condition=step.condition, flag=step.flag,
+                columns=step.columns, suffix=filled(step.suffix), memory=filled_size(step.memory), algorithm=step.algorithm,
+            )  # fmt: skip
+        assert isinstance(step, Enrich)
+        return enrich(df, Relation.open(pipeline.at(step.enrich)), **_enrich_options(pipeline, step))
 
 
-def _enrich_options(step: Enrich) -> dict[str, Any]:
+def _with_keys(pipeline: Pipeline, step: Keys, df: DataFrame) -> DataFrame:
+    source = filled(step.source) if isinstance(step.source, str) else step.source
+    return assign_surrogate_keys(
+        df, Relation.open(pipeline.at(step.surrogate_keys)), key=step.key, source=source, source_column=step.source_column,
+        surrogate=step.surrogate, inferred=step.inferred, first=step.first, memory=filled_size(step.memory),
+        same_as=None if step.same_as is None else Relation.open(pipeline.at(step.same_as)),
+    )  # fmt: skip
+
+
+def _enrich_options(pipeline: Pipeline, step: Enrich) -> dict[str, Any]:
+    later = {"state": pipeline.run_log, "shards": step.shards} if step.remembers else {}
     return {
         "on": step.on, "how": step.how, "memory": filled_size(step.memory), "algorithm": step.algorithm, "order": step.order,
         "condition": step.condition, "columns": step.columns, "suffix": filled(step.suffix),
+        "unmatched": step.unmatched, "retry_for": filled_size(step.retry_for), "version_column": step.version_column,
+        "deadline": filled_size(step.deadline), "shed": step.shed, "target_delay": filled_size(step.target_delay), **later,
     }  # fmt: skip
 
 

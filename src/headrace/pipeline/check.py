@@ -17,19 +17,24 @@ import pyarrow as pa
 from headrace.conditions import parse_on
 from headrace.errors import HeadraceError, choice
 from headrace.pipeline.document import BadPipeline, Document, Key, Problem, filled, near
-from headrace.pipeline.models import (
+from headrace.pipeline.fields import filled_size
+from headrace.pipeline.models import Pipeline
+from headrace.pipeline.parts import (
     DeltaSink,
+    Duplicates,
     Enrich,
     FileSource,
     Filter,
     KafkaSink,
     KafkaSource,
+    Keys,
     ParquetSink,
-    Pipeline,
+    PostgreSQLSink,
+    PostgreSQLSource,
     Select,
 )
 from headrace.relation import Relation
-from headrace.semistream import ALGORITHMS, AdaptiveJoin
+from headrace.semistream import ALGORITHMS, AdaptiveJoin, ConditionalJoin
 from headrace.semistream.base import SemiStreamJoin
 
 
@@ -48,14 +53,21 @@ class Checked:
 def check_pipeline(pipeline: Pipeline) -> Checked:
     """Refuse what cannot run, every mistake with its line."""
     document, problems, checked = pipeline.document, list[Problem](), Checked()
+    schema: pa.Schema | None = None
     with _noting(document, ("source",), problems):
         _check_source(pipeline)
-    schema: pa.Schema | None = pipeline.source.schema_
+    with _noting(document, ("source",), problems):
+        schema = pipeline.source.schema_
     checked.schemas.append(schema)
     for number, step in enumerate(pipeline.steps):
         at: Key = ("step", number)
         if isinstance(step, Enrich):
             schema = _check_enrich(pipeline, number, step, schema, checked, problems)
+        elif isinstance(step, Keys | Duplicates):
+            with _noting(document, at, problems):
+                schema = _check_lookup(pipeline, at, step, schema)
+            if schema is None:
+                checked.spark.append(at)
         elif isinstance(step, Filter):
             checked.spark.append((*at, "filter"))
         elif isinstance(step, Select):
@@ -112,6 +124,8 @@ def _check_source(pipeline: Pipeline) -> None:
         raise refuse(
             document, ("source", "columns"), f"is missing: value = {source.value!r} needs the columns and their types"
         )
+    if isinstance(source, PostgreSQLSource):
+        return
     for name in getattr(source, "required", ()):
         check_column(document, ("source", "required"), name, source.schema_)
 
@@ -142,27 +156,54 @@ def _check_enrich(
         with located(document, at):
             operator = make_join(step, relation)
             checked.operators[number] = operator
-            return None if schema is None else operator.output_schema(schema)
+            if schema is None:
+                return None
+            versions = [pa.field(step.version_column, pa.int64())] if step.version_column else []
+            return pa.schema([*operator.output_schema(schema), *versions])
     except BadPipeline as error:
         problems += error.problems
     return None
 
 
+def _check_lookup(
+    pipeline: Pipeline, at: Key, step: Keys | Duplicates, schema: pa.Schema | None
+) -> pa.Schema | None:  # fmt: skip
+    """The columns after a step of surrogate keys or duplicates, where they can be told without Spark."""
+    document = pipeline.document
+    name, on = (step.surrogate_keys, step.key) if isinstance(step, Keys) else (step.duplicates, step.on)
+    with located(document, (*at, "surrogate_keys" if isinstance(step, Keys) else "duplicates")):
+        relation = Relation.open(pipeline.at(name))
+    if schema is None or on is None:
+        return None
+    key: Key = (*at, "key" if isinstance(step, Keys) else "on")
+    with located(document, key):
+        for column in parse_on(on).left:
+            check_column(document, key, column, schema)
+    if isinstance(step, Keys):
+        check_column(document, (*at, "surrogate"), step.surrogate, relation.schema)
+        return schema.append(relation.schema.field(step.surrogate))
+    for column in step.columns or ():
+        check_column(document, (*at, "columns"), column, relation.schema)
+    join = AdaptiveJoin(
+        relation, on, filled_size(step.memory), how="left", columns=step.columns, suffix=filled(step.suffix)
+    )
+    return join.output_schema(schema).append(pa.field(step.flag, pa.bool_()))
+
+
 def make_join(step: Enrich, relation: Relation) -> SemiStreamJoin:
     """The join of a step, made to see whether it can be and what it would hold."""
-    options: dict[str, Any] = {"how": step.how, "columns": step.columns, "suffix": filled(step.suffix)}
-    if step.algorithm in ("auto", "adaptive") and step.condition is None:
-        return AdaptiveJoin(relation, step.on, filled_size(step.memory), order=step.order, **options)
+    how = "left" if step.unmatched == "null" else step.how
+    options: dict[str, Any] = {"how": how, "columns": step.columns, "suffix": filled(step.suffix)}
+    memory = filled_size(step.memory)
+    if step.condition is None and step.algorithm in ("auto", "adaptive"):
+        return AdaptiveJoin(relation, step.on, memory, order=step.order, **options)
     if step.condition is not None:
         options["condition"] = step.condition
-    name = step.algorithm if step.algorithm != "auto" else "meshjoin"
-    operator: SemiStreamJoin = ALGORITHMS[name](relation, step.on, filled_size(step.memory), **options)
+        if step.on is not None and step.algorithm in ("auto", "adaptive"):
+            return ConditionalJoin(relation, step.on, memory, order=step.order, **options)
+    name = step.algorithm if step.algorithm not in ("auto", "adaptive") else "meshjoin"
+    operator: SemiStreamJoin = ALGORITHMS[name](relation, step.on, memory, **options)
     return operator
-
-
-def filled_size(size: str | int) -> str | int:
-    """A size of the file, for use."""
-    return filled(size) if isinstance(size, str) else size
 
 
 def _selected(step: Select, schema: pa.Schema | None) -> pa.Schema | None:
@@ -179,6 +220,8 @@ def check_sink(pipeline: Pipeline, schema: pa.Schema) -> None:
         check_column(document, ("sink", "partition_by"), name, schema)
     if isinstance(sink, KafkaSink) and sink.key is not None:
         check_column(document, ("sink", "key"), sink.key, schema)
+    if isinstance(sink, PostgreSQLSink):
+        _check_table(document, sink, schema)
     if isinstance(sink, DeltaSink):
         from deltalake import DeltaTable
 
@@ -188,6 +231,19 @@ def check_sink(pipeline: Pipeline, schema: pa.Schema) -> None:
         check_partitions(delta_types(schema), sink.partition_by)
         if path.is_dir() and DeltaTable.is_deltatable(str(path)):
             check_schema(DeltaTable(str(path)), schema, sink.partition_by, path)
+
+
+def _check_table(document: Document, sink: PostgreSQLSink, schema: pa.Schema) -> None:
+    """Refuse columns that the table does not have. Whether their types fit is looked at when the run begins."""
+    from headrace.sources.postgresql import TableReader
+
+    with located(document, ("sink", "table")):
+        table = TableReader.describe(filled(sink.table), filled(sink.url)).schema
+    for name in schema.names:
+        check_column(document, ("sink", "table"), name, table)
+    for key, names in (("key", sink.key), ("latest_by", [sink.latest_by] if sink.latest_by else [])):
+        for name in names:
+            check_column(document, ("sink", key), name, schema)
 
 
 def _written(pipeline: Pipeline) -> Iterator[tuple[Key, Path]]:

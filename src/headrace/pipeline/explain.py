@@ -8,9 +8,11 @@ import pyarrow as pa
 
 from headrace.cost import Facts, choose, load_calibration
 from headrace.cost.calibrate import BadCalibration
-from headrace.pipeline.check import Checked, filled_size
+from headrace.pipeline.check import Checked
 from headrace.pipeline.columns import type_word
-from headrace.pipeline.models import Enrich, Pipeline
+from headrace.pipeline.fields import filled_size
+from headrace.pipeline.models import Pipeline
+from headrace.pipeline.parts import Duplicates, Enrich, Keys
 from headrace.semistream.base import SemiStreamJoin
 from headrace.units import format_size, parse_size
 
@@ -20,7 +22,7 @@ def explain(pipeline: Pipeline, checked: Checked) -> dict[str, Any]:
     steps = [_step(step, checked.operators.get(i)) for i, step in enumerate(pipeline.steps)]
     for step, schema in zip(steps, checked.schemas[1:], strict=True):
         step["gives"] = _columns(schema)
-    memory = sum(parse_size(filled_size(s.memory)) for s in pipeline.steps if isinstance(s, Enrich))
+    memory = sum(parse_size(filled_size(s.memory)) for s in pipeline.steps if isinstance(s, Enrich | Keys | Duplicates))
     return {
         "name": pipeline.name,
         "every": pipeline.head.every,
@@ -65,6 +67,12 @@ def _step(step: Any, operator: SemiStreamJoin | None) -> dict[str, Any]:
 def _algorithm(step: Enrich, operator: SemiStreamJoin) -> tuple[str, str]:
     if step.algorithm != "auto":
         return step.algorithm, "the file says so"
+    if step.condition is not None:
+        return (
+            ("adaptive", "by the key, and then the condition")
+            if step.on is not None
+            else ("meshjoin", "no key to look up")
+        )
     try:
         machine = load_calibration().as_machine()
     except BadCalibration:

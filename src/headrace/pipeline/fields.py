@@ -80,6 +80,20 @@ def _duration(value: Any) -> Any:
     return _unit(value, lambda v: parse_duration(v, name="duration"), f"a duration: {DURATION_EXAMPLES}")
 
 
+def _column_or_none(value: Any) -> str | None:
+    if value is False:
+        return None
+    return _own_text(value, "the name of a column, or false for none")
+
+
+def _source_value(value: Any) -> str | int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if not _is_text(value):
+        raise ValueError("expected a text or a whole number")
+    return _text(value)
+
+
 def _unit(value: Any, parse: Callable[[Any], object], expected: str) -> Any:
     try:
         parse(filled(value) if isinstance(value, str) else value)
@@ -150,10 +164,17 @@ def _condition(value: Any) -> conditions.Condition:
     return parts[0] if len(parts) == 1 else conditions.all_of(*parts)
 
 
+def filled_size(size: Any) -> Any:
+    """A size or duration of the file, for use."""
+    return filled(size) if isinstance(size, str) else size
+
+
 Text = Annotated[str, PlainValidator(_text)]
 Name = Annotated[str, PlainValidator(_name)]
 Sql = Annotated[str, PlainValidator(_sql)]
 Column = Annotated[str, PlainValidator(_column)]
+ColumnOrNone = Annotated[str | None, PlainValidator(_column_or_none)]
+SourceValue = Annotated[Any, PlainValidator(_source_value)]
 Columns = Annotated[tuple[str, ...], PlainValidator(_columns)]
 On = Annotated[Any, PlainValidator(_on)]
 Size = Annotated[Any, PlainValidator(_size)]

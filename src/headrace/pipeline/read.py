@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from headrace.errors import SUGGEST_ABOVE
 from headrace.pipeline.document import BadPipeline, Document, Key, Problem, near, read_document
-from headrace.pipeline.models import SINKS, SOURCES, STEPS, Head, Part, Pipeline, Sink, Source, Step
+from headrace.pipeline.models import Head, Pipeline
+from headrace.pipeline.parts import SINKS, SOURCES, STEPS, Part, Sink, Source, Step
 
 _TABLES = ("source", "step", "sink")
 _EXPECTED = {

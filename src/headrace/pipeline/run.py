@@ -6,7 +6,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,8 +50,12 @@ class Moment:
     """what it took"""
     dead: int = 0
     """dead letters, of all runs"""
+    waiting: int = 0
+    """rows that wait for their deadline or for a match"""
+    shed: int = 0
+    """rows put aside by shedding, in this run"""
     joins: dict[str, JoinStats] = field(default_factory=dict)
-    """what the enrich steps did, by relation"""
+    """what the joins did, by relation"""
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,8 @@ def run(
         failure = query.exception()
         if failure is not None:
             raise RunFailed(words_of(failure, pipeline))
+        if once and not stopped:
+            _finish_waiting(query)
         moment = meter.moment()
         watch(moment)
         # A clock that was set back while it ran must not make a run of less than no time.
@@ -123,6 +129,21 @@ def _finish(query: StreamingQuery, clock: Clock) -> None:
     query.stop()
 
 
+def _finish_waiting(query: StreamingQuery) -> None:
+    """Rows that wait for their deadline leave at the end of a run that ends; those that wait for a match go on waiting.
+
+    Where other steps lie between the join and the sink, or the sink is not a Delta table, they wait for the next run.
+    """
+    from headrace.spark.remember import finish
+
+    sink = getattr(query, "_headrace_sink", None)
+    if sink is None or not sink.plan.steps or sink.plan.earlier:
+        return
+    deferral = sink.plan.steps[0].deferral
+    if deferral is not None and deferral.deadline is not None and deferral.unmatched != "retry":
+        finish(query)
+
+
 class _Meter:
     """Adds up what Spark and the joins report."""
 
@@ -143,16 +164,26 @@ class _Meter:
         if self._dead[0] != len(self._batches):
             self._dead = len(self._batches), count(self.pipeline.dead_letters)
         joins: dict[str, JoinStats] = {}
+        waiting, shed = {}, 0
         for entry in progress(self.query):
-            if entry.batch not in self._batches:  # of an earlier run, out of its log
+            if entry.batch not in self._batches and entry.batch >= 0:  # of an earlier run, out of its log
                 continue
-            name = Path(entry.relation).name
-            joins[name] = joins[name] + entry.stats if name in joins else entry.stats
+            name, now = Path(entry.relation).name, entry.stats
+            total = joins[name] + now if name in joins else now
+            # what is held and what waits are of now; the rest adds up
+            joins[name] = replace(
+                total,
+                memory=now.memory,
+                memory_limit=now.memory_limit,
+                memory_peak=now.memory_peak,
+                waiting=now.waiting,
+            )
+            waiting[name], shed = now.waiting, shed + entry.shed
         batch = max(self._batches, default=-1)
         rows, seconds = self._batches.get(batch, (0, 0.0))
         return Moment(
             self.pipeline.name, len(self._batches), batch, sum(r for r, _ in self._batches.values()),
-            rows / seconds if seconds > 0 else 0.0, seconds, self._dead[1], joins,
+            rows / seconds if seconds > 0 else 0.0, seconds, self._dead[1], sum(waiting.values()), shed, joins,
         )  # fmt: skip
 
 

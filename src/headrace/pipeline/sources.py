@@ -15,7 +15,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 from headrace.errors import BadInput
 from headrace.pipeline.dead_letters import Letters
 from headrace.pipeline.document import filled
-from headrace.pipeline.models import FileSource, KafkaSource, Pipeline, RateSource
+from headrace.pipeline.fields import filled_size
+from headrace.pipeline.models import Pipeline
+from headrace.pipeline.parts import FileSource, KafkaSource, PostgreSQLSource, RateSource
+from headrace.spark.postgresql_source import stream_postgresql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,6 +47,11 @@ def open_source(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
         return _files(pipeline, source, spark)
     if isinstance(source, KafkaSource):
         return _kafka(pipeline, source, spark)
+    if isinstance(source, PostgreSQLSource):
+        return stream_postgresql(
+            spark, filled(source.table), by=source.by, url=filled(source.url), columns=source.columns,
+            lag=filled_size(source.lag), max_rows=source.rows_per_batch, tasks=source.tasks,
+        )  # fmt: skip
     assert isinstance(source, RateSource)
     return _with(spark.readStream.format("rate").option("rowsPerSecond", source.rows_per_second), source.options).load()
 
