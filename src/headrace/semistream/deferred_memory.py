@@ -105,7 +105,7 @@ class DeferredMemory:
             now.tried = min((n.tried for n in (now, notes) if n.retrying), default=0)
             now.retrying += notes.retrying
             now.oldest = min(now.oldest, notes.oldest)
-        self.operator.stats.waiting = now.waiting + now.retrying
+        self.operator.stats.waiting += now.waiting + now.retrying
         return now
 
     # -- time ------------------------------------------------------------------------------------------------------------
