@@ -167,7 +167,7 @@ def _join(
 def _chosen(step: Step, relation: Relation, batches: Batches) -> tuple[str, str, Batches]:
     """The algorithm for a stream that looks like the first rows of the first task, why, and the rows again."""
     if step.condition is not None or step.flag is not None:
-        return "adaptive", "the others have no use for the key beside a condition", batches
+        return "adaptive", "beside a condition it is the one that looks keys up in the index", batches
     key = (step.id, relation.version)
     if key not in _choices:
         calibration = _calibration()
