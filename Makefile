@@ -15,6 +15,7 @@ setup: ## make .venv with all that is needed, and find or install Java 17+
 
 test: setup ## run the tests
 	@scripts/postgresql
+	@scripts/kafka
 	$(BIN)/pytest $(ARGS)
 
 check: setup ## lint, format, types, import layers

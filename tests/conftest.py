@@ -7,6 +7,8 @@ import uuid
 import pytest
 from hypothesis import settings
 
+from tests.kafka import Broker, broker_jars, connector_jars
+
 #: The same examples in every run, so that a change is what makes a test fail. HEADRACE_EXAMPLES=random looks for new ones.
 settings.register_profile("headrace", derandomize=os.environ.get("HEADRACE_EXAMPLES") != "random")
 settings.load_profile("headrace")
@@ -26,6 +28,7 @@ def spark():
 
     session = (
         SparkSession.builder.master("local[2]")
+        .config("spark.jars", ",".join(map(str, connector_jars())))
         .appName("headrace tests")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
@@ -70,3 +73,12 @@ def database(postgresql_server):
     postgresql_server.query(f"CREATE DATABASE {name}")
     yield Database(postgresql_server, name)
     postgresql_server.query(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def kafka():
+    """A real Kafka broker, started by the first test that asks for it."""
+    if not (broker_jars() and connector_jars()):
+        pytest.skip("no Kafka: scripts/kafka could not fetch its jars here")
+    with Broker() as broker:
+        yield broker

@@ -28,6 +28,10 @@ def test_python_in_documents_runs(page, tmp_path, monkeypatch, request):
         spark = request.getfixturevalue("spark")
         hadoop = spark._jvm.org.apache.hadoop.fs  # has a working directory of its own
         hadoop.FileSystem.get(spark._jsc.hadoopConfiguration()).setWorkingDirectory(hadoop.Path(str(tmp_path)))
+    if "WAREHOUSE_URL" in text:
+        monkeypatch.setenv("WAREHOUSE_URL", request.getfixturevalue("database").url)
+    if "KAFKA_SERVERS" in text:
+        monkeypatch.setenv("KAFKA_SERVERS", request.getfixturevalue("kafka").servers)
     namespace: dict[str, object] = {"__name__": "__main__"}
     for block in ANY.finditer(text):
         kind, code = block.groups()

@@ -73,6 +73,17 @@ def test_what_cannot_be_read_is_refused_by_name(database):
         list(TableReader.describe("t", database.url, columns=["m"]).read())
 
 
+@pytest.mark.parametrize("kind", ["timestamptz", "timestamp", "date"])
+def test_infinity_is_refused_and_the_first_date_is_not(database, kind):
+    database.query(f"CREATE TABLE t (at {kind}); INSERT INTO t VALUES (NULL), ('4713-01-01 BC')")
+    reader = TableReader.describe("t", database.url)
+    assert sum(batch.num_rows for batch in reader.read()) == 2
+    for value in ("infinity", "-infinity"):
+        database.query(f"UPDATE t SET at = '{value}'")
+        with pytest.raises(UnsupportedType, match="'at' of \"t\" holds infinity"):
+            list(reader.read())
+
+
 def test_names_are_quoted_and_checked():
     assert quoted('a"b') == '"a""b"' and table_name("s.t") == ("s", "t") and table_name(("s", "a.b")) == ("s", "a.b")
     for bad in ("", "a\0b", "x" * 64, None):

@@ -17,12 +17,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.errors import BadInput, UnsupportedType
 from headrace.sources.columns import Column, chosen, growing, table_columns
 from headrace.sources.connection import Session, connected, qualified, quoted, setting, table_name
 from headrace.sources.secret import Url
 from headrace.units import parse_duration
+
+_NO_DATE, _NO_TIME = -3_000_000, -3 * 10**17  # days and microseconds: 4713 BC is later
 
 Offset = str | None  # a value of the growing column, as text; None: before all
 
@@ -150,6 +153,18 @@ class TableReader:
         return "WHERE " + " AND ".join(tests) if tests else ""
 
 
+def _refuse_infinity(array: pa.Array, field: pa.Field, table: Sequence[str]) -> None:
+    """The driver takes 'infinity' for a number, which overflows to one long before the first date that PostgreSQL has."""
+    if not (pa.types.is_timestamp(field.type) or pa.types.is_date(field.type)):
+        return
+    least = pc.min(array.view(pa.int32() if pa.types.is_date(field.type) else pa.int64())).as_py()
+    if least is not None and least < (_NO_DATE if pa.types.is_date(field.type) else _NO_TIME):
+        raise UnsupportedType(
+            f"column {field.name!r} of {qualified(table)} holds infinity, and {field.type} has no such value; leave it out,"
+            " or read a view that replaces it"
+        )
+
+
 def _as_schema(batch: pa.RecordBatch, schema: pa.Schema, table: Sequence[str]) -> pa.RecordBatch:
     """Columns that crossed as text become what they are."""
     arrays: list[Any] = []
@@ -164,5 +179,6 @@ def _as_schema(batch: pa.RecordBatch, schema: pa.Schema, table: Sequence[str]) -
                 raise UnsupportedType(
                     f"column {field.name!r} of {qualified(table)} holds a value that is no {field.type}: {error}"
                 ) from None
+        _refuse_infinity(array, field, table)
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
