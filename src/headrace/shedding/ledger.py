@@ -34,7 +34,8 @@ from headrace.shedding.strategies import ALL, Cut
 KIND = "shed"
 _NOTHING = pa.schema([])
 _RECENT = 3  # micro-batches that the sustainable rate is taken from
-_KEPT = 50  # micro-batches whose books are kept, beside those that rows are owed of
+_KEPT = 20  # micro-batches whose books are kept, beside those that rows are owed of
+_LEAST = 1e-3  # of the rows, what is kept however slow the join is
 _SHED = re.compile(r"shard-0000-(\d{10})-r(\d+)_p(\d+)\.parquet")
 _TOOK = re.compile(r"(\d{10})-(\d+)-(\d+)\.json")
 
@@ -69,13 +70,33 @@ class Past:
     """What earlier micro-batches tell."""
 
     rate: float | None
-    """rows a second that were joined, all tasks together; None if nothing is known"""
+    """rows a second that can be joined, all tasks together: the best of late, or of an overloaded micro-batch; None: not known"""
     tasks: int
     """that had rows, in the last micro-batch"""
     filled: float
     """the share of its partitions that had"""
     debt: int
     shed: int
+
+    def share(self, rows: int, partitions: int | None, target: float, rate: float | None = None) -> float:
+        """The share of a micro-batch that can be joined in time; 1 where all can, or nothing is known.
+
+        Parameters
+        ----------
+        rows
+            Of one task, which the others are taken to be like.
+        partitions
+            Of the micro-batch; those of the last one by default.
+        target
+            Seconds that it may take.
+        rate
+            Rows a second that can be joined; what is learned by default.
+        """
+        rate = rate or self.rate
+        if rate is None or not rows:
+            return 1.0
+        parts = self.tasks if partitions is None else max(1.0, partitions * self.filled)
+        return min(1.0, max(rate * target / (rows * parts), _LEAST))
 
 
 class Ledger:
@@ -167,12 +188,16 @@ class Ledger:
         workers
             Tasks that an executor runs at the same time.
         """
-        by_batch: dict[int, dict[int, list[Took]]] = {}
-        for path, (of, run, _) in self._listed("took", _TOOK):
-            if of < batch:
-                by_batch.setdefault(of, {}).setdefault(run, []).append(Took(**json.loads(path.read_text())))
-        tasks = {of: runs[max(runs)] for of, runs in sorted(by_batch.items())}
-        rates = [r for r in (_rate(t, workers) for t in tasks.values()) if r]
+        listed = [entry for entry in self._listed("took", _TOOK) if entry[1][0] < batch]
+        recent = sorted({of for _, (of, _, _) in listed})[-_RECENT:]
+        runs = {of: max(run for _, (o, run, _) in listed if o == of) for of in recent}  # the last did it to the end
+        tasks: dict[int, list[Took]] = {of: [] for of in recent}
+        for path, (of, run, _) in listed:
+            if runs.get(of) == run:
+                tasks[of].append(Took(**json.loads(path.read_text())))
+        rates = [rate for rate in (_rate(tasks[of], workers) for of in recent) if rate]
+        if recent and any(t.shed for t in tasks[recent[-1]]):
+            rates = rates[-1:]  # looking at rows that are shed takes time too, which quieter micro-batches do not show
         before = self._shard.last("decision", before=batch)
         shed = 0
         if before is not None:
@@ -181,17 +206,17 @@ class Ledger:
         last = tasks[max(tasks)] if tasks else []
         partitions = next((t.partitions for t in last if t.partitions), None)
         return Past(
-            max(rates[-_RECENT:], default=None), max(1, len(last)), len(last) / partitions if partitions else 1.0,
+            max(rates, default=None), max(1, len(last)), len(last) / partitions if partitions else 1.0,
             max(0, shed - self.replayed()[1]), shed,
         )  # fmt: skip
 
     def _tidy(self, shard: ShardLog, batch: int) -> None:
         """Remove books that nobody needs any more."""
-        owed = min((of for _, (of, _, _) in self._listed(KIND, _SHED)), default=batch)
+        for path, (of, _, _) in self._listed("took", _TOOK):
+            if of < batch - _KEPT:
+                path.unlink(missing_ok=True)
         if batch % _KEPT == 0:
-            for path, (of, _, _) in self._listed("took", _TOOK):
-                if of < batch - _KEPT:
-                    path.unlink(missing_ok=True)
+            owed = min((of for _, (of, _, _) in self._listed(KIND, _SHED)), default=batch)
             for kind in {kind for kind, _ in shard.listed()}:
                 shard.expire(kind, before=min(owed, batch - _KEPT))
 

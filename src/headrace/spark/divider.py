@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark import TaskContext
 
 _HELD = 16 << 20  # bytes of rows held in memory until it is decided; more go to a file
-_LEAST = 1e-3  # of the rows, what is kept however slow the join is
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -149,9 +148,8 @@ class Divider:
 
     def _proposed(self, past: Past, batches: Batches) -> tuple[Decision, Batches]:
         """What this task would decide, from its own rows and the past."""
-        rate = self.step.rate or past.rate
         decision = Decision(debt=past.debt, shed_before=past.shed)
-        if rate is None:  # the first micro-batch: there is nothing to go by
+        if self.step.rate is None and past.rate is None:  # the first micro-batch: there is nothing to go by
             return decision, batches
         held = _Held()
         f: list[Floats] = []
@@ -164,8 +162,7 @@ class Divider:
             if self.strategy.by_frequency:
                 f.append(self._f(mine))
             words.append(row_words(mine, self._seed))
-        parts = past.tasks if self.step.partitions is None else max(1.0, self.step.partitions * past.filled)
-        share = max(rate * self.step.target / (rows * parts), _LEAST)
+        share = past.share(rows, self.step.partitions, self.step.target, self.step.rate)
         if share < 1:
             w = max(1, round(share * rows))
             one = np.concatenate(f) if f else np.ones(rows)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -85,7 +86,7 @@ def replay(
     spark = session or SparkSession.getActiveSession()
     if spark is None:
         raise BadInput("there is no active Spark session; give session=...")
-    ledgers = ledgers_of(Path(state), query)
+    ledgers = ledgers_of(Path(state).absolute(), query)
     total = Replayed(0, 0, 0, 0)
     for ledger in ledgers:
         with ledger.replaying():
@@ -150,7 +151,9 @@ def _rows(paths: Sequence[Path]) -> int:
 def _read(spark: SparkSession, files: Sequence[Path], schema: dict[str, Any]) -> DataFrame:
     from pyspark.sql.types import StructType
 
-    return spark.read.schema(StructType.fromJson(schema)).parquet(*(f"file:{path}" for path in files))
+    # Spark takes a path for a pattern.
+    paths = [re.sub(r"([\\{}\[\]*?])", r"\\\1", f"file:{path}") for path in files]
+    return spark.read.schema(StructType.fromJson(schema)).parquet(*paths)
 
 
 class _Relations:
