@@ -15,6 +15,7 @@ from headrace.pipeline.document import BadPipeline
 from headrace.pipeline.failures import words_of
 from headrace.pipeline.run import RunFailed
 from headrace.stopping import Stopping
+from tests.kafka import connector_jars
 from tests.pipeline.places import SALES, SCHEMA, joined, sale
 
 pytestmark = pytest.mark.spark
@@ -334,6 +335,7 @@ def test_values_of_kafka_are_parsed_and_malformed_ones_are_dead_letters(place, s
     assert all(d["reason"] for d in place.dead())
 
 
+@pytest.mark.skipif(connector_jars() is not None, reason="this Spark has the connector")
 def test_a_spark_without_the_kafka_connector_is_told_what_to_add(place, spark):
     place.write(SALES, (KAFKA[0], KAFKA[1].format(value="json")))
     place.products().close()

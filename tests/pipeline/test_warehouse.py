@@ -1,5 +1,7 @@
 """Pipelines with the steps of a warehouse: keys, duplicates, deadlines, shedding, rows without a match, PostgreSQL."""
 
+import json
+
 import pyarrow as pa
 import pytest
 
@@ -187,3 +189,43 @@ def test_a_server_that_does_not_answer_and_a_secret_that_stays_one(place):
         place.check(URL="postgresql://ann:hunter2!@127.0.0.1:1/shop")
     assert all("hunter2" not in str(problem) for problem in caught.value.problems)
     assert caught.value.problems[0].line == 5
+
+
+KAFKA = """
+name = "topics"
+every = "10ms"
+
+[source]
+format = "kafka"
+servers = "${SERVERS}"
+topic = "pipeline-in"
+rows_per_batch = 7
+columns = { sale = "long", product_id = "long", quantity = "int" }
+
+[[step]]
+enrich = "products.rel"
+on = "product_id"
+memory = "4MiB"
+
+[sink]
+format = "kafka"
+servers = "${SERVERS}"
+topic = "pipeline-out"
+key = "sale"
+"""
+
+
+def test_from_kafka_to_kafka(place, spark, kafka):
+    place.products().close()
+    place.write(KAFKA)
+    texts = [json.dumps(sale(i)) for i in range(10)] + ["{", json.dumps({"sale": "x"})]
+    server = {"kafka.bootstrap.servers": kafka.servers}
+    df = spark.createDataFrame([(text,) for text in texts], "value string")
+    df.write.format("kafka").options(**server, topic="pipeline-in").save()
+    outcome = place.run(spark, SERVERS=kafka.servers)
+    assert (outcome.moment.rows, outcome.moment.dead) == (12, 2)
+    out = spark.read.format("kafka").options(**server, subscribe="pipeline-out").load()
+    rows = out.selectExpr("CAST(key AS STRING) AS k", "CAST(value AS STRING) AS v").collect()
+    assert sorted((row.k, row.v) for row in rows) == sorted(
+        (str(i), json.dumps(joined(sale(i)), separators=(",", ":"))) for i in range(10)
+    )
