@@ -139,6 +139,21 @@ def test_keys_then_facts_then_load_in_one_pass(spark, tmp_path):
     )
 
 
+def test_numbers_are_found_where_the_version_is_gone(spark, tmp_path):
+    """As when the one worker that held a micro-batch's version is killed, and other tasks commit new ones meanwhile."""
+    lookup = lookup_at(tmp_path / "lookup")
+    out = hr.assign_surrogate_keys(spark.createDataFrame(pa.table({"id": [5, 6]})), lookup, source="s", key="id")
+    lookup.close()
+    with hr.Relation.open(tmp_path / "lookup") as other:
+        row = {"source": "s", "id": 5, "skey": 70, "inferred": False, "name": "five"}
+        other.apply(pa.Table.from_pylist([row], schema=EMPTY))
+    with hr.Relation.open(tmp_path / "lookup") as other:
+        other.compact()
+    with pytest.raises(hr.VersionGone):
+        hr.Relation.open(tmp_path / "lookup", version=1)
+    assert sorted(out.toArrow().to_pylist(), key=repr) == [{"id": 5, "skey": 70}, {"id": 6, "skey": 71}]
+
+
 def test_a_lookup_of_one_source_with_a_text_key(spark, tmp_path):
     schema = pa.schema([("id", pa.string()), ("skey", pa.int32())])
     lookup = lookup_at(tmp_path / "lookup", schema)
