@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 
 class Job:
@@ -15,12 +16,11 @@ class Job:
         self.checkpoint, self.scratch = root / "checkpoint", root / "scratch"
 
 
-def session_of(job: Job):
-    """A Spark that is to be killed."""
+def session(job: Job) -> Any:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    session = SparkSession.builder.master("local[2,4]")  # a task may fail four times
+    builder = SparkSession.builder.master("local[2,4]")  # a task may fail four times
     for key, value in {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
@@ -28,8 +28,8 @@ def session_of(job: Job):
         "spark.local.dir": str(job.scratch),
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     }.items():
-        session = session.config(key, value)
-    spark = session.getOrCreate()
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
@@ -38,7 +38,7 @@ def main(root: Path) -> None:
     import headrace as hr
 
     job = Job(root)
-    spark = session_of(job)
+    spark = session(job)
     with hr.Relation.open(job.relation) as relation:
         reader = spark.readStream.schema("k bigint, n bigint").option("maxFilesPerTrigger", 2)  # a task each
         out = hr.enrich(reader.parquet(str(job.input)), relation, on="k")

@@ -55,9 +55,7 @@ class Plan:
             [StructField(f"c{i}", f.dataType, f.nullable, f.metadata) for i, f in enumerate(schema.fields)]
         )
         out = plan.map(plan.source, numbered, worker.Task(plan.steps)).toDF(*schema.names)
-        setattr(
-            out, _PLAN, plan
-        )  # with it the relation stays open, and so its version, as long as the DataFrame is there
+        setattr(out, _PLAN, plan)  # with it the relation stays open, and so its version, as long as the DataFrame is there
         return out
 
     def map(self, source: DataFrame, schema: StructType | str, task: worker.Task) -> DataFrame:

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -30,6 +30,9 @@ from headrace.semistream.base import How, On, Order, SemiStreamJoin
 from headrace.semistream.shared import Group
 from headrace.semistream.split import least_memory
 from headrace.spark.versions import open_at, open_for_batch
+
+if TYPE_CHECKING:
+    from headrace.spark.table import TableFiles
 
 _OPERATORS = 8  # kept in a worker; the least recently used goes
 _SAMPLE = 1 << 17  # rows that an algorithm is chosen by
@@ -63,19 +66,12 @@ class Step:
         return _join(self, batches, context, report)
 
 
-class Writer(Protocol):
-    """Takes the rows of a partition to where they are loaded, and gives back what the driver has to know."""
-
-    def write(self, batches: Batches, context: TaskContext) -> Batches:
-        """Everything that one task writes."""
-
-
 @dataclass(frozen=True)
 class Task:
     """What is done with the rows of a partition: joined step by step, then written, if they are to be loaded."""
 
     steps: tuple[Step, ...]
-    files: Writer | None = None
+    files: TableFiles | None = None
 
 
 _relations: dict[str, Relation] = {}
