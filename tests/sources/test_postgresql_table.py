@@ -84,6 +84,13 @@ def test_infinity_is_refused_and_the_first_date_is_not(database, kind):
             list(reader.read())
 
 
+def test_a_large_table_comes_in_batches_of_a_size(database):
+    database.query("CREATE TABLE t AS SELECT g AS n, repeat('x', 100) AS v FROM generate_series(1, 200000) g")
+    sizes = [(batch.num_rows, batch.nbytes) for batch in TableReader.describe("t", database.url).read()]
+    assert sum(rows for rows, _ in sizes) == 200_000 and len(sizes) > 4
+    assert max(size for _, size in sizes) < 8 << 20
+
+
 def test_names_are_quoted_and_checked():
     assert quoted('a"b') == '"a""b"' and table_name("s.t") == ("s", "t") and table_name(("s", "a.b")) == ("s", "a.b")
     for bad in ("", "a\0b", "x" * 64, None):

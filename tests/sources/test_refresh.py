@@ -78,6 +78,10 @@ def test_an_empty_table_and_keys_that_are_not_unique(database, tmp_path):
     source = hr.postgresql("t", url=database.url, by="at")
     rel = hr.Relation.create(tmp_path / "rel", source, key="k")
     assert rel.num_rows == 0 and hr.refresh(rel, source).changes == 0
+    database.query("CREATE TABLE bad (k int, d date); INSERT INTO bad VALUES (1, 'infinity')")
+    with pytest.raises(hr.UnsupportedType, match="holds infinity"):  # in the middle of it
+        hr.Relation.create(tmp_path / "bad", hr.postgresql("bad", url=database.url, by="k"), key="k")
+    assert not (tmp_path / "bad").exists()
     database.query("INSERT INTO t VALUES (1, 'a', 1), (1, 'b', 2), (NULL, 'c', NULL)")
     assert hr.refresh(rel, source).upserts == 1 and rows(tmp_path / "rel") == {1: "b"}
     database.query("INSERT INTO t VALUES (NULL, 'c', 9)")

@@ -16,8 +16,7 @@ class Job:
         self.checkpoint, self.scratch = root / "checkpoint", root / "scratch"
 
 
-def session_of(job: Job) -> Any:
-    """A Spark that is to be killed."""
+def session(job: Job) -> Any:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -39,7 +38,7 @@ def main(root: Path) -> None:
     import headrace as hr
 
     job = Job(root)
-    spark = session_of(job)
+    spark = session(job)
     with hr.Relation.open(job.relation) as relation:
         reader = spark.readStream.schema("k bigint, n bigint").option("maxFilesPerTrigger", 2)  # a task each
         out = hr.enrich(reader.parquet(str(job.input)), relation, on="k")

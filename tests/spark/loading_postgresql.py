@@ -9,10 +9,10 @@ from pathlib import Path
 def main(root: Path) -> None:
     sys.path.insert(0, str(Path(__file__).parents[2]))
     import headrace as hr
-    from tests.spark.loading import Job, session_of
+    from tests.spark.loading import Job, session
 
     job = Job(root)
-    spark = session_of(job)
+    spark = session(job)
     reader = spark.readStream.schema("k bigint, n bigint").option("maxFilesPerTrigger", 2)  # a task each
     query = hr.load_postgresql(
         reader.parquet(str(job.input)),

@@ -123,7 +123,7 @@ def test_a_stream_is_enriched_and_upserted_and_a_batch_repeated(spark, database,
             hr.enrich(stream, rel, on="k"), "Stock", key="k", url=database.url, checkpoint=tmp_path / "checkpoint",
             trigger={"availableNow": True},
         )  # fmt: skip
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(120)
 
     for number, keys in enumerate([range(60), range(40, 45)]):
         price = pa.array([Decimal(f"{k}.{number}5") for k in keys], pa.decimal128(8, 2))

@@ -27,7 +27,7 @@ def run(spark, database, checkpoint, **options) -> list[tuple[int, list]]:
 
     sales = hr.stream_postgresql(spark, TABLE, by="x", url=database.url, columns=["n", "price", "sold"], **options)
     query = sales.writeStream.option("checkpointLocation", str(checkpoint)).foreachBatch(take)
-    assert query.trigger(availableNow=True).start().awaitTermination(60)
+    assert query.trigger(availableNow=True).start().awaitTermination(120)
     return seen
 
 

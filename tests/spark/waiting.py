@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def main(root: Path) -> None:
-    from loading import Job, session_of  # beside this program
+    from loading import Job, session  # beside this program
 
     import headrace as hr
 
     job = Job(root)
-    spark = session_of(job)
+    spark = session(job)
     with hr.Relation.open(job.relation) as relation:
         reader = spark.readStream.schema("k bigint, n bigint").option("maxFilesPerTrigger", 1)
         out = hr.enrich(

@@ -43,11 +43,11 @@ def create_relation(
         if not overwrite:
             raise BadInput(f"{root} exists; pass overwrite=True to replace it, or choose another path")
         versions(root)  # refuses to replace anything but a relation
-    if shards < 1:
-        raise BadInput(f"shards={shards} is not possible; a relation has 1 shard or more")
     notes: dict[str, Any] = {}
     if hasattr(data, "snapshot"):  # hr.postgresql, hr.delta: which version of it this is goes into the manifest
         data, notes = data.snapshot()
+    if shards < 1:
+        raise BadInput(f"shards={shards} is not possible; a relation has 1 shard or more")
     schema, batches, total = source_of(data)
     layout = _layout(schema, key, page_size, fill)
     popularity = _popularity(order, frequencies, layout, spark=_is_spark(data))
