@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 
 class Job:
@@ -15,14 +16,11 @@ class Job:
         self.checkpoint, self.scratch = root / "checkpoint", root / "scratch"
 
 
-def main(root: Path) -> None:
+def session(job: Job) -> Any:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    import headrace as hr
-
-    job = Job(root)
-    session = SparkSession.builder.master("local[2,4]")  # a task may fail four times
+    builder = SparkSession.builder.master("local[2,4]")  # a task may fail four times
     for key, value in {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
@@ -30,9 +28,17 @@ def main(root: Path) -> None:
         "spark.local.dir": str(job.scratch),
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     }.items():
-        session = session.config(key, value)
-    spark = session.getOrCreate()
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def main(root: Path) -> None:
+    import headrace as hr
+
+    job = Job(root)
+    spark = session(job)
     with hr.Relation.open(job.relation) as relation:
         reader = spark.readStream.schema("k bigint, n bigint").option("maxFilesPerTrigger", 2)  # a task each
         out = hr.enrich(reader.parquet(str(job.input)), relation, on="k")

@@ -50,11 +50,12 @@ class Sink:
         self.sent = {}
 
     def take(self, df, batch):
-        self.sent.setdefault(batch, []).append(counted(df.toArrow()))
+        given = counted(df.toArrow())
+        self.sent.setdefault(batch, []).append(given)
 
     @property
     def rows(self):
-        return sum((attempts[-1] for attempts in self.sent.values()), Counter())
+        return sum((attempts[-1] for attempts in list(self.sent.values())), Counter())
 
     def run(self, out, checkpoint, **trigger):
         writer = out.writeStream.foreachBatch(self.take).option("checkpointLocation", str(checkpoint))

@@ -56,11 +56,11 @@ def make(job: Job, rng: np.random.Generator) -> Counter:
 class Driver:
     """The program, in a process group of its own."""
 
-    def __init__(self, root: Path, log: Path) -> None:
+    def __init__(self, root: Path, log: Path, program: str = loading.__file__) -> None:
         self.job, self.log = Job(root), log
         with log.open("ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, loading.__file__, str(root)], stdout=out, stderr=out, start_new_session=True
+                [sys.executable, program, str(root)], stdout=out, stderr=out, start_new_session=True
             )
         self.tree: list[psutil.Process] = []
 
@@ -120,8 +120,8 @@ def _ppid(process: psutil.Process) -> int:
 
 
 @contextmanager
-def driver(root: Path, log: Path) -> Iterator[Driver]:
-    started = Driver(root, log)
+def driver(root: Path, log: Path, program: str = loading.__file__) -> Iterator[Driver]:
+    started = Driver(root, log, program)
     try:
         yield started
     finally:

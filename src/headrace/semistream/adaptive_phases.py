@@ -211,7 +211,7 @@ class AdaptivePhases(AdaptiveLookup):
             )  # those that were sorted before are sorted again
             self._waiting.append(self._swept)  # a row that has left: where it comes in the order, the last phase ended
         batch = self._put_together()
-        order = self._by_page(batch)
+        order = self.by_page(batch)
         if self._swept is not None:
             mark = int(np.flatnonzero(order == batch.num_rows - 1)[0])
             order = np.concatenate([order[mark + 1 :], order[:mark]])
@@ -255,7 +255,7 @@ class AdaptivePhases(AdaptiveLookup):
         give_back()  # the pieces that they were
         return pa.RecordBatch.from_arrays(columns, schema=stream)
 
-    def _by_page(self, batch: pa.RecordBatch) -> Ints:
+    def by_page(self, batch: pa.RecordBatch) -> Ints:
         """The rows in an order in which those of a page are neighbours."""
         keys, _ = self._version.codec.encode([batch.column(name) for name in self.stream_key])
         if self.relation.order == "key":

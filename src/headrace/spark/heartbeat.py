@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 NAME = "headrace_heartbeat"
 _TICK = "tick"
+_MADE = "_headrace_heartbeats"
 
 
 class HeartbeatReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -74,5 +75,10 @@ class Heartbeat(DataSource):  # type: ignore[misc]
 
 def heartbeat(session: SparkSession, shards: int, period: float) -> DataFrame:
     """A stream of shard numbers, all of them with every tick."""
-    session.dataSource.register(Heartbeat)
-    return session.readStream.format(NAME).options(shards=str(shards), period=repr(period)).load()
+    # Kept with the session: to make one starts a Python process, which takes a second.
+    made: dict[tuple[int, float], DataFrame] = session.__dict__.setdefault(_MADE, {})
+    if (shards, period) not in made:
+        session.dataSource.register(Heartbeat)
+        reader = session.readStream.format(NAME).options(shards=str(shards), period=repr(period))
+        made[shards, period] = reader.load()
+    return made[shards, period]

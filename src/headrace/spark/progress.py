@@ -33,7 +33,7 @@ class Progress:
     """One relation's part in one micro-batch, all its tasks together."""
 
     batch: int
-    """the micro-batch; of a batch job, Spark's number of the execution"""
+    """the micro-batch; of a batch job, Spark's number of the execution; below 0 for hr.finish"""
     relation: str
     """path of the relation"""
     version: int

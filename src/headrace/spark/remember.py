@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F
+from pyspark.sql.functions import col, lit, pmod, xxhash64
 
 from headrace.errors import BadInput
 from headrace.runlog import RunLog, ShardLog
 from headrace.semistream.deferral import Deferral, Unmatched
-from headrace.semistream.deferred import close, forget, unfinished
+from headrace.semistream.deferred_memory import close, forget, unfinished
 from headrace.spark.heartbeat import heartbeat
 from headrace.spark.paths import local_path
 from headrace.spark.worker import Task
@@ -57,11 +57,11 @@ def state_path(session: SparkSession, state: str | Path | None) -> str:
 
 def by_shard(df: DataFrame, key: tuple[str, ...], shards: int, deferral: Deferral) -> DataFrame:
     """The rows and heartbeats, each where its shard is: the columns, then shard and whether it is a heartbeat."""
-    numbered = [F.col(f"c{i}") for i in range(len(df.columns))]
+    numbered = [col(f"c{i}") for i in range(len(df.columns))]
     renamed = df.toDF(*(f"c{i}" for i in range(len(df.columns))))
     at = [numbered[df.columns.index(name)] for name in key]
-    shard = F.pmod(F.xxhash64(*at), F.lit(shards)).cast("int")
-    rows = renamed.select(*numbered, shard.alias(SHARD), F.lit(False).alias(BEAT))
+    shard = pmod(xxhash64(*at), lit(shards)).cast("int")
+    rows = renamed.select(*numbered, shard.alias(SHARD), lit(False).alias(BEAT))
     if deferral.deadline is not None or deferral.unmatched == "retry":
         rows = rows.union(beats(heartbeat(df.sparkSession, shards, deferral.period), df.schema))
     return rows.repartitionById(shards, SHARD)
@@ -69,8 +69,8 @@ def by_shard(df: DataFrame, key: tuple[str, ...], shards: int, deferral: Deferra
 
 def beats(shards: DataFrame, schema: StructType) -> DataFrame:
     """Rows of nulls, one a shard."""
-    nulls = [F.lit(None).cast(f.dataType).alias(f"c{i}") for i, f in enumerate(schema.fields)]
-    return shards.select(*nulls, F.col("shard").cast("int").alias(SHARD), F.lit(True).alias(BEAT))
+    nulls = [lit(None).cast(f.dataType).alias(f"c{i}") for i, f in enumerate(schema.fields)]
+    return shards.select(*nulls, col("shard").cast("int").alias(SHARD), lit(True).alias(BEAT))
 
 
 def finish(
@@ -105,8 +105,8 @@ def finish(
     plan: Plan | None = getattr(what, "_headrace_plan", None)
     if plan is None or query is None or write is None:
         raise BadInput(
-            f"hr.finish needs the query that hr.load gave, or a DataFrame that hr.enrich gave, with query=... and write=...; this is"
-            f" {what!r}"
+            "hr.finish needs the query that hr.load gave, or a DataFrame that hr.enrich gave, with query=... and write=...; this"
+            f" is {what!r}"
         )
     _stopped(query)
     name = query if isinstance(query, str) else str(query.id)
@@ -145,8 +145,8 @@ class Finishing:
             )
         if plan.earlier:
             raise BadInput(
-                "two hr.enrich in a row remember rows, and hr.finish cannot send those of the first through the second; let the query"
-                " run until nothing waits, or give one of them no deadline"
+                "two hr.enrich in a row remember rows, and hr.finish cannot send those of the first through the second; let the"
+                " query run until nothing waits, or give one of them no deadline"
             )
         self.step = step
         self.log = RunLog(step.state, query, step.log, shards=step.shards)

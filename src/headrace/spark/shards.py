@@ -25,7 +25,7 @@ _AFTER_ALL = 1 << 62  # later than every micro-batch
 def deferred(
     step: Step, operator: AdaptiveJoin, batches: Batches, context: TaskContext, finish: str | None
 ) -> Batches:  # fmt: skip
-    """The results of a task: its rows, and what waited of its shards. With `finish`, everything that waits in that query's log."""
+    """The results of a task: its rows, and what waited of its shards. With `finish`, all that waits in that query's log."""
     local = context.getLocalProperty
     query, batch = finish or local("sql.streaming.queryId"), local("streaming.sql.batchId")
     if query is None or (batch is None and not finish):
@@ -45,7 +45,7 @@ def deferred(
 
 
 def _by_shard(batches: Batches, stream: pa.Schema) -> Iterator[tuple[int, Batches]]:
-    """The rows of each shard, in the types of the stream. A partition has one shard; rows of others are put by until it is done."""
+    """The rows of each shard, in the types of the stream. A partition has one shard; rows of others are put by meanwhile."""
     others: dict[int, list[pa.RecordBatch]] = {}
 
     def of(shard: int) -> Batches:

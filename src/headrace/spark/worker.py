@@ -147,7 +147,7 @@ def _join(
     seconds, stats = clock.now() - begun, operator.stats
     shed = {"shed": divider.done(seconds)} if divider is not None else {}
     if report is not None and (stats.tuples_in or stats.deferred or stats.waiting or (divider and divider.shed)):
-        report.add([_report(step, context, seconds, operator) | {"why": why} | shed])
+        report.add([_report(step, context, seconds, operator, finish) | {"why": why} | shed])
 
 
 def _chosen(step: Step, relation: Relation, batches: Batches) -> tuple[str, str, Batches]:
@@ -293,13 +293,16 @@ def _versioned(batch: pa.RecordBatch, step: Step, relation: Relation) -> pa.Reco
     return batch.append_column(step.version_column, pa.repeat(pa.scalar(relation.version), batch.num_rows))
 
 
-def _report(step: Step, context: TaskContext, seconds: float, operator: SemiStreamJoin) -> dict[str, Any]:
+def _report(
+    step: Step, context: TaskContext, seconds: float, operator: SemiStreamJoin, finish: str | None
+) -> dict[str, Any]:  # fmt: skip
     local = context.getLocalProperty
-    batch = local("streaming.sql.batchId")
+    batch, execution = local("streaming.sql.batchId"), int(local("spark.sql.execution.id") or 0)
     shared = isinstance(operator, AdaptiveJoin)
     return {
-        "step": step.id, "relation": step.path, "version": operator.relation.version, "query": local("sql.streaming.queryId"),
-        "batch": int(batch if batch is not None else local("spark.sql.execution.id") or 0),
+        "step": step.id, "relation": step.path, "version": operator.relation.version,
+        "query": finish or local("sql.streaming.queryId"),
+        "batch": -1 - execution if finish else int(batch if batch is not None else execution),
         "partition": context.partitionId(), "executor": f"{_executor()}{'' if shared else f'/{os.getpid()}'}",
         "seconds": seconds, "algorithm": step.algorithm, "stats": operator.stats.as_dict(),
     }  # fmt: skip

@@ -1,0 +1,65 @@
+"""kill -9 of the driver while rows wait in the run log: every row is in the table or a dead letter, and once."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import headrace as hr
+from headrace.runlog import RunLog
+from tests.spark.delta import by_deltalake, rows
+from tests.spark.loading import Job
+from tests.spark.test_load_killed import PATIENCE, driver
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+PROGRAM = str(Path(__file__).with_name("waiting.py"))
+FILES, ROWS, KEYS = 5, 300, 4000
+
+
+def make(job: Job) -> tuple[Counter, Counter]:
+    """The relation and the input; gives the rows that must be in the table, and those that must be dead letters."""
+    names = pa.array([f"name {k}" for k in range(KEYS)])
+    hr.Relation.create(job.relation, pa.table({"k": np.arange(KEYS), "name": names}), key="k", page_size="4KiB").close()
+    job.input.mkdir()
+    job.scratch.mkdir()
+    rng, wanted, dead = np.random.default_rng(5), Counter(), Counter()
+    for n in range(FILES):
+        keys = rng.integers(0, KEYS + 400, ROWS)
+        pq.write_table(pa.table({"k": keys, "n": np.full(ROWS, n)}), job.input / f"{n:05d}.parquet")
+        wanted.update(repr([k, n, f"name {k}"]) for k in keys.tolist() if k < KEYS)
+        dead.update((k, n) for k in keys.tolist() if k >= KEYS)
+    return wanted, dead
+
+
+def decisions(root: Path) -> set[str]:
+    return {p.name for p in root.glob("state/*/*/shard-*/*.decision.arrow")}
+
+
+def finishing(root: Path) -> bool:
+    return any(root.glob("state/*/*/shard-*/*.finishing.arrow"))
+
+
+def test_oracle_every_row_once_whenever_the_driver_is_killed(tmp_path):
+    job, log = Job(tmp_path), tmp_path / "log"
+    wanted, dead = make(job)
+    with driver(tmp_path, log, PROGRAM) as running:  # between a decision and its commit
+        running.wait_for("decision", lambda: len(decisions(tmp_path)) >= 2)
+        running.look()
+        before = decisions(tmp_path)
+        running.wait_for("decision", lambda: decisions(tmp_path) - before)
+        running.kill()
+    (waiting,) = RunLog.find(tmp_path / "state")
+    assert waiting.describe()["state"]["decision"]["rows"] > 0, "nothing waited"
+    with driver(tmp_path, log, PROGRAM) as running:  # while the end is being joined
+        running.wait_for("finish", lambda: finishing(tmp_path))
+        running.look()
+        running.kill()
+    with driver(tmp_path, log, PROGRAM) as running:
+        assert running.process.wait(PATIENCE) == 0, log.read_text()[-3000:]
+    assert rows(by_deltalake(job.table), ["k", "n", "name"]) == wanted
+    letters = pq.read_table(waiting.path / "dead_letter")
+    assert Counter(zip(letters["k"].to_pylist(), letters["n"].to_pylist(), strict=True)) == dead
