@@ -187,6 +187,26 @@ def test_with_a_deadline_rows_that_wait_and_rows_that_are_shed_come_to_everythin
     assert found(table) == files.results(rel)
 
 
+def test_replayed_rows_without_a_match_are_dead_letters_once(files, rel, tmp_path, monkeypatch):
+    state, table, checkpoint = tmp_path / "state", tmp_path / "table", tmp_path / "checkpoint"
+    shed = hr.Shedding("keep", rate=40)
+    df = hr.enrich(
+        files.stream(), rel, on="k", shed=shed, target_delay="2s", unmatched="dead_letter", state=state, shards=2
+    )
+    run(df, table, checkpoint)
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as before, pytest.raises(KeyboardInterrupt):
+        before.setattr("headrace.spark.load.Sink._commit", die)
+        hr.replay(state, table)
+    assert hr.replay(state, table).waiting == 0
+    assert found(table) == files.results(rel)
+    letters = [r for f in state.rglob("*.parquet") if "dead_letter" in str(f) for r in pq.read_table(f).to_pylist()]
+    assert Counter((r["k"], r["n"]) for r in letters) == Counter(row for row in files.sent if not times(row[0]))
+
+
 def test_a_replay_that_dies_is_repeated_without_loss_or_double(files, rel, tmp_path, monkeypatch):
     state, table, checkpoint = tmp_path / "state", tmp_path / "table", tmp_path / "checkpoint"
     df = hr.enrich(files.stream(), rel, on="k", shed=hr.Shedding("keep", rate=40), target_delay="2s", state=state)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -74,6 +75,7 @@ def replay(
     join
         What becomes of the shed rows before they are loaded: a function from DataFrame to DataFrame. By default they are joined
         as the query did: by the `enrich` that shed them and those after it in the same pass, with the relations as they are now.
+        Where the query has unmatched="dead_letter" or "retry", rows without a match go to `dead_letter` beside the shed table.
     query
         The query's id, if the state has several and only one is meant.
     checkpoint
@@ -113,6 +115,7 @@ def _replay(
     done = _transaction(table, app)
     if done > ledger.replayed()[0]:  # a replay was killed after its commit
         ledger.mark_replayed(done)
+    aside = _Aside(ledger.path / "dead_letter", done)
     last = ledger.last_batch()
     finished = max(ledger.finished(), _transaction(table, f"headrace-{ledger.log.query}"), _committed(checkpoint))
     owed = ledger.owed(finished)
@@ -124,7 +127,7 @@ def _replay(
     recorded = json.loads((ledger.path / "join.json").read_text())
     with _Relations() as relations:
         df = _read(spark, files, recorded["schema"])
-        df = _joined(df, recorded["steps"], relations) if join is None else join(df)
+        df = _joined(df, recorded["steps"], relations, aside, upto) if join is None else join(df)
         loaded = load(df, table, partition_by=partition_by, transaction=(app, upto))
     assert isinstance(loaded, Loaded)
     ledger.mark_replayed(upto)
@@ -175,21 +178,39 @@ class _Relations:
             relation.close()
 
 
-def _joined(df: DataFrame, steps: Sequence[dict[str, Any]], relations: _Relations) -> DataFrame:
+class _Aside:
+    """Rows of a replay that have no match, where the query keeps such: a directory for each replay and step.
+
+    They are written before the commit. Those of a replay that did not come to it are removed by the next.
+    """
+
+    def __init__(self, directory: Path, done: int) -> None:
+        self.directory = directory
+        for left in directory.glob("replay-*"):
+            if int(left.name.split("-")[1]) > done:
+                shutil.rmtree(left)
+
+    def keep(self, rows: DataFrame, upto: int, step: int) -> None:
+        """Write rows of a replay."""
+        rows.write.mode("overwrite").parquet(f"file:{self.directory / f'replay-{upto:010d}-{step}'}")
+
+
+def _joined(
+    df: DataFrame, steps: Sequence[dict[str, Any]], relations: _Relations, aside: _Aside, upto: int
+) -> DataFrame:  # fmt: skip
     """The rows through the `enrich` that shed them, and those after it."""
-    for step in steps:
+    for i, step in enumerate(steps):
         if step["condition"] is not None:
             raise BadInput(
                 f"the query joins by {step['condition']}, which its log cannot repeat; give join=lambda df: hr.enrich(df, ...)"
             )
-        if step["unmatched"] in ("dead_letter", "retry"):
-            raise BadInput(
-                f"the query has unmatched={step['unmatched']!r}, and a replay has nothing to keep such rows in; give"
-                " join=lambda df: hr.enrich(df, ...), and say what becomes of rows without a match"
-            )
-        names = ("how", "memory", "algorithm", "order", "columns", "suffix", "version_column")
+        relation, memory = relations.open(step["path"]), step["memory"]
+        names = ("how", "algorithm", "order", "columns", "suffix", "version_column")
         options = {name: step[name] for name in names}
-        df = enrich(df, relations.open(step["path"]), step["on"], **options)
+        if step["unmatched"] in ("dead_letter", "retry"):
+            aside.keep(enrich(df, relation, step["on"], "anti", memory=memory), upto, i)
+            options["how"] = "inner"
+        df = enrich(df, relation, step["on"], memory=memory, **options)
     return df
 
 
