@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+from headrace.errors import HeadraceError
 from reproduction import PAPERS, paper
 from reproduction.figure import Figure
 from reproduction.page import DOCS, write_page
@@ -40,7 +41,10 @@ def main(arguments: list[str] | None = None) -> int:
             parser.error(f"FIGURE={figure_id} is not there; {options.paper} has {', '.join(known)}")
     begun, found, failed = time.perf_counter(), {}, 0
     wanted = [f for f in chosen.figures if not options.page_only and f.id in picked]
-    _measure_all(options, wanted)
+    try:
+        _measure_all(options, wanted)
+    except HeadraceError as error:
+        parser.error(str(error))
     for figure in chosen.figures:
         raw: Raw | None = load(chosen, figure, scale_of(figure, options.scale), options.results)
         if raw is None:

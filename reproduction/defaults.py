@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from headrace.cost import HDD, MadeRelation, Zipf, disk_of, make_relation, service_rate
+from headrace.errors import BadInput
 from headrace.metrics import JoinStats
 from headrace.relation.reader import PageReader
 from reproduction.checks import Faster, Knee, Level, Peak, Tracks, Trend
@@ -45,6 +46,8 @@ def _rate(directory: Path, scale: float, budget: float, b: int | None) -> float:
 def _optimum(directory: Path, scale: float, budget: float) -> tuple[float, float]:
     """The best disk buffer in pages, and its rate: a parabola through the best measured point and its neighbours."""
     buffers = _fitting(scale, budget)
+    if len(buffers) < 3:
+        raise BadInput(f"SCALE={scale:g} is too small: {budget:g} MB at that scale hold fewer than three disk buffers")
     rates = [_rate(directory, scale, budget, b) for b in buffers]
     i = min(max(1, int(np.argmax(rates))), len(buffers) - 2)
     x = [log(b) for b in buffers[i - 1 : i + 2]]

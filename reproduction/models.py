@@ -7,9 +7,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from headrace.cost import HDD, Facts, Machine, MadeRelation, Measuring, Zipf, disk_of, make_relation, service_rate
+from headrace.cost import (
+    HDD,
+    Calibration,
+    Facts,
+    Machine,
+    MadeRelation,
+    Measuring,
+    Zipf,
+    disk_of,
+    make_relation,
+    service_rate,
+)
 from headrace.cost.measure import calibrate
 from headrace.cost.models import predict
+from headrace.cost.overheads import options_of
 from headrace.relation import Relation
 from headrace.semistream import ALGORITHMS
 from reproduction.checks import Tracks
@@ -41,16 +53,14 @@ def _memory(relation: Relation, percent: float) -> int:
     return int(relation.num_pages * relation.page_size * percent / 100) + dense
 
 
-def _options(algorithm: str, exponent: float) -> dict[str, Any]:
-    return {"skew": exponent} if "hybrid" in algorithm else {"order": "any"} if algorithm == "adaptive" else {}
-
-
 def _measured(relation: Relation, algorithm: str, stream: Zipf, memory: int) -> dict[str, Any]:
     # Joins whose tuples wait a while: several times what can wait in all of the memory.
     many = max(20_000, memory // 12)
-    scans = algorithm.endswith("meshjoin")
-    measuring = Measuring(loops=1) if scans else Measuring(warm=2 * many, tuples=many)
-    options = _options(algorithm, stream.exponent)
+    scans, simulated = algorithm.endswith("meshjoin"), relation.disk.kind == "simulated"
+    measuring = Measuring(loops=1 if simulated else 6) if scans else Measuring(warm=2 * many, tuples=many)
+    if algorithm == "inl" and not simulated:  # nothing waits in it
+        measuring = Measuring(warm=many // 8, tuples=many // 8)
+    options = options_of(algorithm, stream.exponent)
     return service_rate(algorithm, relation, stream, memory, measuring=measuring, **options).as_dict()
 
 
@@ -87,8 +97,8 @@ def _simulated(algorithm: str) -> Callable[[float], list[Cell]]:
 
 
 @cache
-def _machine(directory: Path) -> Machine:
-    return calibrate(directory, seconds=20).as_machine()
+def _calibrated(directory: Path) -> Calibration:
+    return calibrate(directory, seconds=20)
 
 
 def _real(percent: float) -> Callable[[float], list[Cell]]:
@@ -102,12 +112,13 @@ def _real(percent: float) -> Callable[[float], list[Cell]]:
 
                 def measured(directory: Path, algorithm: str = algorithm, z: float = z) -> dict[str, Any]:
                     made, stream = _made(algorithm, rows, z)
-                    with make_relation(directory, made, disk="direct") as relation:
+                    disk = _calibrated(directory).as_disk()
+                    with make_relation(directory, made, disk=disk) as relation:
                         return _measured(relation, algorithm, stream, _memory(relation, percent))
 
                 def predicted(directory: Path, algorithm: str = algorithm, z: float = z) -> dict[str, Any]:
                     made, stream = _made(algorithm, rows, z)
-                    machine = _machine(directory)
+                    machine = _calibrated(directory).as_machine()
                     with make_relation(directory, made, disk="direct") as relation:
                         return _predicted(relation, algorithm, stream, _memory(relation, percent), machine)
 

@@ -30,6 +30,22 @@ class Factors:
     """look a stream tuple up in the index"""
 
 
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """What an algorithm takes on a real machine besides its reads and steps. The papers' machines have none.
+
+    Most of it is the interpreter's: an iteration is a few dozen calls whatever it works on, and steps in the midst of a join,
+    with what it holds in the way of the caches, take longer than steps alone.
+    """
+
+    steps: float = 1.0
+    """times what Factors say of its steps"""
+    iteration: float = 0.0
+    """seconds of an iteration"""
+    request: float = 0.0
+    """seconds of a read request, beyond the disk's"""
+
+
 @dataclass(slots=True)
 class JoinStats:
     """What a join of a stream with a relation did so far.

@@ -16,8 +16,9 @@ from headrace.cost.calibrate import (
     read_calibration,
 )
 from headrace.cost.measure import calibrate, fitted
+from headrace.cost.models import MODELS
 from headrace.errors import BadInput
-from headrace.metrics import Factors
+from headrace.metrics import Factors, Overhead
 
 NOW = datetime(2030, 5, 1, tzinfo=UTC)
 
@@ -26,7 +27,8 @@ NOW = datetime(2030, 5, 1, tzinfo=UTC)
 def made(tmp_path):
     return Calibration(
         seek=5e-5, transfer=2e-6, follow=4e-5, seek_in_flight=9e-6, transfer_in_flight=2e-6, reads={1: 5.2e-5, 64: 2e-4},
-        disk="direct", factors=Factors(), machine=machine_facts(tmp_path), date=(NOW - timedelta(days=3)).isoformat(),
+        disk="direct", factors=Factors(), overheads={"ssij": Overhead(1.5, 1e-3, 2e-4)}, machine=machine_facts(tmp_path),
+        date=(NOW - timedelta(days=3)).isoformat(),
     )  # fmt: skip
 
 
@@ -37,6 +39,17 @@ def test_a_calibration_comes_back_as_it_was_kept(made, tmp_path):
     machine = made.as_machine()
     assert (machine.seek, machine.transfer, machine.follow) == (5e-5, 2e-6, 4e-5)
     assert machine.many == (9e-6, 2e-6)
+    assert machine.overhead("ssij") == Overhead(1.5, 1e-3, 2e-4)
+    assert machine.overhead("inl") == Overhead()
+
+
+def test_a_disk_of_a_calibration_has_its_costs(made):
+    disk = made.as_disk("buffered")
+    assert disk.costs(16384) == (9e-6, 4e-6)
+    assert disk.costs(8192, alone=True) == (5e-5, 2e-6)
+    assert disk.scan_costs(8192) == (4e-5, 2e-6)
+    assert disk.overhead("ssij").steps == 1.5
+    assert disk.overhead("meshjoin").iteration > 0  # that of a machine that nobody has measured
 
 
 def test_it_is_kept_in_the_state_directory(made, monkeypatch, tmp_path):
@@ -106,6 +119,10 @@ def test_a_quick_calibration_really_measures(tmp_path):
     assert found.seek + found.transfer > 0
     assert 0 <= found.follow <= found.seek
     assert found.disk in ("direct", "buffered")
+    assert set(found.overheads) == set(MODELS)
+    assert all(0.5 <= o.steps <= 3 and o.iteration >= 0 for o in found.overheads.values())
+    # An iteration is Python between kernels: none is free, and none takes a tenth of a second.
+    assert all(0 < o.iteration + max(0, o.request) < 0.1 for name, o in found.overheads.items() if name != "inl")
     assert list(tmp_path.iterdir()) == []
     assert seen[-1][0] == seen[-1][1]
     assert load_calibration(found.save(tmp_path / "c.json"), directory=tmp_path) == found

@@ -13,10 +13,15 @@ from headrace.cli.screen import clean_errors, plain, progress, show_json, show_t
 
 def calibrate(
     directory: Annotated[Path, typer.Option(help="On the device that relations are on.")] = Path(),
-    seconds: Annotated[float, typer.Option(help="About how long to measure.")] = 10.0,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            help="About how long to measure reads and steps; the algorithms take a minute more, or below 3 some seconds."
+        ),
+    ] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
 ) -> None:
-    """Measure seek, transfer and the steps of a join, and keep them for `headrace tune`."""
+    """Measure seek, transfer, the steps of a join and what each algorithm takes besides, and keep them for `headrace tune`."""
     from headrace.cost.measure import calibrate as measure
 
     with clean_errors():
@@ -35,6 +40,13 @@ def calibrate(
         ]
         rows += [[name, _micro(value), _STEPS[name]] for name, value in asdict(found.factors).items()]
         show_table(["cost", "µs", "of"], rows)
+        show_table(
+            ["algorithm", "steps, times", "an iteration, µs", "a request, µs"],
+            [
+                [name, f"{o.steps:.2f}", _micro(o.iteration), _micro(o.request)]
+                for name, o in sorted(found.overheads.items())
+            ],
+        )  # fmt: skip
         if found.disk == "buffered":
             typer.echo(
                 f"{plain(directory)} knows no direct reads: these are times of the system's cache, not of the device"

@@ -18,10 +18,11 @@ from typing import Any
 
 from headrace.cost.facts import Machine
 from headrace.errors import HeadraceError
-from headrace.metrics import Factors
+from headrace.metrics import Factors, Overhead
+from headrace.relation.disk import Disk, DiskKind
 from headrace.state import state_directory
 
-FORMAT = 1
+FORMAT = 2
 OLD = timedelta(days=30)
 _TIMES = ("seek", "transfer", "follow", "seek_in_flight", "transfer_in_flight")
 
@@ -48,6 +49,8 @@ class Calibration:
         direct, or buffered where the file system knows no direct reads: then these are times of the system's cache.
     factors
         c_E, c_S, c_A, c_H, c_O, c_X in seconds.
+    overheads
+        What each algorithm takes besides.
     machine
         Processor, cores, kernel, and the device that was read.
     date
@@ -62,13 +65,21 @@ class Calibration:
     reads: dict[int, float]
     disk: str
     factors: Factors
+    overheads: dict[str, Overhead]
     machine: dict[str, Any]
     date: str
 
     def as_machine(self) -> Machine:
         """For the models."""
         many = self.seek_in_flight, self.transfer_in_flight
-        return Machine(self.seek, self.transfer, self.factors, many, follow=self.follow)
+        return Machine(self.seek, self.transfer, self.factors, many, follow=self.follow, overheads=self.overheads)
+
+    def as_disk(self, kind: DiskKind = "direct") -> Disk:
+        """For a relation: its joins plan and tune by what was measured."""
+        return Disk(
+            kind, self.seek_in_flight, self.transfer_in_flight, factors=self.factors, follow=self.follow,
+            alone=(self.seek, self.transfer), overheads=self.overheads,
+        )  # fmt: skip
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -139,6 +150,7 @@ def read_calibration(path: Path) -> Calibration:
             raise ValueError(f"it is not of format {FORMAT}")
         body["reads"] = {int(pages): float(seconds) for pages, seconds in body["reads"].items()}
         body["factors"] = Factors(**body["factors"])
+        body["overheads"] = {name: Overhead(**parts) for name, parts in body["overheads"].items()}
         found = Calibration(**body)
         found.age(right_now())
         times = [value for name, value in asdict(found).items() if name in _TIMES] + list(

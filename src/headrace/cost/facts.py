@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from headrace.cost.popularity import Popularity
 from headrace.errors import BadInput
-from headrace.metrics import Factors
+from headrace.metrics import Factors, Overhead
 from headrace.relation import Relation
 from headrace.semistream.split import tuple_bytes
 from headrace.semistream.waiting import PROBE_BYTES
@@ -31,6 +31,8 @@ class Machine:
         Pages of a planned request at most: maxScan of [SSIJ].
     follow
         Seconds for a request that goes on where the last one ended, as those of a scan do; as `seek` by default.
+    overheads
+        What algorithms take besides reads and steps, by name.
     """
 
     seek: float
@@ -39,6 +41,7 @@ class Machine:
     in_flight: tuple[float, float] | None = None
     longest: int = 200
     follow: float | None = None
+    overheads: Mapping[str, Overhead] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("seek", "transfer"):
@@ -50,6 +53,10 @@ class Machine:
     def many(self) -> tuple[float, float]:
         """Seek and transfer with many requests in flight."""
         return self.in_flight or (self.seek, self.transfer)
+
+    def overhead(self, algorithm: str) -> Overhead:
+        """Of an algorithm."""
+        return self.overheads.get(algorithm, Overhead())
 
 
 @dataclass(frozen=True)
@@ -184,5 +191,5 @@ class Facts:
         """Seconds for a request and for a page of it. `scan`: the request goes on where the last one ended."""
         seek, transfer = self.machine.many if in_flight else (self.machine.seek, self.machine.transfer)
         if scan and self.machine.follow is not None:
-            seek = self.machine.follow
+            seek = min(seek, self.machine.follow)
         return seek, transfer * self.page_size / 8192

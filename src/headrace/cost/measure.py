@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,13 @@ import pyarrow as pa
 
 from headrace.clock import Clock, SystemClock
 from headrace.cost.calibrate import Calibration, machine_facts, right_now
+from headrace.cost.models import MODELS
+from headrace.cost.overheads import measure_overheads
 from headrace.errors import BadInput
 from headrace.metrics import Factors, JoinStats
 from headrace.relation import Disk, Relation
 from headrace.relation.columns import address
+from headrace.relation.disk import DiskKind
 from headrace.relation.reader import PageReader, key_column, stored_keys
 from headrace.relation.store import Sources, TupleStore
 from headrace.semistream.slots import SlotWindow
@@ -40,7 +44,7 @@ Report = Callable[[int, int | None], None]
 def calibrate(
     directory: str | Path, *, seconds: float = 10.0, clock: Clock | None = None, progress: Report | None = None
 ) -> Calibration:  # fmt: skip
-    """Measure this machine, on the device of a directory, in about so many seconds.
+    """Measure this machine, on the device of a directory, in about so many seconds and some twenty more.
 
     A file of 128 MiB and a small relation are made in the directory and removed again. Each figure is the median of several.
     """
@@ -53,11 +57,11 @@ def calibrate(
     told = progress or (lambda done, total: None)
 
     def report() -> None:
-        told(next(steps), 3 * len(_LENGTHS) + 6)
+        told(next(steps), 3 * len(_LENGTHS) + 6 + len(MODELS))
 
     with _scratch(directory) as where:
         kind, disk = _disk(where)
-        # Half of the time for reads, the rest for steps of a join; the making of files is not counted.
+        # Half of the time for reads, the rest for steps of a join; the making of files is not counted, nor what joins take.
         size = _FILE if seconds >= _QUICK else _FILE // 8
         with _readable(where, disk, size) as fd:
             each = seconds / 2 / (3 * len(_LENGTHS))
@@ -65,13 +69,17 @@ def calibrate(
             scan = {b: _read_seconds(disk, fd, size, b, 1, each, clock, report, scan=True) for b in _LENGTHS}
             many = {b: _read_seconds(disk, fd, size, b, _IN_FLIGHT, each, clock, report) for b in _LENGTHS}
         factors = _steps(where, seconds / 2, clock, report)
-    seek, transfer = fitted(alone)
-    seek_many, transfer_many = fitted(many)
-    follow = min(seek, max(0.0, float(np.median([t - b * transfer for b, t in scan.items()]))))
-    return Calibration(
-        seek, transfer, follow, seek_many, transfer_many, alone, kind, factors, machine_facts(directory),
-        right_now().isoformat(timespec="seconds"),
-    )  # fmt: skip
+        seek, transfer = fitted(alone)
+        seek_many, transfer_many = fitted(many)
+        follow = min(seek, max(0.0, float(np.median([t - b * transfer for b, t in scan.items()]))))
+        found = Calibration(
+            seek, transfer, follow, seek_many, transfer_many, alone, kind, factors, {}, machine_facts(directory),
+            right_now().isoformat(timespec="seconds"),
+        )  # fmt: skip
+        overheads = measure_overheads(
+            where, found.as_disk(kind), found.as_machine(), quick=seconds < _QUICK, report=report
+        )  # fmt: skip
+    return replace(found, overheads=overheads)
 
 
 def fitted(reads: dict[int, float]) -> tuple[float, float]:
@@ -105,7 +113,7 @@ def _scratch(directory: Path) -> Iterator[Path]:
         shutil.rmtree(where, ignore_errors=True)
 
 
-def _disk(where: Path) -> tuple[str, Disk]:
+def _disk(where: Path) -> tuple[DiskKind, Disk]:
     """Direct reads, or buffered ones where the file system has none."""
     path = where / "try"
     path.write_bytes(bytes(PAGE))

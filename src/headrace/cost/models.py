@@ -7,15 +7,15 @@ question. INL has none in the papers: its is here. Those of SSIJ and AdaptiveJoi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from math import ceil, inf
 
 from headrace.cost import planned
 from headrace.cost.facts import Facts
-from headrace.cost.prediction import LEAST_OUTPUT, Prediction, output_bytes, refused
+from headrace.cost.prediction import LEAST_OUTPUT, Prediction, Work, output_bytes, refused
 from headrace.errors import BadInput, choice
 from headrace.semistream.hybridcost import HybridCost
-from headrace.semistream.meshjoin import OVERHEAD, MeshCost
+from headrace.semistream.meshjoin import MeshCost
 from headrace.semistream.rmeshjoin import PARTITIONS, RMeshCost
 from headrace.semistream.waiting import LEAST_WINDOW
 from headrace.semistream.window import POINTER_BYTES
@@ -84,24 +84,20 @@ def least_memory(algorithm: str, facts: Facts, rate: float) -> Prediction:
 # -- the MESHJOIN family: [MESH] §3.2, [XHJ] §2 --------------------------------------------------------------------------
 
 
-def mesh_cost(facts: Facts) -> MeshCost:
+def mesh_cost(facts: Facts, algorithm: str = "meshjoin") -> MeshCost:
     """The model of MESHJOIN for these facts: eq. 1-3 of [MESH]."""
     f, (seek, transfer) = facts.machine.factors, facts.costs(scan=True)
-    return MeshCost(
+    cost = MeshCost(
         facts.pages, facts.rows_per_page, facts.page_bytes, facts.stream_bytes, facts.slot_bytes, POINTER_BYTES,
-        seek, transfer, f.c_E + f.c_S + f.c_A, f.c_H, f.c_O, facts.matches, _overhead(facts),
+        seek, transfer, f.c_E + f.c_S + f.c_A, f.c_H, f.c_O, facts.matches,
     )  # fmt: skip
+    return cost.with_overhead(facts.machine.overhead(algorithm))
 
 
-def _overhead(facts: Facts) -> float:
-    """Of an iteration on a real machine, whose disk serves several requests at a time."""
-    return 0.0 if facts.machine.in_flight is None else OVERHEAD
-
-
-def rmesh_cost(facts: Facts, partitions: int = PARTITIONS) -> RMeshCost:
+def rmesh_cost(facts: Facts, algorithm: str = "rmeshjoin", partitions: int = PARTITIONS) -> RMeshCost:
     """The model of R-MESHJOIN."""
     step = ceil(facts.pages / min(partitions, facts.pages))
-    base = mesh_cost(facts)
+    base = mesh_cost(facts, algorithm)
     values = {name.name: getattr(base, name.name) for name in fields(MeshCost)}
     return RMeshCost(**values, partitions=ceil(facts.pages / step))
 
@@ -115,14 +111,14 @@ def _waiting_room(name: str, facts: Facts, memory: int, needed: float) -> tuple[
     return output, memory - output
 
 
-def _mesh_family(name: str, make: Callable[[Facts], MeshCost]) -> Model:
+def _mesh_family(name: str, make: Callable[[Facts, str], MeshCost]) -> Model:
     def model(facts: Facts, memory: int) -> Prediction:
         needed = facts.page_bytes + LEAST_WINDOW * (facts.slot_bytes + POINTER_BYTES + 64)
         found = _waiting_room(name, facts, memory, needed)
         if isinstance(found, Prediction):
             return found
         output, room = found
-        cost = make(facts)
+        cost, plain = make(facts, name), make(facts.on(replace(facts.machine, overheads={})), name)
         b = cost.best_b(room)
         w = cost.w(room, b)
         if w < 1:
@@ -134,6 +130,9 @@ def _mesh_family(name: str, make: Callable[[Facts], MeshCost]) -> Model:
             "output": output,
         }  # fmt: skip
         scan = cost.loop(0, b) * iterations
+        reads = cost.step / b if isinstance(cost, RMeshCost) else 1
+        read = reads * plain.seek + (cost.step if isinstance(cost, RMeshCost) else b) * plain.transfer
+        work = Work(read / w, (plain.loop(w, b) - read) / w, 1 / w, reads / w)
         rate = w / cost.loop(w, b)
         why = f"a scan of R takes {scan:.3g} s and serves {w * iterations:,} tuples"
         if facts.batch_rows is not None:
@@ -141,7 +140,7 @@ def _mesh_family(name: str, make: Callable[[Facts], MeshCost]) -> Model:
             tuples = facts.batch_rows * (cost.stream + cost.matches * cost.output)
             rate = facts.batch_rows / (scans * scan + tuples)
             why = f"a batch takes {'a scan' if scans == 1 else f'{scans} scans'} of R, {scan:.3g} s each"
-        return Prediction(name, memory, rate, {"w": w, "b": b}, parts, why)
+        return Prediction(name, memory, rate, {"w": w, "b": b}, parts, why, work)
 
     return model
 
@@ -160,23 +159,25 @@ def _inl(facts: Facts, memory: int) -> Prediction:
     work = int(rows * row) + facts.texts * facts.page_size
     frames = max(1, min(facts.pages, (memory - facts.index_bytes - work) // (facts.page_size + _INL_FRAME)))
     hits = facts.page_popularity.lru(frames)
-    read = facts.pages_per_key * (1 - hits) * (seek + transfer)
-    seconds = f.c_S + f.c_X + facts.matches * f.c_O + read
+    misses = facts.pages_per_key * (1 - hits)
+    each = Work(misses * (seek + transfer), f.c_S + f.c_X + facts.matches * f.c_O, 1 / rows, misses)
+    seconds = each.seconds(facts.machine.overhead("inl"))
     why = f"{hits:.0%} of page accesses hit the pool; a miss takes {1e3 * (seek + transfer):.3g} ms"
     parts = {"index": facts.index_bytes, "buffer pool": frames * facts.page_size, "output": work}
-    return Prediction("inl", memory, 1 / seconds, {}, parts, why)
+    return Prediction("inl", memory, 1 / seconds, {}, parts, why, each)
 
 
 # -- HYBRIDJOIN and X-HYBRIDJOIN: [XHJ] §4.3, §6 -----------------------------------------------------------------------
 
 
-def hybrid_cost(facts: Facts) -> HybridCost:
+def hybrid_cost(facts: Facts, algorithm: str = "xhybridjoin") -> HybridCost:
     """The model of both for these facts."""
     f, (seek, transfer) = facts.machine.factors, facts.costs()
-    return HybridCost(
+    cost = HybridCost(
         facts.pages, facts.rows_per_page, facts.page_bytes, facts.slot_bytes, POINTER_BYTES, seek, transfer,
-        f.c_E + f.c_S + f.c_A, f.c_H, (1 - facts.absent) * f.c_O, facts.skew, facts.ordered, _overhead(facts),
+        f.c_E + f.c_S + f.c_A, f.c_H, (1 - facts.absent) * f.c_O, facts.skew, facts.ordered,
     )  # fmt: skip
+    return cost.with_overhead(facts.machine.overhead(algorithm))
 
 
 def _hybrid_family(name: str, *, popular: bool) -> Model:
@@ -190,14 +191,17 @@ def _hybrid_family(name: str, *, popular: bool) -> Model:
         if isinstance(found, Prediction):
             return found
         output, room = found[0], found[1] - facts.index_bytes
-        cost = hybrid_cost(facts)
+        cost, plain = hybrid_cost(facts, name), hybrid_cost(facts.on(replace(facts.machine, overheads={})), name)
         k, l = cost.best(room, l=None if popular else 0)
         h_S = cost.h_S(room, k, l)
         if h_S < 1:
             return refused(name, memory, "not one tuple has room beside the disk buffer")
         w = cost.w(h_S, k, l)
         load = cost.loop(0, k, l)
-        rate = 1 / (load / w + (cost.stream + cost.output) + _absent_loads(facts) * load)
+        loads = 1 / w + _absent_loads(facts)
+        read = plain.seek + k * plain.transfer
+        work = Work(loads * read, loads * (plain.loop(0, k, l) - read) + plain.stream + plain.output, loads, loads)
+        rate = 1 / work.seconds(facts.machine.overhead(name))
         why = f"a load takes {1e3 * load:.3g} ms and serves {w:,.1f} of {h_S:,} tuples in wait"
         if facts.batch_rows is not None:
             n = min(facts.batch_rows, h_S)
@@ -213,7 +217,7 @@ def _hybrid_family(name: str, *, popular: bool) -> Model:
             "index": facts.index_bytes, "disk buffer": (k + l) * facts.page_bytes,
             "hash table": int(h_S * facts.slot_bytes), "queue": h_S * POINTER_BYTES, "output": output,
         }  # fmt: skip
-        return Prediction(name, memory, rate, {"k": k, "l": l} if popular else {"k": k}, parts, why)
+        return Prediction(name, memory, rate, {"k": k, "l": l} if popular else {"k": k}, parts, why, work)
 
     return model
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from headrace.cost.facts import Facts
 from headrace.cost.popularity import Popularity
-from headrace.cost.prediction import Prediction, output_bytes, refused
+from headrace.cost.prediction import Prediction, Work, output_bytes, refused
 from headrace.relation import Disk
 from headrace.semistream import split
 from headrace.semistream.balance import Balance
@@ -136,7 +136,8 @@ def ssij(facts: Facts, memory: int) -> Prediction:
         f"{phase.hits:.0%} served by {CR:,} cached pages; a join phase reads {phase.pages:,.0f} pages for"
         f" {phase.misses:,.0f} tuples"
     )
-    return Prediction("ssij", memory, phase.tuples / phase.seconds, {"IB_thresh": IB, "SB_thresh": SB}, parts, why)
+    rate = 1 / phase.work.seconds(facts.machine.overhead("ssij"))
+    return Prediction("ssij", memory, rate, {"IB_thresh": IB, "SB_thresh": SB}, parts, why, phase.work)
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class _Phase:
     """From one join phase to the next."""
 
     tuples: float
-    seconds: float
+    work: Work
     hits: float  # share of tuples served by cached pages
     pages: float  # read
     tail: float  # tuples that a page at the end of CR serves
@@ -175,7 +176,9 @@ class _Phase:
         most = float((mass * pages.kept_by_count(0.75 * CR, draws)).sum())
         tail = N * max(0.0, hits - most) / max(1.0, 0.25 * CR)
         steps = f.c_S + f.c_X + f.c_E + (1 - hits) * f.c_A + facts.pages_per_key * f.c_H + facts.matches * f.c_O
-        return cls(N, plans[0].seconds(facts) + N * steps, hits, plans[0].pages, tail, sharing)
+        # A request's overhead is that of a read buffer filled: what is in it is worked on together, however it was read.
+        work = Work(plans[0].seconds(facts) / N, steps, 1 / IB, plans[0].pages / scan / N)
+        return cls(N, work, hits, plans[0].pages, tail, sharing)
 
 
 # -- AdaptiveJoin --------------------------------------------------------------------------------------------------------
@@ -217,9 +220,10 @@ def adaptive(facts: Facts, memory: int) -> Prediction:
     moving = left - sketch + there - filter_bytes
     # A disk that serves one request at a time reads into the whole buffer; another into a half, several requests at a time.
     longest = 2 * pages if serial else max(1, pages // 4)
-    room = _Room(moving, one_page, entry, filter_bytes > 0, longest)
+    room = _Room(moving, one_page, entry, filter_bytes > 0, longest, pages)
+    overhead = facts.machine.overhead("adaptive")
     found = [(_slice if ordered else _round)(facts, room, share) for share in _SHARES]
-    seconds, rows, entries, missed = min(found)
+    work, rows, entries, missed = min(found, key=lambda one: one[0].seconds(overhead))
     hot = int(entries * entry)
     parts = {
         "index": facts.index_bytes, "filter": filter_bytes, "sketch": sketch, "read buffer": read, "output": output,
@@ -228,7 +232,7 @@ def adaptive(facts: Facts, memory: int) -> Prediction:
     served = facts.popularity.top(_HELD * entries)
     what = f"a slice of {rows:,} rows reads" if ordered else f"{rows:,} rows wait; a round over the pages reads for"
     why = f"{served:.0%} of present keys served by {entries:,.0f} hot ones; {what} {missed:,.0f} keys"
-    return Prediction("adaptive", memory, 1 / seconds, {}, parts, why)
+    return Prediction("adaptive", memory, 1 / work.seconds(overhead), {}, parts, why, work)
 
 
 @dataclass(frozen=True)
@@ -240,12 +244,14 @@ class _Room:
     entry: int  # bytes of a hot key with its tuples
     filtered: bool
     longest: int  # pages of a request
+    buffer: int  # pages that are worked on together
 
-    def reads(self, facts: Facts, wanted: float) -> float:
-        """Seconds of a plan for so many pages."""
+    def reads(self, facts: Facts, wanted: float) -> tuple[float, float]:
+        """Seconds of a plan for so many pages, and read buffers filled."""
         machine = facts.machine
         goes_on = machine.in_flight is None and machine.follow is not None and machine.follow < machine.seek
-        return Plan.of(facts, wanted, self.longest, goes_on=goes_on).seconds(facts)
+        plan = Plan.of(facts, wanted, self.longest, goes_on=goes_on)
+        return plan.seconds(facts), plan.pages / self.buffer
 
 
 @dataclass(frozen=True)
@@ -264,8 +270,8 @@ class _Some:
         return cls(Popularity(count[some], keys.p[some] / share), share) if share > 0 else cls(keys, 0.0)
 
 
-def _round(facts: Facts, room: _Room, share: float) -> tuple[float, int, float, float]:
-    """Seconds a row, rows that wait, keys in the hot set and keys read in a round over the relation, for a share of what moves.
+def _round(facts: Facts, room: _Room, share: float) -> tuple[Work, int, float, float]:
+    """The work of a row, rows that wait, hot keys, and keys read in a round over the relation, for a share of what moves.
 
     A join phase is for a part f of the W rows that wait, from where the last one ended. The pages ahead have been waited for
     longest: counted in join phases, ages are even from 1 to a whole round, so a round is for W * (2 - f) rows.
@@ -292,11 +298,13 @@ def _round(facts: Facts, room: _Room, share: float) -> tuple[float, int, float, 
     lookups = distinct + rest.keys.distinct(piece * asked) / piece + unknown
     lookups += missed * (1 / split.PHASE - 1)  # to sort a row again takes as long
     cpu = f.c_S + lookups * f.c_X + missed * f.c_A + facts.matches * f.c_O
-    return cpu + missed * room.reads(facts, wanted) / turn, int(W), entries, turn
+    seconds, buffers = room.reads(facts, wanted)
+    work = Work(missed * seconds / turn, cpu, (1 + missed) / piece, missed * buffers / turn)
+    return work, int(W), entries, turn
 
 
-def _slice(facts: Facts, room: _Room, share: float) -> tuple[float, int, float, float]:
-    """Seconds a row, rows of a slice, keys in the hot set and keys read a slice, for a share of what moves."""
+def _slice(facts: Facts, room: _Room, share: float) -> tuple[Work, int, float, float]:
+    """The work of a row, rows of a slice, keys in the hot set and keys read a slice, for a share of what moves."""
     f, keys = facts.machine.factors, facts.popularity
     moving, one_page, entry = room.moving, room.one_page, room.entry
     width = facts.tuple_bytes * facts.rows_per_key
@@ -316,7 +324,8 @@ def _slice(facts: Facts, room: _Room, share: float) -> tuple[float, int, float, 
         distinct = (keys.distinct(present) + absent) / rows
     wanted = _pages_of(facts, rest, asked, unknown)
     cpu = f.c_S + (distinct + missed) * f.c_X + facts.matches * f.c_O
-    return cpu + room.reads(facts, wanted) / rows, int(rows), entries, missed * rows
+    seconds, buffers = room.reads(facts, wanted)
+    return Work(seconds / rows, cpu, 1 / rows, buffers / rows), int(rows), entries, missed * rows
 
 
 def _pages_of(facts: Facts, rest: Popularity, tuples: float, absent: float) -> float:

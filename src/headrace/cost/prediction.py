@@ -7,8 +7,30 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headrace.cost.facts import Facts
+from headrace.metrics import Overhead
 
 _OUTPUT_ROWS, LEAST_OUTPUT = 1 << 13, 16  # of a join whose tuples wait
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a stream tuple takes, in the mean."""
+
+    read: float
+    """seconds of the disk"""
+    steps: float
+    """seconds of the join's steps, by the machine's factors"""
+    iterations: float = 0.0
+    requests: float = 0.0
+
+    def seconds(self, overhead: Overhead) -> float:
+        """All of it on a machine with an overhead."""
+        return (
+            self.read
+            + overhead.steps * self.steps
+            + overhead.iteration * self.iterations
+            + overhead.request * self.requests
+        )
 
 
 @dataclass(frozen=True)
@@ -29,6 +51,8 @@ class Prediction:
     """bytes of each part of its memory"""
     why: str = ""
     """where the time goes, in one line"""
+    work: Work | None = None
+    """of a tuple of a stream without end, before overheads"""
 
 
 def refused(algorithm: str, memory: int, why: str) -> Prediction:

@@ -24,7 +24,7 @@ from headrace.clock import ManualClock
 from headrace.errors import BadInput, choice
 from headrace.kernels.jit import I32, I64, int64, kernel
 from headrace.kernels.plan import plan_greedy, plan_optimal
-from headrace.metrics import Factors
+from headrace.metrics import Factors, Overhead
 from headrace.relation.columns import Longs
 
 DiskKind = Literal["buffered", "direct", "simulated"]
@@ -33,6 +33,7 @@ PlanKind = Literal["optimal", "greedy", "none"]
 # A copy from the page cache, measured; and the delay of a request that says that it was one.
 _CACHED_SEEK, _CACHED_TRANSFER, _DELAY = 1.2e-6, 0.9e-6, 10e-6
 _MOST_DELAY = 100e-6  # that one call counts for: what a process waits for a core is not the disk's
+_OVERHEAD = Overhead(iteration=5e-4)  # on a machine that nobody has measured, about
 _WEIGHT = 0.05  # of a call in the running mean of delays
 
 # By their symbols and not by their addresses, so that the compiled loop can be cached on disk.
@@ -84,6 +85,10 @@ class Disk:
     follow
         Seconds for a request of a simulated disk that goes on where the last one ended: the arm is there already. As `seek`
         by default.
+    alone
+        Seek and transfer of a request with no other in flight; as the others by default.
+    overheads
+        What algorithms take on this machine besides reads and steps, by name. See Calibration.disk.
     """
 
     kind: DiskKind = "buffered"
@@ -95,6 +100,8 @@ class Disk:
     factors: Factors = field(default_factory=Factors)
     clock: ManualClock = field(default_factory=ManualClock)
     follow: float | None = None
+    alone: tuple[float, float] | None = None
+    overheads: Mapping[str, Overhead] = field(default_factory=dict)
     _delay: float = field(
         default=math.inf, repr=False, compare=False
     )  # seconds a buffered request takes beyond copying
@@ -126,15 +133,21 @@ class Disk:
         if self.kind == "simulated":
             self.clock.advance(sum(count * getattr(self.factors, name) for name, count in steps.items()))
 
-    def costs(self, page_size: int) -> tuple[float, float]:
+    def costs(self, page_size: int, *, alone: bool = False) -> tuple[float, float]:
         """Seconds for a request and for a page of it, as things are: a buffered disk may turn out to be in memory."""
-        seek, transfer = (_CACHED_SEEK, _CACHED_TRANSFER) if self.cached else (self.seek, self.transfer)
+        seek, transfer = (self.alone if alone else None) or (self.seek, self.transfer)
+        if self.cached:
+            seek, transfer = _CACHED_SEEK, _CACHED_TRANSFER
         return seek, transfer * page_size / 8192
 
     def scan_costs(self, page_size: int) -> tuple[float, float]:
-        """The same for requests that follow each other, as those of a scan do."""
-        seek, transfer = self.costs(page_size)
-        return (seek if self.follow is None or self.kind != "simulated" else self.follow), transfer
+        """The same for requests that follow each other one by one, as those of a scan do."""
+        seek, transfer = self.costs(page_size, alone=True)
+        return (seek if self.follow is None or self.cached else self.follow), transfer
+
+    def overhead(self, algorithm: str) -> Overhead:
+        """Of an algorithm on this machine."""
+        return self.overheads.get(algorithm, Overhead() if self.kind == "simulated" else _OVERHEAD)
 
     @property
     def goes_on(self) -> bool:

@@ -18,7 +18,7 @@ from headrace.semistream.meshjoin import MeshCost
 from headrace.semistream.waiting import LEAST_WINDOW, WaitingJoin
 from headrace.semistream.window import POINTER_BYTES
 
-_EMA = 0.3  # weight of the newest arrivals in the rate
+_EMA = 0.3  # weight of the newest arrivals in the rate, and of the newest iteration in how slow they are
 _HEADROOM = 1.1  # the rate to keep up with, over the one observed
 
 Tuner = Callable[["AMeshJoin"], tuple[int, int]]
@@ -29,10 +29,15 @@ class RateTuner:
 
     The rate is that of the tuples offered between two iterations, by the operator's clock. A backlog counts as rate too: it is to
     be worked off within one scan of R. What the maximum of memory cannot keep up with gets all of it.
+
+    Where iterations take longer than the cost model says, the rate to keep up with counts for as much more. Without that a stream
+    that is always there was lost: what the join took in was the rate it saw, which the model thought less memory would do
+    for, with which it took in less.
     """
 
     def __init__(self) -> None:
         self.rate = 0.0
+        self.slow = 1.0
         self._seen: tuple[float, int] | None = None
 
     def __call__(self, op: AMeshJoin) -> tuple[int, int]:
@@ -44,12 +49,15 @@ class RateTuner:
         if self._seen is None or now > self._seen[0]:
             self._seen = now, offered
         cost = op.cost()
+        if op.last is not None:
+            w, b, seconds = op.last
+            self.slow = max(1.0, self.slow + _EMA * (seconds / cost.loop(w, b) - self.slow))
         most = cost.best_b(op.most_memory)
         rate = self.rate + op.backlog / (cost.loop(0, most) * -(-cost.pages // most))
         if not self.rate:
             return max(1, cost.w(op.most_memory, most)), most
         try:
-            w, b, memory = cost.least(_HEADROOM * rate)
+            w, b, memory = cost.least(_HEADROOM * self.slow * rate)
         except BadInput:  # no memory would do
             memory = op.most_memory + 1.0
         if memory > op.most_memory:
@@ -104,6 +112,8 @@ class AMeshJoin(WaitingJoin):
         self._page = 0  # currPage
         self._Q: deque[tuple[int, int]] = deque()  # packets: tuples, start page
         self._next = (0, 0)
+        self.last: tuple[int, int, float] | None = None
+        """tuples and pages of the last iteration, and the seconds it took"""
 
     def _least(self) -> int:
         return self._page_bytes + LEAST_WINDOW * int(self._slot_bytes + POINTER_BYTES + 64)
@@ -130,7 +140,7 @@ class AMeshJoin(WaitingJoin):
 
     def cost(self) -> MeshCost:
         """The cost model for the stream at hand. [MESH] §3.2"""
-        return MeshCost.of(self.relation, self._stream_bytes, self._slot_bytes, self._page_bytes)
+        return MeshCost.of(self.relation, self._stream_bytes, self._slot_bytes, self._page_bytes, "ameshjoin")
 
     def _begin(self) -> None:
         self._disk_buffer = PageReader(self._version, self.relation.page_size, whole=True)
@@ -158,6 +168,7 @@ class AMeshJoin(WaitingJoin):
     def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
         self._wanted_now()
         b, self._next = self._next[1], (0, 0)
+        begun, taken = self.clock.now(), self._buffered
         self._resize(w, b)
         before = self._H.used
         yield from self._take_in(w)
@@ -172,6 +183,7 @@ class AMeshJoin(WaitingJoin):
         for places in (self._places[start : start + b], self._places[:wrapped]):
             for _, _, addresses in self._disk_buffer.read(places, self.stats, bridge=False):
                 yield from self._join_pages(addresses)
+        self.last = taken - self._buffered, b, self.clock.now() - begun
 
     def _join_pages(self, addresses: Longs) -> Iterator[pa.RecordBatch]:
         """Join pages from currPage on; a packet leaves before its start page comes again."""

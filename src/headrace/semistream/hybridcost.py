@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from headrace.metrics import Overhead
 from headrace.relation import Relation
-from headrace.semistream.meshjoin import OVERHEAD, candidate_buffers
+from headrace.semistream.meshjoin import candidate_buffers
 from headrace.semistream.window import POINTER_BYTES
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -85,15 +86,24 @@ class HybridCost:
     overhead: float = 0.0
 
     @classmethod
-    def of(cls, relation: Relation, slot_bytes: float, page_bytes: float, skew: float) -> HybridCost:
+    def of(
+        cls, relation: Relation, slot_bytes: float, page_bytes: float, skew: float, algorithm: str
+    ) -> HybridCost:  # fmt: skip
         """For a relation on its disk; the steps of a join cost what the disk's factors say."""
-        seek, transfer = relation.disk.costs(relation.page_size)
+        seek, transfer = relation.disk.costs(relation.page_size, alone=True)
         f = relation.disk.factors
         pages = max(1, relation.num_pages)
-        return cls(
+        cost = cls(
             pages, max(1, relation.num_rows) / pages, page_bytes, slot_bytes, POINTER_BYTES, seek, transfer,
             f.c_E + f.c_S + f.c_A, f.c_H, f.c_O, skew, relation.order == "frequency",
-            0.0 if relation.disk.kind == "simulated" else OVERHEAD,
+        )  # fmt: skip
+        return cost.with_overhead(relation.disk.overhead(algorithm))
+
+    def with_overhead(self, overhead: Overhead) -> HybridCost:
+        """On a machine where an iteration, a request and the steps take longer."""
+        return replace(
+            self, seek=self.seek + overhead.request, stream=overhead.steps * self.stream, probe=overhead.steps * self.probe,
+            output=overhead.steps * self.output, overhead=overhead.iteration,
         )  # fmt: skip
 
     # -- memory and time -------------------------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ class HybridJoin(WaitingJoin):
     def cost(self, stream_bytes: float) -> HybridCost:
         """The cost model for stream tuples of so many bytes. [XHJ] §4.3"""
         slot = self._slot_bytes - self._stream_bytes + stream_bytes
-        return HybridCost.of(self.relation, slot, self._page_bytes, self.skew)
+        return HybridCost.of(self.relation, slot, self._page_bytes, self.skew, type(self).__name__.lower())
 
     def _begin(self) -> None:
         memory = self._room - self._output_bytes - self._index_bytes

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ import pyarrow as pa
 from headrace.clock import Clock
 from headrace.conditions import Condition
 from headrace.errors import BadInput, MemoryRefused, choice
+from headrace.metrics import Overhead
 from headrace.relation import Relation
 from headrace.relation.columns import Longs
 from headrace.relation.reader import PageReader
@@ -24,7 +25,6 @@ from headrace.units import format_size
 
 Tuning = Literal["optimal", "default"]
 DEFAULT_BUFFER = 930_000  # bytes of the disk buffer that [DEF] recommends whatever the budget
-OVERHEAD = 5e-4  # seconds of an iteration on a real machine that no tuple or page causes, about
 _DEFAULT_SHARE = 0.25  # of the budget, where that is more
 
 
@@ -64,14 +64,23 @@ class MeshCost:
     overhead: float = 0.0
 
     @classmethod
-    def of(cls, relation: Relation, stream_bytes: float, slot_bytes: float, page_bytes: float) -> MeshCost:
+    def of(
+        cls, relation: Relation, stream_bytes: float, slot_bytes: float, page_bytes: float, algorithm: str
+    ) -> MeshCost:  # fmt: skip
         """For a relation on its disk; the steps of a join cost what the disk's factors say."""
         seek, transfer = relation.disk.scan_costs(relation.page_size)
         factors = relation.disk.factors
-        return cls(
+        cost = cls(
             max(1, relation.num_pages), relation.num_rows / max(1, relation.num_pages), page_bytes, stream_bytes, slot_bytes,
             POINTER_BYTES, seek, transfer, factors.c_E + factors.c_S + factors.c_A, factors.c_H, factors.c_O,
-            overhead=0.0 if relation.disk.kind == "simulated" else OVERHEAD,
+        )  # fmt: skip
+        return cost.with_overhead(relation.disk.overhead(algorithm))
+
+    def with_overhead(self, overhead: Overhead) -> Self:
+        """On a machine where an iteration, a request and the steps take longer."""
+        return replace(
+            self, seek=self.seek + overhead.request, stream=overhead.steps * self.stream, probe=overhead.steps * self.probe,
+            output=overhead.steps * self.output, overhead=overhead.iteration,
         )  # fmt: skip
 
     def iterations(self, b: Any) -> Any:
@@ -205,7 +214,7 @@ class MeshJoin(WaitingJoin):
     def cost(self, stream_bytes: float) -> MeshCost:
         """The cost model for stream tuples of so many bytes. [MESH] §3.2"""
         slot = self._slot_bytes - self._stream_bytes + stream_bytes
-        return MeshCost.of(self.relation, stream_bytes, slot, self._page_bytes)
+        return MeshCost.of(self.relation, stream_bytes, slot, self._page_bytes, type(self).__name__.lower())
 
     def _begin(self) -> None:
         memory = self._room - self._output_bytes

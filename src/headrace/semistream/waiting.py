@@ -198,12 +198,12 @@ class WaitingJoin(WaitingResults):
             yield empty(self._schema_for(schema))
 
     def _join(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        raise NotImplementedError  # join is offer and drain
-
-    def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Join one batch to its end."""
         self.offer(batch)
         yield from self.drain()
+
+    def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Join one batch to its end. The books are kept by offer and drain."""
+        yield from self._join(batch, self._schema_for(batch.schema))
         self._take_stock()
 
     def _take_stock(self) -> None:

@@ -1,0 +1,111 @@
+"""What algorithms take on this machine besides their reads and steps: each is run on a small relation, and the rest is fitted.
+
+[MESH] adds up reads and steps, each measured by itself, and on its machine that is all there is. Here an iteration of a few
+milliseconds has a good part of the interpreter's time in it, which differs between algorithms and belongs to no step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headrace.cost.facts import Facts, Machine
+from headrace.cost.models import MODELS, predict
+from headrace.cost.prediction import Work
+from headrace.cost.relations import MadeRelation, make_relation
+from headrace.cost.service import Measuring, service_rate
+from headrace.cost.streams import Zipf
+from headrace.metrics import Overhead
+from headrace.relation import Relation
+from headrace.relation.disk import Disk
+
+_ROWS, _QUICK_ROWS = 400_000, 50_000
+_MEMORIES = (1 << 20, 3 << 20, 9 << 20)
+_EXPONENTS = (0.0, 1.0)
+_FEW = 1000
+_QUICKER = 0.5  # of the disk's time, that a request may take less
+_STEPS = (0.5, 3.0)  # times what factors say: beyond that they would be another machine's
+
+
+def measure_overheads(
+    directory: Path, disk: Disk, machine: Machine, *, quick: bool = False, report: Callable[[], None] = lambda: None
+) -> dict[str, Overhead]:  # fmt: skip
+    """Of every algorithm, on relations made in a directory. Quick: one memory, and fewer tuples."""
+    found: dict[str, Overhead] = {}
+    for algorithm in MODELS:
+        if algorithm == "ameshjoin":  # it tunes itself while it runs, by what it takes itself to cost
+            disk = replace(disk, overheads={algorithm: found["meshjoin"]})
+        seen = list(_runs(algorithm, directory, disk, machine, quick=quick))
+        found[algorithm] = fitted_overhead([work for work, _ in seen], [seconds for _, seconds in seen])
+        report()
+    return found
+
+
+def options_of(algorithm: str, exponent: float) -> dict[str, Any]:
+    """How an algorithm is measured: told the skew, or with rows that wait, where it has the choice."""
+    return {"skew": exponent} if "hybrid" in algorithm else {"order": "any"} if algorithm == "adaptive" else {}
+
+
+def _runs(
+    algorithm: str, directory: Path, disk: Disk, machine: Machine, *, quick: bool
+) -> Iterator[tuple[Work, float]]:  # fmt: skip
+    for exponent in _EXPONENTS[1:] if quick else _EXPONENTS:
+        rows = _QUICK_ROWS if quick else _ROWS
+        stream = Zipf(rows, exponent, "permuted")
+        made = MadeRelation(rows, popularity=stream if algorithm == "xhybridjoin" else None)
+        with make_relation(directory, made, disk=disk) as relation:
+            for memory in _MEMORIES[:1] if quick else _MEMORIES:
+                total = memory + (relation.index_bytes if relation.order == "frequency" else 0)
+                yield _run(algorithm, relation, stream, total, machine, quick=quick)
+
+
+def _run(
+    algorithm: str, relation: Relation, stream: Zipf, memory: int, machine: Machine, *, quick: bool
+) -> tuple[Work, float]:  # fmt: skip
+    """What a tuple takes by the model without overheads, and as measured."""
+    facts = Facts.of(relation, skew=stream.exponent, stream_bytes=stream.tuple_bytes, machine=machine)
+    work = predict(algorithm, facts, memory).work
+    assert work is not None
+    # Joins whose tuples wait: more than can wait in all of the memory, twice; INL, a few times the frames of its pool.
+    many = (2 if quick else 6) * _FEW if algorithm == "inl" else max(20 * _FEW, memory // (48 if quick else 24))
+    scans = algorithm.endswith("meshjoin")
+    measuring = Measuring(loops=1 if quick else 3) if scans else Measuring(warm=many, tuples=many)
+    options = options_of(algorithm, stream.exponent)
+    found = service_rate(algorithm, relation, stream, memory, measuring=measuring, **options)
+    return work, 1 / found.rate
+
+
+def fitted_overhead(works: Sequence[Work], seconds: Sequence[float]) -> Overhead:
+    """The overhead that brings what the model says nearest to what was measured, by least squares of the relative error.
+
+    Of all choices of parts the best in which none is too small to be one. A request may take less than the disk's time for it:
+    those of the calibration went all over a large file, one by one.
+
+    Example
+    -------
+    >>> some = [Work(1e-6, 1e-6, 1 / w, 2 / w) for w in (10, 100, 1000)] + [Work(5e-6, 3e-6, 0.01, 0.1)]
+    >>> found = fitted_overhead(some, [work.seconds(Overhead(2.0, 1e-4, 3e-4)) for work in some])
+    >>> round(found.steps, 3), round(found.iteration, 6), round(found.request, 6)
+    (2.0, 0.0001, 0.0003)
+    """
+    t = np.array(seconds)
+    read = np.array([work.read for work in works])
+    columns = np.array([[work.steps, work.iterations, work.requests] for work in works])
+    quicker = max((-_QUICKER * work.read / work.requests for work in works if work.requests), default=0.0)
+    least, most = np.array([_STEPS[0], 0.0, quicker]), np.array([_STEPS[1], np.inf, np.inf])
+    best, chosen = np.inf, np.array([1.0, 0.0, 0.0])
+    for count in range(4):
+        for some in combinations(range(3), count):
+            parts = np.where(np.isin(np.arange(3), some), 0.0, [1.0, 0.0, 0.0])
+            rest = (t - read - columns @ parts) / t
+            free = list(some)
+            parts[free] = np.linalg.lstsq(columns[:, free] / t[:, None], rest, rcond=None)[0] if free else []
+            error = float((((read + columns @ parts) / t - 1) ** 2).sum())
+            if (parts >= least).all() and (parts <= most).all() and error < best * (1 - 1e-9):
+                best, chosen = error, parts
+    return Overhead(*(float(part) for part in chosen))
