@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -100,6 +100,8 @@ OPS = st.lists(
 
 
 @settings(max_examples=8, deadline=None)
+@example(ops=[("move", 1), ("append", 0), ("delete", 2), ("update", 7)], feed=True, by_part=True, each=False)
+@example(ops=[("move", 1), ("compact", 0), ("delete", 2), ("overwrite", 3)], feed=False, by_part=True, each=False)
 @given(ops=OPS, feed=st.booleans(), by_part=st.booleans(), each=st.booleans())
 def test_oracle_a_relation_follows_a_delta_table(tmp_path_factory, ops, feed, by_part, each):
     root = tmp_path_factory.mktemp("delta")
