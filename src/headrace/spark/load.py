@@ -21,10 +21,10 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.errors import BadInput, HeadraceError
-from headrace.relation import Relation
 from headrace.spark.enrich import Plan, stream_schema
 from headrace.spark.fit import check_partitions, check_schema, delta_types
 from headrace.spark.paths import local_table
+from headrace.spark.pins import Pins
 from headrace.spark.remember import Finishing
 from headrace.spark.shed import note_finished, with_partitions
 from headrace.spark.table import FACTS, TableFiles
@@ -134,7 +134,7 @@ class Sink:
         self.required = check_schema(self.table, self.schema, partition_by, path)
         self._begun: dict[str, int] = {}  # last number of an application when this run began
         self._swept: set[str] = set()
-        self._relations = list(plan.relations)
+        self._pins = Pins(plan)
         self._settled = False
 
     def _open_or_create(self) -> DeltaTable:
@@ -159,20 +159,8 @@ class Sink:
         """Load one micro-batch; called by Spark, again after a restart that does not know it is done."""
         query = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         self._settle_finish(query)
-        self.load(df, f"headrace-{query}", batch, self._pinned())
+        self.load(df, f"headrace-{query}", batch, self._pins.latest())
         note_finished(self.plan.steps, query, batch)
-
-    def _pinned(self) -> Plan:
-        """The plan with each relation at its latest version, which stays open until the next micro-batch."""
-        latest: list[Relation] = []
-        for relation in self._relations:
-            newest = relation.refresh()
-            latest.append(relation if newest.version == relation.version else newest)
-        self._relations = latest
-        pairs = zip(self.plan.steps, latest, strict=True)
-        # A step that remembers takes the version that its first attempt noted, also after a restart.
-        steps = (replace(s, version=r.version, follow=s.deferral is not None) for s, r in pairs)
-        return replace(self.plan, steps=tuple(steps))
 
     def finish(self, query: str) -> Loaded:
         """Load what the run log of a query still holds, once."""

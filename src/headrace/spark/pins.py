@@ -23,4 +23,6 @@ class Pins:
             latest.append(relation if newest.version == relation.version else newest)
         self._relations = latest
         pairs = zip(self.plan.steps, latest, strict=True)
-        return replace(self.plan, steps=tuple(replace(s, version=r.version, follow=False) for s, r in pairs))
+        # A step that remembers takes the version that its first attempt noted, also after a restart.
+        steps = (replace(s, version=r.version, follow=s.deferral is not None) for s, r in pairs)
+        return replace(self.plan, steps=tuple(steps))
