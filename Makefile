@@ -39,8 +39,8 @@ reproduce: setup ## the figures of a paper: PAPER=mesh|def|ssij|xhj|models FIGUR
 	@$(if $(filter ssij,$(PAPER)),scripts/postgresql)
 	$(PY) -m reproduction $(PAPER) $(if $(FIGURE),--figure $(FIGURE)) $(if $(SCALE),--scale $(SCALE)) $(ARGS)
 
-soak: ## (not there yet) hours of load with faults
-	@echo "make soak: not there yet; it comes with the near-real-time warehouse" >&2; exit 2
+soak: setup ## kill -9 at random, fifty times, then see that the warehouse is whole (some ten minutes)
+	$(PY) -m soak $(ARGS)
 
 clean: ## remove caches and build output; benchmark results are kept
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,1 @@
+"""What must not break, kept up for a while: `make soak`."""

@@ -1,0 +1,64 @@
+"""`make soak`: kill -9 at random for a while, then a burst; the warehouse must be whole after both."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import shutil
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from soak.burst import burst
+from soak.chaos import chaos
+
+
+def main() -> int:
+    """Exit code 1 if something is not as it must be."""
+    parser = argparse.ArgumentParser(prog="make soak", description="Kill everything at random; nothing must be lost.")
+    parser.add_argument("what", nargs="*", choices=("chaos", "burst"), default=("chaos", "burst"), help="one, or both")
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=60.0, help="of the burst")
+    parser.add_argument("--seed", type=int, default=None, help="of what is killed when; any by default, and shown")
+    parser.add_argument("--directory", type=Path, help="kept when it is over; a temporary one by default")
+    parser.add_argument("--json", action="store_true", help="write what happened as JSON")
+    options = parser.parse_args()
+    seed = secrets.randbits(32) if options.seed is None else options.seed
+    root = options.directory or Path(tempfile.mkdtemp(prefix="headrace-soak-"))
+    tell = sys.stderr if options.json else sys.stdout
+    found: dict[str, Any] = {"seed": seed}
+    wrong: list[str] = []
+
+    def say(line: str) -> None:
+        print(line, file=tell, flush=True)
+
+    say(f"seed {seed}, in {root}")
+    if "chaos" in options.what:
+        killed = chaos(root / "chaos", options.kills, seed, say)
+        found["chaos"], wrong = asdict(killed), wrong + killed.faults
+        each = ", ".join(f"{count} {kind}" for kind, count in killed.kills.most_common())
+        say(
+            f"{killed.kills.total()} killed ({each}) in {killed.lives} lives and {killed.seconds:.0f} s; {killed.rows:,} rows,"
+            f" {killed.versions} versions of the relation"
+        )
+    if "burst" in options.what:
+        over = burst(root / "burst", options.seconds, say)
+        found["burst"], wrong = asdict(over), wrong + over.faults
+        delays = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in over.delays.items())
+        say(
+            f"{over.rows:,} rows, {over.shed:,} shed and {over.replayed:,} brought back; delays: {delays}; Python workers grew by"
+            f" {over.growth >> 20} MiB"
+        )
+    say("\n".join(wrong) or "whole: every row is there once")
+    if options.json:
+        print(json.dumps(found | {"faults": wrong}))
+    if not wrong and not options.directory:
+        shutil.rmtree(root)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
