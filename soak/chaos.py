@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 
@@ -42,12 +42,12 @@ class Outcome:
     versions: int
     seconds: float
     faults: list[str]
-    strangers: list[str] = field(default_factory=list)
-    """processes that were left when all had ended"""
 
 
-def chaos(root: Path, kills: int, seed: int, say: Callable[[str], None] = lambda line: None) -> Outcome:
-    """Run it in an empty directory until so many were killed; say how it goes."""
+def chaos(
+    root: Path, kills: int, seed: int, say: Callable[[str], None] = lambda line: None, *, files: int = FILES
+) -> Outcome:  # fmt: skip
+    """Run it in an empty directory until so many were killed; say how it goes. `files` come before each life of a driver."""
     begun = time.monotonic()
     rng = np.random.default_rng(seed)
     places = Places(root)
@@ -58,7 +58,7 @@ def chaos(root: Path, kills: int, seed: int, say: Callable[[str], None] = lambda
     lives = rows = 0
     with _cluster(root / "cluster") as cluster, _changing(history):
         while done.total() < kills:
-            rows = _more_sales(places, rows, seed)
+            rows = _more_sales(places, rows, seed, files)
             lives += 1
             with _driver(cluster, root) as driver:
                 _disturb(driver, places, rng, done, kills)
@@ -80,8 +80,8 @@ def _outcome(
     return Outcome(done, lives, rows, len(history.versions), time.monotonic() - begun, wrong)
 
 
-def _more_sales(places: Places, rows: int, seed: int) -> int:
-    for _ in range(FILES):
+def _more_sales(places: Places, rows: int, seed: int, files: int) -> int:
+    for _ in range(files):
         draft = places.input / f".{rows:09d}"
         pq.write_table(sales(rows, FILE_ROWS, seed), draft)
         draft.rename(places.input / f"{rows:09d}.parquet")
