@@ -13,6 +13,7 @@ import headrace as hr
 from headrace.clock import ManualClock
 from headrace.runlog import RunLog
 from headrace.semistream import AdaptiveJoin
+from headrace.semistream.deadlines import JoinTime
 from headrace.semistream.deferral import MARK, Deferral
 from headrace.semistream.deferred import DeferredJoin
 from headrace.semistream.deferred_memory import close, forget, unfinished
@@ -256,3 +257,28 @@ def test_columns_with_needed_names_are_refused():
     with pytest.raises(hr.BadInput, match="'_batch'"):
         Deferral(None, "retry").check(pa.schema({"_batch": pa.int64()}))
     Deferral(1.0).check(pa.schema({"_batch": pa.int64()}))
+
+
+def test_what_a_join_phase_took_is_learned_and_kept_in_the_log(tmp_path):
+    query = Query(tmp_path / "log", relation(tmp_path / "r", 2000), Deferral(1.0, period=0.1))
+    for number in range(8):
+        query.attempt(number, [(k, k) for k in range(number, 2000, 50)])
+        query.clock.advance(0.9)
+    with query.log.shard(0) as shard:
+        phases = shard.last("decision", before=LATE).facts["phases"]
+    seen = {size: values[2] for size, values in phases.items() if size != "online"}
+    assert sum(seen.values()) >= 3
+    time = JoinTime((1.0, 1.0), query.rel.disk.factors)
+    slow = time.estimate(1, 1, 0)
+    time.restore({"1": [0.5, 0.5, 3], "online": [0.25]})
+    assert time.state() == {"1": [0.5, 0.5, 3], "online": [0.25]}
+    assert time.estimate(1, 1, 0) < slow
+
+
+def test_marks_are_for_left_joins(tmp_path):
+    rel = relation(tmp_path / "r", 10)
+    with pytest.raises(hr.BadInput, match="mark='m' says which rows have a match"):
+        AdaptiveJoin(rel, "k", "1MiB", mark="m")
+    op = AdaptiveJoin(rel, "k", "1MiB", how="left", mark="m", order="any")
+    out = pa.Table.from_batches(op.run([batch([(1, 0), (11, 1), (None, 2)])])).sort_by("n")
+    assert out["m"].to_pylist() == [True, False, False]

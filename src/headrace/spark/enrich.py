@@ -44,14 +44,14 @@ class Plan:
     steps: tuple[Step, ...]
     relations: tuple[Relation, ...]
     schema: StructType
-    stream: StructType  # of the rows that come into the first step
+    stream: StructType | None = None  # of the rows that come by shard into a step that remembers
     earlier: tuple[str, ...] = ()  # run logs of steps before `source`
 
     @classmethod
     def of(cls, df: DataFrame) -> Plan:
         """The plan of a DataFrame; one without steps if `enrich` did not give it."""
         plan: Plan | None = getattr(df, _PLAN, None)
-        return plan or cls(df, (), (), df.schema, df.schema)
+        return plan or cls(df, (), (), df.schema)
 
     def map(self, source: DataFrame, schema: StructType | str, task: worker.Task) -> DataFrame:
         """The rows of `source` through the steps and what comes after them, as a DataFrame."""

@@ -32,6 +32,7 @@ class HeartbeatReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         self.shards = shards
         self.period = period
         self.clock = clock
+        self._ends = False
         self._last: int | None = None
 
     def initialOffset(self) -> dict[str, int]:
@@ -40,12 +41,16 @@ class HeartbeatReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """The tick of now. Never back, should the clock be set back."""
-        now = int(self.clock.now() / self.period) if self._last is None else self._last
+        now = int(self.clock.now() / self.period)
+        if self._ends:
+            if self._last is None:
+                self._last = max(start[_TICK] + 1, now)  # one, also when the run before has had this one
+            now = self._last
         return {_TICK: max(start[_TICK], now)}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """This tick is the last."""
-        self._last = int(self.clock.now() / self.period)
+        """The next tick is the last."""
+        self._ends = True
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """One, however many ticks have passed."""
