@@ -1,7 +1,8 @@
 """`enrich`: join a Spark DataFrame, streaming or batch, with a relation. (DESIGN D6)
 
 A stateless map over Arrow batches: each task joins its rows to the end, so exactly-once is Spark's own. Several `enrich` in a row
-become one pass through Python.
+become one pass through Python. With a deadline, or rows to put aside or try again, rows come by shard and a run log remembers
+(D7, see `remember`).
 """
 
 from __future__ import annotations
