@@ -268,7 +268,7 @@ PAPER = Paper(
             ),
             note=f"""Ten streams a point, of rho times 20,000 tuples, z_S = 0.5. An iteration takes w = {W} tuples, of which
                 the text does not say how many they are.""",
-            differs="""The text leaves open how R is made, and the outcome depends on it. We tried four ways at rho = 2, z_R = 0.5,
+            differs="""The text leaves open how R is made, and that matters. We tried four ways at rho = 2, z_R = 0.5,
                 and took the first: frequencies in proportion to the Zipf share of 3.5 M, with the same values popular in R and S,
                 keep 91%; the same with popular values of R and S unrelated 70%, which is not over 80%; R drawn at random 96%
                 and 95%, but then 37% of the values do not occur at z_R = 0.1 and up to rho = 1.5 nothing is lost, against the
