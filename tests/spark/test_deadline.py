@@ -154,6 +154,7 @@ def test_load_and_finish_once(spark, tmp_path, rel):
     assert loaded().total() < joined(parts[0]).total()
     first = hr.finish(query)
     assert first.rows > 0
+    assert [p.rows for p in hr.progress(query) if p.batch < 0] == [sum(p.stats.deferred for p in hr.progress(query))]
     assert loaded() == wanted(parts[0])
     assert hr.finish(query).rows == 0
     files(tmp_path / "in", parts[1])

@@ -1,7 +1,8 @@
 """`enrich`: join a Spark DataFrame, streaming or batch, with a relation. (DESIGN D6)
 
 A stateless map over Arrow batches: each task joins its rows to the end, so exactly-once is Spark's own. Several `enrich` in a row
-become one pass through Python.
+become one pass through Python. With a deadline, or rows to put aside or try again, rows come by shard and a run log remembers
+(D7, see `remember`).
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ class Plan:
     steps: tuple[Step, ...]
     relations: tuple[Relation, ...]
     schema: StructType
-    stream: StructType  # of the rows that come into the first step
+    stream: StructType | None = None  # of the rows that come by shard into a step that remembers
     earlier: tuple[str, ...] = ()  # run logs of steps before `source`
 
     @classmethod
     def of(cls, df: DataFrame) -> Plan:
         """The plan of a DataFrame; one without steps if `enrich` did not give it."""
         plan: Plan | None = getattr(df, _PLAN, None)
-        return plan or cls(df, (), (), df.schema, df.schema)
+        return plan or cls(df, (), (), df.schema)
 
     def then(self, step: Step, rel: Relation, schema: StructType) -> DataFrame:
         """The DataFrame that one more step gives."""

@@ -164,6 +164,7 @@ class Finishing:
     def source(self) -> DataFrame:
         """A row for each shard."""
         session, shards = self.plan.source.sparkSession, self.step.shards
+        assert self.plan.stream is not None
         ids = session.range(shards).withColumnRenamed("id", "shard")
         return beats(ids, self.plan.stream).repartitionById(shards, SHARD)
 
