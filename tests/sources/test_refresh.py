@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -100,6 +100,8 @@ OPS = st.lists(
 
 
 @settings(max_examples=8, deadline=None)
+@example(ops=[("move", 1), ("append", 0), ("delete", 2), ("update", 7)], feed=True, by_part=True, each=False)
+@example(ops=[("move", 1), ("compact", 0), ("delete", 2), ("overwrite", 3)], feed=False, by_part=True, each=False)
 @given(ops=OPS, feed=st.booleans(), by_part=st.booleans(), each=st.booleans())
 def test_oracle_a_relation_follows_a_delta_table(tmp_path_factory, ops, feed, by_part, each):
     root = tmp_path_factory.mktemp("delta")
@@ -152,3 +154,16 @@ def test_delta_what_does_not_fit_is_refused(tmp_path):
     with pytest.raises(hr.BadInput, match=r"version 1 of .* replaces files of over 100KiB"):
         hr.refresh(rel, source, memory="100KiB")
     assert hr.refresh(rel, source).upserts == 89_990
+
+
+def test_a_delta_table_that_changes_its_columns_is_followed_up_to_there(tmp_path):
+    path = str(tmp_path / "t")
+    write_deltalake(path, pa.table({"k": [1]}))
+    source = hr.delta(path)
+    rel = hr.Relation.create(tmp_path / "rel", source, key="k")
+    write_deltalake(path, pa.table({"k": [2]}), mode="append")
+    write_deltalake(path, pa.table({"k": [3], "w": ["x"]}), mode="append", schema_mode="merge")
+    with pytest.raises(hr.BadInput, match="upserts have a column 'w' that the relation does not"):
+        hr.refresh(rel, source)
+    assert rel.refresh().num_rows == 2
+    assert hr.refresh(rel, hr.delta(path, columns=["k"])).upserts == 1  # only those that it has

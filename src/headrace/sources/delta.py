@@ -60,6 +60,8 @@ class DeltaSource:
             table = self._open(version + 1)
             feed = table.metadata().configuration.get(_FEED) == "true"
             found, gone = self._feed(table) if feed else self._compared(version, table, memory)
+            if rows and found.schema != rows[0].schema:
+                break  # its columns changed: what was before is applied, and then it is said
             rows.append(found)
             deleted.append(gone)
             size += found.nbytes
