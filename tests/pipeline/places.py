@@ -83,7 +83,8 @@ class Place:
 
     def dead(self) -> list[dict]:
         folder = self.root / "sales.state/dead-letters"
-        return sorted(pq.read_table(folder).to_pylist(), key=lambda d: d["record"]) if folder.exists() else []
+        files = folder.glob("batch=*/part-*.parquet")
+        return sorted((row for file in files for row in pq.read_table(file).to_pylist()), key=lambda d: d["record"])
 
 
 def _ignore(moment: Moment) -> None:

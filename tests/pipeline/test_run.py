@@ -14,6 +14,7 @@ from headrace.pipeline.build import describe_with_spark, start
 from headrace.pipeline.document import BadPipeline
 from headrace.pipeline.failures import words_of
 from headrace.pipeline.run import RunFailed
+from headrace.spark.load import Sink
 from headrace.stopping import Stopping
 from tests.kafka import connector_jars
 from tests.pipeline.places import SALES, SCHEMA, joined, sale
@@ -143,6 +144,39 @@ def test_dead_letters_that_cannot_be_written_stop_the_run(place, spark, mounted)
     (disk / "fill").unlink()
     place.run(spark)
     assert (place.loaded(), [d["record"] for d in place.dead()]) == ([joined(sale(1))], ["{"])
+
+
+def test_a_micro_batch_that_is_repeated_keeps_each_row_and_each_dead_letter_once(place, spark, monkeypatch):
+    """It fails before the commit, then after it, and each run cuts the file into other tasks."""
+    place.products().close()
+    good = [sale(i) for i in range(30)]
+    place.arrive("a.json", *(line for i, row in enumerate(good) for line in (row, f"{{{i}")))
+    load_batch = Sink.load_batch
+
+    def loaded_and_failed(self, df, batch):
+        load_batch(self, df, batch)
+        raise RuntimeError("after the commit")
+
+    def not_loaded(self, *_):
+        raise RuntimeError("before the commit")
+
+    def parts() -> int:
+        return len(list((place.root / "sales.state/dead-letters").rglob("*.parquet")))
+
+    try:
+        for name, failing, size in (("_commit", not_loaded, "128m"), ("load_batch", loaded_and_failed, "500b")):
+            spark.conf.set("spark.sql.files.maxPartitionBytes", size)
+            with monkeypatch.context() as patch:
+                patch.setattr(Sink, name, failing)
+                with pytest.raises(RunFailed, match="the commit"):
+                    place.run(spark)
+            assert place.dead() == []  # not while the micro-batch is not done
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+    place.run(spark)
+    assert place.loaded() == sorted((joined(row) for row in good), key=str)
+    assert sorted(d["record"] for d in place.dead()) == sorted(f"{{{i}" for i in range(30))
+    assert parts() > 1  # those of the run that committed
 
 
 class Jumping(SystemClock):
