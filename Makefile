@@ -16,7 +16,7 @@ setup: ## make .venv with all that is needed, and find or install Java 17+
 test: setup ## run the tests
 	@scripts/postgresql
 	@scripts/kafka
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
 
 check: setup ## lint, format, types, import layers
 	$(BIN)/ruff check .

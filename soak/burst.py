@@ -55,7 +55,7 @@ def burst(root: Path, seconds: float, say: Any = lambda line: None) -> Burst:
     (root / "in").mkdir()
     payload = pa.array([f"{k:0{_PAYLOAD}d}" for k in range(1000)]).take(pa.array(np.arange(KEYS) % 1000))
     hr.Relation.create(root / "r", pa.table({"k": np.arange(KEYS), "name": payload}), key="k", shards=1).close()
-    with _session() as spark, hr.Relation.open(root / "r", disk="direct") as relation:
+    with local_session("headrace burst") as spark, hr.Relation.open(root / "r", disk="direct") as relation:
         sustainable = _sustainable(spark, root, relation)
         say(f"{sustainable:,.0f} rows a second can be sustained")
         feed = _Feed(root / "in")
@@ -89,11 +89,12 @@ def burst(root: Path, seconds: float, say: Any = lambda line: None) -> Burst:
 
 
 @contextmanager
-def _session() -> Iterator[Any]:
+def local_session(name: str) -> Iterator[Any]:
+    """A Spark on two cores."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master("local[2]").appName("headrace burst")
+    builder = SparkSession.builder.master("local[2]").appName(name)
     for key, value in {
         "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
     }.items():  # fmt: skip

@@ -272,6 +272,17 @@ def test_what_cannot_be_is_refused(spark, files, rel, tmp_path):
         hr.replay(state, tmp_path / "table")
 
 
+def test_what_a_log_cannot_repeat_is_said(files, rel, tmp_path):
+    state, table = tmp_path / "state", tmp_path / "table"
+    df = hr.enrich(
+        files.stream(), rel, on="k", columns=[], shed=hr.Shedding("sample", rate=40), target_delay="2s", state=state
+    )
+    run(hr.find_duplicates(df, rel, on="k", columns=[]), table, tmp_path / "checkpoint")
+    assert shed_rows(state)
+    with pytest.raises(hr.BadInput, match="has surrogate keys or duplicates after the join that sheds"):
+        hr.replay(state, table)
+
+
 def test_many_rows_held_until_it_is_decided_go_to_a_file(monkeypatch):
     from headrace.spark import divider
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import socket
 import tempfile
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -221,10 +222,11 @@ def _note_join(path: Path, step: ShedStep, steps: Sequence[Any]) -> None:
         "steps": [
             {name: getattr(s, name) for name in wanted}
             | {"condition": s.condition and str(s.condition), "unmatched": s.deferral and s.deferral.unmatched}
+            | {"plain": type(s).__name__ == "Step" and s.flag is None}  # and not surrogate keys, or duplicates
             for s in steps
         ],
     })  # fmt: skip
     if not path.exists() or path.read_text() != text:
-        draft = path.with_name(f".{path.name}")
+        draft = path.with_name(f".{path.name}-{uuid.uuid4().hex}")  # several tasks may note it at the same moment
         draft.write_text(text)
         draft.replace(path)

@@ -200,6 +200,11 @@ def _joined(
 ) -> DataFrame:  # fmt: skip
     """The rows through the `enrich` that shed them, and those after it."""
     for i, step in enumerate(steps):
+        if not step["plain"]:
+            raise BadInput(
+                "the query has surrogate keys or duplicates after the join that sheds, which its log cannot repeat; give"
+                " join=lambda df: ... with the same steps"
+            )
         if step["condition"] is not None:
             raise BadInput(
                 f"the query joins by {step['condition']}, which its log cannot repeat; give join=lambda df: hr.enrich(df, ...)"

@@ -1,0 +1,73 @@
+"""A promised delay under a load that the machine sustains: rows wait to share reads, and none leaves after its deadline."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import headrace as hr
+from soak.burst import local_session
+
+KEYS = 500_000
+RATE = 5000  # rows a second
+DEADLINE = 5.0  # seconds
+
+
+@dataclass
+class Promise:
+    """What happened."""
+
+    rows: int
+    deferred: int
+    """rows that waited"""
+    late: int
+    """that left after their deadline"""
+    longest: float
+    """seconds that a row waited"""
+    pages: float
+    """read per row"""
+    faults: list[str]
+
+
+def promise(root: Path, seconds: float, say: Any = lambda line: None) -> Promise:
+    """Run it in an empty directory, with a local Spark."""
+    root.mkdir(parents=True, exist_ok=True)
+    names = pa.array([f"{k:0100d}" for k in range(1000)]).take(pa.array(np.arange(KEYS) % 1000))
+    hr.Relation.create(root / "r", pa.table({"k": np.arange(KEYS), "name": names}), key="k", shards=2).close()
+    with local_session("headrace promise") as spark, hr.Relation.open(root / "r") as relation:
+        stream = spark.readStream.format("rate").option("rowsPerSecond", RATE).load()
+        stream = stream.selectExpr("value AS id", f"value * 7919 % {KEYS} AS k")
+        out = hr.enrich(stream, relation, on="k", memory="8MiB", deadline=DEADLINE, state=root / "state", shards=2)
+        query = hr.load(
+            out, root / "table", checkpoint=root / "checkpoint", trigger={"processingTime": "500 milliseconds"}
+        )
+        time.sleep(seconds)
+        query.stop()
+        hr.finish(query)
+        stats = [p.stats for p in hr.progress(query) if p.batch >= 0]
+    rows = sum(s.tuples_in for s in stats)
+    deferred, late = sum(s.deferred for s in stats), sum(s.late for s in stats)
+    longest = max((s.longest_wait for s in stats), default=0.0)
+    say(f"{rows:,} rows in {len(stats)} micro-batches, {deferred:,} waited, {longest:.1f} s at most; {late} late")
+    return Promise(
+        rows, deferred, late, longest, sum(s.pages_read for s in stats) / max(1, rows), _faults(root, deferred, late)
+    )  # fmt: skip
+
+
+def _faults(root: Path, deferred: int, late: int) -> list[str]:
+    from deltalake import DeltaTable
+
+    ids = np.sort(DeltaTable(str(root / "table")).to_pyarrow_table(columns=["id"])["id"].to_numpy())
+    found = []
+    if not np.array_equal(ids, np.arange(ids.size)):
+        found.append(f"{ids.size:,} rows are loaded, but not each from 0 on once")
+    if not deferred:
+        found.append("no row waited: nothing was promised")
+    if late:
+        found.append(f"{late} rows left after their deadline")
+    return found
