@@ -26,7 +26,7 @@ from soak.cluster import Cluster, end
 from soak.oracle import History, faults
 from soak.places import Places, sales
 
-KINDS = ("driver", "driver jvm", "executor", "worker", "commit")
+KINDS = {"worker": 0.4, "executor": 0.25, "commit": 0.15, "driver": 0.1, "driver jvm": 0.1}  # and how often
 FILE_ROWS, FILES = 500, 40  # of an input file; files that come before each life of a driver
 _PATIENCE = 240.0  # seconds for a driver that is let live
 _QUIET = 1.0  # seconds between two changes of the relation
@@ -152,7 +152,7 @@ def _disturb(
     if not _at_work(driver, places):
         return
     while driver.poll() is None and done.total() < kills:
-        kind = KINDS[rng.integers(len(KINDS))]
+        kind = str(rng.choice(list(KINDS), p=list(KINDS.values())))
         time.sleep(rng.uniform(0, 2.5))
         if kind == "commit":
             before = _files(places)
