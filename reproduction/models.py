@@ -44,8 +44,9 @@ DIFFERS = {
 
 REAL = {
     2.0: """13 of 16 are within 25%. MESHJOIN is predicted 44 and 51% too fast, R-MESHJOIN 28% too slow at exponent 0: an
-        iteration of theirs takes a millisecond or two here, nearly all of it the interpreter's, and what the calibration makes
-        of that is a mean over memories of 1 to 9 MiB. Before overheads were calibrated the models were two to six times too high.""",
+        iteration of theirs takes a millisecond or two here, nearly all of it the interpreter's, and what the
+        calibration makes of that is a mean over memories of 1 to 9 MiB. Before overheads were calibrated the models
+        were two to six times too high.""",
     10.0: """13 of 16 are within 25%. MESHJOIN at exponent 1 (42% too fast) is the same join as at exponent 0 (19%): a round takes
         a seventh of a second. X-HYBRIDJOIN at exponent 1 is predicted 32% too fast, AdaptiveJoin at exponent 0 40%.""",
 }  # fmt: skip
