@@ -20,10 +20,11 @@ import pyarrow.parquet
 
 from headrace.errors import BadInput, choice
 from headrace.relation.columns import plain_schema
-from headrace.relation.manifest import UNFINISHED, Manifest, commit, drafts, sync_directory, versions
+from headrace.relation.manifest import UNFINISHED, Manifest, commit, drafts, versions
 from headrace.relation.popularity import Popularity, PopularitySorter
 from headrace.relation.sorter import ExternalSorter, batches_of
 from headrace.relation.writer import Layout, ShardWriter
+from headrace.runlog.files import sync_directory
 from headrace.units import parse_size
 
 Progress = Callable[[int, int | None], None]

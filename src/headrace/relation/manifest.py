@@ -37,6 +37,7 @@ from headrace.errors import (
     VersionConflict,
     VersionGone,
 )  # fmt: skip
+from headrace.runlog.files import sync_directory
 
 FORMAT = 3  # 3 where writers left notes, which others must keep; 2 where rows are stored by popularity; 1 elsewhere
 Order = Literal["key", "frequency"]
@@ -203,14 +204,6 @@ def commit(root: Path, manifest: Manifest) -> None:
     finally:
         draft.unlink()
     sync_directory(root)
-
-
-def sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def pin(root: Path, version: int | None) -> tuple[Manifest, int]:
