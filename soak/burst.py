@@ -97,6 +97,7 @@ def local_session(name: str) -> Iterator[Any]:
     builder = SparkSession.builder.master("local[2]").appName(name)
     for key, value in {
         "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.streaming.minBatchesToRetain": "10000",  # the times of all are looked at in the end
     }.items():  # fmt: skip
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
