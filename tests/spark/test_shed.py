@@ -283,11 +283,10 @@ def test_what_a_log_cannot_repeat_is_said(files, rel, tmp_path):
         hr.replay(state, table)
 
 
-def test_many_rows_held_until_it_is_decided_go_to_a_file(monkeypatch):
+def test_many_rows_held_until_it_is_decided_go_to_a_file():
     from headrace.spark import divider
 
-    monkeypatch.setattr(divider, "_HELD", 100)
-    held = divider._Held()
+    held = divider._Held(100)
     batches = [pa.record_batch({"k": list(range(i, i + 10))}) for i in range(0, 100, 10)]
     for batch in batches:
         held.add(batch)

@@ -26,7 +26,8 @@ from headrace.spark.shed import ShedStep
 if TYPE_CHECKING:
     from pyspark import TaskContext
 
-_HELD = 16 << 20  # bytes of rows held in memory until it is decided; more go to a file
+_HELD = 16 << 20  # bytes of rows held in memory until it is decided, at most; more go to a file
+_SHARE = 8  # of what a task has for its join, one part in so many, for them
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -152,7 +153,7 @@ class Divider:
         decision = Decision(debt=past.debt, shed_before=past.shed)
         if self.step.rate is None and past.rate is None:  # the first micro-batch: there is nothing to go by
             return decision, batches
-        held = _Held()
+        held = _Held(min(_HELD, self._steps[0].memory // self.step.workers // _SHARE))
         f: list[Floats] = []
         words: list[Words] = []
         rows = 0
@@ -174,7 +175,8 @@ class Divider:
 class _Held:
     """Rows held back until it is known what becomes of them: some in memory, the rest in a file that nobody else sees."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: int) -> None:
+        self._room = room
         self._first: list[pa.RecordBatch] = []
         self._bytes = 0
         self._file: Any = None
@@ -182,7 +184,7 @@ class _Held:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """More rows."""
-        if self._file is None and self._bytes + batch.nbytes <= _HELD:
+        if self._file is None and self._bytes + batch.nbytes <= self._room:
             self._first.append(batch)
             self._bytes += batch.nbytes
             return
