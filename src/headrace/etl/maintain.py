@@ -14,6 +14,7 @@ from headrace.errors import BadInput, choice
 from headrace.etl.keeper import DELETES, UPSERTS, Keeper, Maintained
 from headrace.relation import Relation
 from headrace.relation.manifest import versions
+from headrace.spark.batches import application, check_options, check_transaction, start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,39 +75,17 @@ def maintain(
     keeper = Keeper(rel, op, sequence, tuple(upserts), tuple(deletes), null_keys)
     wanted = keeper.columns(changes.columns)
     changes = changes.select(*(f"`{column.replace('`', '``')}`" for column in wanted))
+    check_options(changes, checkpoint, trigger, name, transaction, "applied")
     if changes.isStreaming:
-        if checkpoint is None:
-            raise BadInput(
-                "a streaming DataFrame needs checkpoint=...: without it a restart could not know what is applied"
-            )
-        if transaction is not None:
-            raise BadInput("transaction=... is for a batch DataFrame; a streaming one counts its micro-batches itself")
-        return _start(changes, keeper, checkpoint, trigger, name)
-    for option, value in (("checkpoint", checkpoint), ("trigger", trigger), ("name", name)):
-        if value is not None:
-            raise BadInput(f"{option}={value!r} is for a streaming DataFrame, and this is a batch one")
+
+        def each(rows: DataFrame, batch: int) -> None:
+            if not keeper.done(application(rows), batch):
+                keeper.apply(rows.toArrow(), application(rows), batch)
+
+        return start(changes, each, checkpoint, trigger, name)
     if transaction is None:
         return keeper.apply(changes.toArrow(), None, 0)
-    app, number = transaction
-    if not isinstance(app, str) or not isinstance(number, int) or number < 0:
-        raise BadInput(f"transaction={transaction!r} is not a name and a number from 0 on, such as ('nightly', 17)")
+    app, number = check_transaction(transaction)
     if keeper.done(app, number):
         return Maintained(versions(rel.path)[-1], 0, 0, repeated=True)
     return keeper.apply(changes.toArrow(), app, number)
-
-
-def _start(
-    changes: DataFrame, keeper: Keeper, checkpoint: str | Path, trigger: Mapping[str, Any] | None, name: str | None
-) -> StreamingQuery:  # fmt: skip
-    def each(rows: DataFrame, batch: int) -> None:
-        app = f"headrace-{rows.sparkSession.sparkContext.getLocalProperty('sql.streaming.queryId')}"
-        if not keeper.done(app, batch):
-            keeper.apply(rows.toArrow(), app, batch)
-
-    where = str(checkpoint) if "://" in str(checkpoint) else str(Path(checkpoint).absolute())
-    writer = changes.writeStream.foreachBatch(each).option("checkpointLocation", where)
-    if trigger:
-        writer = writer.trigger(**trigger)
-    if name:
-        writer = writer.queryName(name)
-    return writer.start()

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.pipeline.reasons import why
+from headrace.runlog.files import sync_directory
 
 SCHEMA = pa.schema({"reason": pa.string(), "record": pa.string(), "source": pa.string()})
 _BATCH = "batch="
@@ -71,6 +72,7 @@ class Letters:
                 writer.close()
                 _sync(draft)
                 draft.replace(folder / f"part-{partition:05d}.parquet")
+                sync_directory(folder)
         finally:
             draft.unlink(missing_ok=True)
 

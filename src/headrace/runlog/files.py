@@ -175,6 +175,15 @@ def write_text(path: Path, text: str) -> bool:
         return _give_name(draft, path)
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Write a small file in place of the one of that name, in one step."""
+    with _draft(path) as (draft, file):
+        file.write(text.encode())
+        _sync(file)
+        draft.replace(path)
+    sync_directory(path.parent)
+
+
 def sync_directory(path: Path) -> None:
     """Have the names in a directory on disk."""
     fd = os.open(path, os.O_RDONLY)

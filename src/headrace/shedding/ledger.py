@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from headrace.errors import RunLogError
 from headrace.runlog import RunLog, ShardLog
-from headrace.runlog.files import DRAFT, count_rows, write_text
+from headrace.runlog.files import DRAFT, count_rows, replace_text, write_text
 from headrace.shedding.shedfile import ShedDraft
 from headrace.shedding.strategies import ALL, Cut
 
@@ -237,9 +237,7 @@ class Ledger:
 
     def finish(self, batch: int) -> None:
         """Note that a micro-batch is finished. If it runs again all the same, it sheds the same rows."""
-        draft = self.path / ".finished.json"
-        draft.write_text(json.dumps({"batch": batch}))
-        draft.replace(self.path / "finished.json")
+        replace_text(self.path / "finished.json", json.dumps({"batch": batch}))
 
     def owed(self, upto: int) -> dict[int, list[Path]]:
         """Files of shed rows that are not replayed, by micro-batch up to one; of each micro-batch those of its last run."""
@@ -272,12 +270,7 @@ class Ledger:
         rows = sum(count_rows(path) for paths in self.owed(upto).values() for path in paths)
         done, before = self.replayed()
         if upto > done:
-            draft = self.path / ".replayed.json"
-            with draft.open("w") as file:
-                json.dump({"batch": upto, "rows": before + rows}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self.path / "replayed.json")
+            replace_text(self.path / "replayed.json", json.dumps({"batch": upto, "rows": before + rows}))
         for path, (of, _, _) in self._listed(KIND, _SHED):
             if of <= upto:
                 path.unlink(missing_ok=True)

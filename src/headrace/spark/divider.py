@@ -6,7 +6,6 @@ import itertools
 import json
 import socket
 import tempfile
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from headrace.chance import Floats, Words
 from headrace.relation import Relation
+from headrace.runlog.files import replace_text
 from headrace.shedding import ALL, STRATEGIES, KeyFrequencies, Strategy, row_words
 from headrace.shedding.ledger import Decision, Ledger, Past, Took
 from headrace.shedding.shedfile import ShedDraft
@@ -229,6 +229,4 @@ def _note_join(path: Path, step: ShedStep, steps: Sequence[Any]) -> None:
         ],
     })  # fmt: skip
     if not path.exists() or path.read_text() != text:
-        draft = path.with_name(f".{path.name}-{uuid.uuid4().hex}")  # several tasks may note it at the same moment
-        draft.write_text(text)
-        draft.replace(path)
+        replace_text(path, text)  # several tasks may note it at the same moment

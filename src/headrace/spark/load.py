@@ -21,6 +21,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.errors import BadInput, HeadraceError
+from headrace.spark.batches import check_options, check_transaction, start
 from headrace.spark.enrich import Plan, stream_schema
 from headrace.spark.fit import check_partitions, check_schema, delta_types
 from headrace.spark.paths import local_table
@@ -87,27 +88,12 @@ def load(
     """
     plan = Plan.of(df)
     by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    if df.isStreaming:
-        if checkpoint is None:
-            raise BadInput(
-                "a streaming DataFrame needs checkpoint=...: without it a restart could not know what is loaded"
-            )
-        if transaction is not None:
-            raise BadInput("transaction=... is for a batch DataFrame; a streaming one counts its micro-batches itself")
-    else:
-        for option, value in (("checkpoint", checkpoint), ("trigger", trigger), ("name", name)):
-            if value is not None:
-                raise BadInput(f"{option}={value!r} is for a streaming DataFrame, and this is a batch one")
-    numbered = _transaction(transaction)
+    check_options(df, checkpoint, trigger, name, transaction)
+    numbered = check_transaction(transaction)
     sink = Sink(local_table(path), plan, by)
     if not df.isStreaming:
         return sink.load(plan.source, *numbered, plan)
-    writer = plan.source.writeStream.foreachBatch(sink.load_batch).option("checkpointLocation", _absolute(checkpoint))
-    if trigger:
-        writer = writer.trigger(**trigger)
-    if name:
-        writer = writer.queryName(name)
-    query = writer.start()
+    query = start(plan.source, sink.load_batch, checkpoint, trigger, name)
     query._headrace_sink = sink  # for hr.finish
     return query
 
@@ -264,26 +250,12 @@ def _finish(query: str) -> str:
     return f"headrace-{query}-finish"
 
 
-def _transaction(given: tuple[str, int] | None) -> tuple[str, int]:
-    if given is None:
-        return f"headrace-{uuid.uuid4().hex}", 0
-    app, number = given
-    if not isinstance(app, str) or not isinstance(number, int) or not 0 <= number < 1 << 63:
-        raise BadInput(f"transaction={given!r} is not a name and a number from 0 on, such as ('nightly', 17)")
-    return app, number
-
-
 def _number(file: Path, app: str) -> int:
     return int(file.name.removeprefix(_prefix(app)).split("-")[1])
 
 
 def _prefix(app: str) -> str:
     return f"part-{uuid.uuid5(uuid.NAMESPACE_OID, app).hex[:12]}"
-
-
-def _absolute(checkpoint: Any) -> str:
-    """A relative path means the same as for the table: the JVM may have been started elsewhere."""
-    return str(checkpoint) if "://" in str(checkpoint) else str(Path(checkpoint).absolute())
 
 
 def _free(path: Path) -> bool:

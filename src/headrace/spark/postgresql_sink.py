@@ -10,14 +10,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.errors import BadInput
 from headrace.sources.upsert import Stage, Target
+from headrace.spark.batches import application, check_options, check_transaction, start
 from headrace.spark.enrich import Plan, stream_schema
-from headrace.spark.load import _absolute, _transaction
 from headrace.spark.pins import Pins
 from headrace.spark.table import FACTS
 from headrace.spark.worker import Task
@@ -73,24 +72,13 @@ def load_postgresql(
         The started query of a streaming DataFrame; what was written of a batch one.
     """
     plan = Plan.of(df)
-    if df.isStreaming and checkpoint is None:
-        raise BadInput("a streaming DataFrame needs checkpoint=...: without it a restart could not know what is loaded")
-    if df.isStreaming and transaction is not None:
-        raise BadInput("transaction=... is for a batch DataFrame; a streaming one counts its micro-batches itself")
-    for option, value in (("checkpoint", checkpoint), ("trigger", trigger), ("name", name)):
-        if value is not None and not df.isStreaming:
-            raise BadInput(f"{option}={value!r} is for a streaming DataFrame, and this is a batch one")
-    app, number = _transaction(transaction)
+    check_options(df, checkpoint, trigger, name, transaction)
+    app, number = check_transaction(transaction)
     keys = (key,) if isinstance(key, str) else tuple(key)
     sink = PostgreSQLSink(Target.describe(table, url, stream_schema(plan.schema), keys, latest_by), plan)
     if not df.isStreaming:
         return sink.load(plan.source, app, number, plan)
-    writer = plan.source.writeStream.foreachBatch(sink.load_batch).option("checkpointLocation", _absolute(checkpoint))
-    if trigger:
-        writer = writer.trigger(**trigger)
-    if name:
-        writer = writer.queryName(name)
-    return writer.start()
+    return start(plan.source, sink.load_batch, checkpoint, trigger, name)
 
 
 class PostgreSQLSink:
@@ -110,8 +98,7 @@ class PostgreSQLSink:
 
     def load_batch(self, df: DataFrame, batch: int) -> None:
         """Load one micro-batch; called by Spark, again after a restart that does not know it is done."""
-        query = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        self.load(df, f"headrace-{query}", batch, self._pins.latest())
+        self.load(df, application(df), batch, self._pins.latest())
 
     def load(self, df: DataFrame, app: str, number: int, plan: Plan) -> Upserted:
         """Copy and merge the rows of a batch DataFrame, unless this transaction was committed before."""
@@ -119,8 +106,7 @@ class PostgreSQLSink:
             return Upserted(0, repeated=True)
         stage = self.target.new_stage(app)
         try:
-            writer = cast(Any, StageWriter(stage))  # not files of a table; a task only calls its `write`
-            rows = plan.map(df, FACTS, Task(plan.steps, writer)).collect()
+            rows = plan.map(df, FACTS, Task(plan.steps, StageWriter(stage))).collect()
             facts = [json.loads(row.facts) for row in rows]
             written = self.target.merge(stage, app, number, [fact["tag"] for fact in facts])
         except Exception:

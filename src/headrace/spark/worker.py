@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -37,7 +37,6 @@ from headrace.spark.versions import open_at, open_for_batch
 
 if TYPE_CHECKING:
     from headrace.spark.shed import ShedStep
-    from headrace.spark.table import TableFiles
 
 _OPERATORS = 8  # kept in a worker; the least recently used goes
 _SAMPLE = 1 << 17  # rows that an algorithm is chosen by
@@ -81,12 +80,20 @@ class Step:
         return _join((self, *rest), batches, context, report, finish)
 
 
+class Writer(Protocol):
+    """What becomes of a task's results where they do not go back to Spark; gives what the driver is to know."""
+
+    def write(self, batches: Batches, context: TaskContext) -> Batches:
+        """Take all of them."""
+        ...
+
+
 @dataclass(frozen=True)
 class Task:
     """What is done with the rows of a partition: joined step by step, then written, if they are to be loaded."""
 
     steps: tuple[Step, ...]
-    files: TableFiles | None = None
+    files: Writer | None = None
     finish: str | None = None  # the query whose waiting rows are joined, and nothing else
 
 
