@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager, suppress
 
 import pytest
 from typer.testing import CliRunner
@@ -85,41 +86,72 @@ def test_a_run_that_fails_says_why_and_has_exit_code_3(place, spark):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_sigterm_finishes_the_micro_batch_and_another_run_goes_on(place, spark):
-    """A process of its own, with a Spark of its own."""
+@contextmanager
+def running(place):
+    """`headrace run` as a process of its own, with a Spark of its own; ended in the end, its JVM with it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from headrace.cli import app; app()", "run", str(place.file)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=place.root.parent,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def wait_for(process, ready):
+    limit = time.monotonic() + PATIENCE
+    while not ready():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < limit, "what was waited for did not come"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def many(place):
+    """Forty files, a micro-batch each, with a good record and a bad one; and where Spark notes what is done."""
     place.products().close()
     place.write(SALES, ('path = "incoming"', 'path = "incoming"\nfiles_per_batch = 1'))
     for i in range(40):
-        place.arrive(f"{i:03d}.json", sale(i), "{")
-    command = [sys.executable, "-c", "from headrace.cli import app; app()", "run", str(place.file)]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        cwd=place.root.parent,
-    )
-    commits = place.root / "sales.state/checkpoint/commits"
-    limit = time.monotonic() + PATIENCE
-    try:
-        while len(list(commits.glob("[0-9]*"))) < 2:
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < limit, "no micro-batch was loaded"
-            time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=PATIENCE)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 0, err
-    assert "stopped: sales: " in out
-    assert "waiting for rows" in err
-    done = len(list(commits.glob("[0-9]*")))
-    assert 2 <= len(place.dead()) == done < 40
-    # Spark may have begun the next one at that moment: then the table can have it before Spark's notes do.
-    assert done <= len(place.loaded()) <= done + 1
+        place.arrive(f"{i:03d}.json", sale(i), f"{{ {i}")
+    return lambda: len(list((place.root / "sales.state/checkpoint/commits").glob("[0-9]*")))
+
+
+def whole(place, spark) -> None:
+    """Another run ends with every good record once, and every bad one."""
     place.write(SALES)
     assert not place.run(spark).stopped
     assert place.loaded() == sorted((joined(sale(i)) for i in range(40)), key=str)
-    assert len(place.dead()) == 40
+    assert sorted(row["record"] for row in place.dead()) == sorted(f"{{ {i}" for i in range(40))
+
+
+def test_sigterm_finishes_the_micro_batch_and_another_run_goes_on(place, many, spark):
+    with running(place) as process:
+        wait_for(process, lambda: many() >= 2)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
+    assert "stopped: sales: " in out
+    assert "waiting for rows" in err
+    done = many()
+    assert 2 <= len(place.dead()) == done < 40
+    # Spark may have begun the next one at that moment: then the table can have it before Spark's notes do.
+    assert done <= len(place.loaded()) <= done + 1
+    whole(place, spark)
+
+
+def test_killed_in_the_midst_of_a_micro_batch_another_run_goes_on(place, many, spark):
+    """Once when its dead letters are there, and once when its rows are in the table: neither is noted as done yet."""
+    letters = place.root / "sales.state/dead-letters"
+    table = place.root / "warehouse"
+    for what in (lambda: set(letters.glob("batch=*/part-*")), lambda: set(table.glob("_delta_log/*.json"))):
+        with running(place) as process:
+            before = many()
+            wait_for(process, lambda before=before: many() > before)
+            now = what()
+            wait_for(process, lambda what=what, now=now: what() - now)
+            os.killpg(process.pid, signal.SIGKILL)
+    assert 2 <= many() < 40
+    whole(place, spark)
