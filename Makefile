@@ -39,7 +39,7 @@ reproduce: setup ## the figures of a paper: PAPER=mesh|def|ssij|xhj|models FIGUR
 	@$(if $(filter ssij,$(PAPER)),scripts/postgresql)
 	$(PY) -m reproduction $(PAPER) $(if $(FIGURE),--figure $(FIGURE)) $(if $(SCALE),--scale $(SCALE)) $(ARGS)
 
-soak: setup ## kill -9 at random, fifty times, then see that the warehouse is whole (some ten minutes)
+soak: setup ## kill -9 at random, fifty times, a burst, a promised delay: the warehouse is whole (some fifteen minutes)
 	$(PY) -m soak $(ARGS)
 
 clean: ## remove caches and build output; benchmark results are kept
