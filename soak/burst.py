@@ -31,7 +31,8 @@ _TICK = 0.25  # seconds between two files
 _PAYLOAD = 100  # bytes
 _PROBE = 40_000  # rows to measure the sustainable rate with
 _GENTLE, _HARD = 1 / 3, 3.0
-_ALLOCATORS = 2 * (4 << 20)  # what threads and allocators of two workers add that no budget sees: docs/reference/adaptive-join.md
+# What threads and allocators of two workers add that no budget sees: docs/reference/adaptive-join.md
+_ALLOCATORS = 2 * (4 << 20)
 
 
 @dataclass
