@@ -1,8 +1,8 @@
 """A hash multi-map from cells to tuples: the memory part of a progressive join's side. [PQP] §3.1.1
 
-A cell is a 64-bit code: the hash of a key, or a tile of a grid. A tuple has a slot in every cell it belongs to; slots of one bucket
-are chained both ways, so that a tuple leaves from anywhere in constant time. `ends` is (first free slot, slots ever used, slots in
-use); slots are used again before new ones are touched. -1 is none.
+A cell is a 64-bit code: the hash of a key, or a tile of a grid. A tuple has a slot in every cell it belongs to; slots of one
+bucket are chained both ways, so that a tuple leaves from anywhere in constant time. `ends` is (first free slot, slots ever used,
+slots in use); slots are used again before new ones are touched. -1 is none.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def remove(heads, codes, before, after, ends, slots):
     ends[USED] -= slots.size
 
 
-# Every match kernel has this form, so that the driver need not know which it calls: an index (heads, codes, after), what its slots
-# compare by (held), cells to look in (wanted) with the row of each (rows), what rows compare by (values), limits, stop, pairs out.
+# Every match kernel has this form, so that the driver need not know which it calls: an index (heads, codes, after), what its
+# slots compare by (held), cells to look in (wanted) with the row of each (rows), what rows compare by (values), limits, stop, pairs.
 MATCH = int64(I32, U64, I32, F64, U64, I32, F64, F64, i64, i32, i32)
 
 

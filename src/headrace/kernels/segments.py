@@ -9,8 +9,8 @@ from headrace.kernels.jit import I32, I64, int64, kernel, u8, void
 def owed(left, right, lseg, rseg, la, ra, ld, rd, lfirst, lmet, rfirst, rmet, done, keep):
     """keep[k] becomes 0 where pair k = (left[k], right[k]) was joined before.
 
-    lseg and la are segment and arrival of a row; ld is when a segment departed, lmet[lfirst[g]:lfirst[g + 1]] when segment g met the
-    memory of the other side. Pairs of segments that both departed by `done` were joined on disk.
+    lseg and la are segment and arrival of a row; ld is when a segment departed, lmet[lfirst[g]:lfirst[g + 1]] when segment g met
+    the memory of the other side. Pairs of segments that both departed by `done` were joined on disk.
     """
     for k in range(left.size):
         g, h = lseg[left[k]], rseg[right[k]]

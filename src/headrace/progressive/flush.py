@@ -1,7 +1,7 @@
 """Which tuples go to disk when memory is full. [PQP] §3.1.2
 
-A policy gives every partition in memory (or every tuple) a score; the driver flushes those with the lowest, until enough are gone.
-It sees the ledger and nothing else, so the same policy serves keys, boxes and vectors.
+A policy gives every partition in memory (or every tuple) a score; the driver flushes those with the lowest, until enough are
+gone. It sees the ledger and nothing else, so the same policy serves keys, boxes and vectors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Counts = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(slots=True)
 class Ledger:
-    """What a policy may know. Arrays are [side, partition]; results are credited to the partition that was probed, not the prober's."""
+    """What a policy may know. Arrays are [side, partition]; a result is credited to the partition that was probed."""
 
     held: Counts
     """N_i: tuples in memory"""

@@ -17,8 +17,8 @@ from headrace.relation.keys import Hashes, Ints, KeyCodec
 class HashPartitioning(Partitioning):
     """Tuples with equal keys are in one cell: the hash of the key. A partition is a range of hashes.
 
-    Choose it for equality. Integer-like keys are told apart by their hashes alone, which are all different; keys of strings and of
-    several columns are compared again, since two might have the same hash.
+    Choose it for equality. Integer-like keys are told apart by their hashes alone, which are all different; keys of strings and
+    of several columns are compared again, since two might have the same hash.
 
     Parameters
     ----------
@@ -62,8 +62,8 @@ class HashPartitioning(Partitioning):
         for name, type_, there, wanted in zip(names, types, self._codec.names, self._codec.types, strict=True):
             if _widest(type_) != wanted:
                 raise BadInput(
-                    f"column {name!r} of the {SIDES[side]} side has type {type_}, and {there!r} of the other has {wanted}; cast one"
-                    " to the type of the other"
+                    f"column {name!r} of the {SIDES[side]} side has type {type_}, and {there!r} of the other has {wanted}; cast"
+                    " one to the type of the other"
                 )
 
     def read(self, side: int, batch: pa.RecordBatch) -> Reading:

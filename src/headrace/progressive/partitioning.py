@@ -1,7 +1,7 @@
 """How tuples of two streams are divided so that only corresponding parts meet. [PQP] §3.1.1, Table 3.1
 
-A tuple belongs to cells; cells belong to partitions. A partition is what is flushed, counted and joined on disk; a cell, which may
-be much smaller, is where matches are looked for in memory.
+A tuple belongs to cells; cells belong to partitions. A partition is what is flushed, counted and joined on disk; a cell, which
+may be much smaller, is where matches are looked for in memory.
 
     tuple --home--> cells it is kept in           key: 1, its hash    box: every tile it touches    vector: 1, the tile it lies in
           --reach-> cells its matches are in           the same            the same                      all tiles within eps
