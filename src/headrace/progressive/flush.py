@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from headrace.errors import BadInput
+from headrace.errors import BadInput, choice
 from headrace.progressive.partitioning import Doubles
 from headrace.relation.columns import Longs
 from headrace.relation.keys import Hashes, Ints
@@ -39,7 +39,8 @@ class Ledger:
     @classmethod
     def empty(cls, partitions: int) -> Ledger:
         """Of a join that has seen nothing."""
-        return cls(*(np.zeros((2, partitions), np.int64) for _ in range(5)))
+        held, arrived, fresh, results, recent = (np.zeros((2, partitions), np.int64) for _ in range(5))
+        return cls(held, arrived, fresh, results, recent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +117,13 @@ class RRPJ(FlushPolicy):
 
     def _scores(self, ledger: Ledger) -> Doubles:
         return ledger.results / np.maximum(1, ledger.held)
+
+
+POLICIES: dict[str, type[FlushPolicy]] = {"xjoin": XJoin, "rrpj": RRPJ}
+
+
+def policy_of(flush: str | FlushPolicy) -> FlushPolicy:
+    """A policy by its name, or as it is."""
+    if isinstance(flush, FlushPolicy):
+        return flush
+    return POLICIES[choice("flush", flush, tuple(POLICIES))]()
