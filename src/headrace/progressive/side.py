@@ -139,12 +139,14 @@ class Side:
         for name, chunk in list(self._chunks.items()):
             chunk.slots = chunk.slots[self._chunk[chunk.slots] == name]
             rows = self._row[chunk.slots]
-            kept = np.unique(rows)
+            there = np.zeros(chunk.rows.num_rows, np.bool_)
+            there[rows] = True
+            kept = np.flatnonzero(there)
             if kept.size == chunk.rows.num_rows or (kept.size > _SPARSE * chunk.rows.num_rows and not fully):
                 continue
             before = chunk.rows.nbytes
             if kept.size:
-                self._row[chunk.slots] = np.searchsorted(kept, rows)
+                self._row[chunk.slots] = (np.cumsum(there) - 1)[rows]
                 chunk.rows = chunk.rows.take(pa.array(kept))
             else:
                 del self._chunks[name]
@@ -162,13 +164,13 @@ class Side:
         for name, chunk in self._chunks.items():
             chunk.slots = number[chunk.slots[self._chunk[chunk.slots] == name]]
         codes, slots = self.cell[live], np.empty(live.size, np.int32)
-        for name in ("cell", "partition", "arrived", "_chunk", "_row", "results", "_values"):
-            old = getattr(self, name)
+        for of_slots in ("cell", "partition", "arrived", "_chunk", "_row", "results", "_values"):
+            old = getattr(self, of_slots)
             if old.size:
                 new = np.empty_like(old)
-                width = self.width if name == "_values" else 1
+                width = self.width if of_slots == "_values" else 1
                 new.reshape(-1, width)[: live.size] = old.reshape(-1, width)[live]
-                setattr(self, name, new)
+                setattr(self, of_slots, new)
         self._before, self._after = np.empty_like(self._before), np.empty_like(self._after)
         self._heads[:], self._ends[:] = -1, (-1, 0, 0)
         cells.insert(self._heads, self.cell, self._before, self._after, self._ends, codes, slots)
@@ -228,9 +230,10 @@ class Side:
         if not slots.size:
             schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
             return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-        names, first = np.unique(self._chunk[slots], return_index=True)
+        chunks = self._chunk[slots]
+        first = np.flatnonzero(np.diff(chunks, prepend=-1))
         parts: list[Any] = []
-        for name, rows in zip(names.tolist(), np.split(self._row[slots], first[1:]), strict=True):
+        for name, rows in zip(chunks[first].tolist(), np.split(self._row[slots], first[1:]), strict=True):
             chunk = self._chunks[name].rows
             parts.append((chunk if columns is None else chunk.select(list(columns))).take(pa.array(rows)))
         return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
