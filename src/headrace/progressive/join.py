@@ -29,6 +29,7 @@ from headrace.units import format_size
 _LEAST = 1 << 18  # bytes of memory
 _WORK = 8  # such a part of memory is for the batch that comes in, results and what is read from disk
 _ROW_WORK = 96  # bytes of an arriving row beside the row itself: its cells, partition, what it compares by
+_CELL_WORK = 32  # bytes of a cell that a row is looked for in
 _PAIR_WORK = 48  # bytes of a pair beside its rows
 
 
@@ -163,7 +164,8 @@ class ProgressiveJoin:
 
     def _insert(self, number: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         each = batch.nbytes // max(1, batch.num_rows) + 1
-        step = max(1, self._work // 4 // (2 * each + _ROW_WORK + 8 * self.partitioning.width))
+        beside = _ROW_WORK + 8 * self.partitioning.width + int(_CELL_WORK * self.partitioning.fan)
+        step = max(1, self._work // 4 // (2 * each + beside))
         if self.capacity is not None:
             step = min(step, max(1, self.policy.wanted(self.capacity)))
         yield from self._phases.complete()
@@ -277,7 +279,7 @@ class ProgressiveJoin:
         if self._output is None:
             left, right = self._sides
             assert left is not None and right is not None
-            ask = self.condition if self._ask is None and not self.partitioning.exact else self._ask
+            ask = self._ask if self.partitioning.exact else self.condition
             self._output = Output(self.condition, left.schema, right.schema, ask, self.suffix)
         return self._output
 
