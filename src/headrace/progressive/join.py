@@ -12,7 +12,7 @@ import pyarrow as pa
 from headrace.clock import Clock, SystemClock
 from headrace.conditions import Condition, check_condition
 from headrace.errors import BadInput, MemoryRefused, choice
-from headrace.memory import MemoryBudget
+from headrace.memory import MemoryBudget, trim
 from headrace.progressive.choose import divide
 from headrace.progressive.evict import victims, write
 from headrace.progressive.flush import FlushPolicy, Ledger, policy_of
@@ -28,6 +28,7 @@ from headrace.units import format_size
 
 _LEAST = 1 << 18  # bytes of memory
 _WORK = 8  # such a part of memory is for the batch that comes in, results and what is read from disk
+_PARTS = 8  # of it, for each of what is in work at one time
 _ROW_WORK = 96  # bytes of an arriving row beside the row itself: its cells, partition, what it compares by
 _PAIR_WORK = 48  # bytes of a pair beside its rows
 
@@ -163,7 +164,7 @@ class ProgressiveJoin:
 
     def _insert(self, number: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         each = batch.nbytes // max(1, batch.num_rows) + 1
-        step = max(1, self._work // 4 // (2 * each + _ROW_WORK + 8 * self.partitioning.width))
+        step = max(1, self._work // _PARTS // (2 * each + _ROW_WORK + 8 * self.partitioning.width))
         if self.capacity is not None:
             step = min(step, max(1, self.policy.wanted(self.capacity)))
         yield from self._phases.complete()
@@ -213,29 +214,27 @@ class ProgressiveJoin:
         """Flush until a batch fits."""
         side = self._sides[number]
         assert side is not None
-        tried = False
         while True:
-            need = batch.nbytes + side.more_bytes(slots)
+            need = (
+                batch.nbytes
+                + side.more_bytes(slots)
+                + sum(spill.uncounted for spill in self._spills if spill is not None)
+            )
             held = self.held
             over = 0 if self.capacity is None else held + slots - self.capacity
             short = need - self.budget.left
-            if over <= 0 and short <= 0:
-                return
+            if short <= 0 and (over <= 0 or not held):
+                break
             if not held:
-                if short <= 0:
-                    return
                 raise MemoryRefused(
                     f"a tuple of the {SIDES[number]} side takes {format_size(need)}, and {format_size(self.budget.left)} of"
                     f" {format_size(self.budget.limit)} is left; give more memory"
                 )
-            if short > 0 and tried:
-                for one in self.sides:
-                    one.compact(fully=True)
-                tried = False
-                continue
             each = max(1, (self.budget.used - self._work) // held)
             self._flush(max(over, -(-short // each)))
-            tried = True
+        for spill in self._spills:
+            if spill is not None:
+                spill.count()
 
     def _flush(self, least: int) -> None:
         """Move to disk what the policy chooses, at least so many tuples."""
@@ -247,7 +246,7 @@ class ProgressiveJoin:
                 spill = self._spills[side.number]
                 assert spill is not None
                 since = spill.nbytes
-                write(side, spill, slots, stamp, self._work // 4)
+                write(side, spill, slots, stamp, self._work // _PARTS)
                 self.ledger.held[side.number] -= np.bincount(
                     side.partition[slots], minlength=self.partitioning.partitions
                 )
@@ -256,6 +255,7 @@ class ProgressiveJoin:
                 spill.wrote(since)
                 self.stats.flushed += slots.size
         self.ledger.fresh[:], self.ledger.recent[:] = 0, 0
+        trim()  # chunks of many sizes came and went
         self.ledger.flushes += 1
         self.stats.flushes += 1
 
@@ -284,7 +284,7 @@ class ProgressiveJoin:
     def pairs_at_once(self, batch: pa.RecordBatch, other: Side) -> int:
         """Pairs whose rows fit the memory for work."""
         each: int = batch.nbytes // max(1, batch.num_rows) + other.row_bytes + _PAIR_WORK
-        return max(64, self._work // 4 // each)
+        return max(64, self._work // _PARTS // each)
 
     def _accept(self, number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A batch in the types that are kept; the first of a side makes the side."""

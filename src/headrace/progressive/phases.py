@@ -20,7 +20,7 @@ from headrace.relation.keys import Hashes, Ints
 if TYPE_CHECKING:
     from headrace.progressive.join import ProgressiveJoin
 
-_BLOCK = 4  # blocks of the two sides, an index and results share the memory for work
+_BLOCK = 8  # blocks of the two sides, an index and results share the memory for work
 
 
 @dataclass
