@@ -58,7 +58,7 @@ def remove(heads, codes, before, after, ends, slots):
 
 
 # Every match kernel has this form, so that the driver need not know which it calls: an index (heads, codes, after), what its
-# slots compare by (held), cells to look in (wanted) with the row of each (rows), what rows compare by (values), limits, stop, pairs.
+# slots compare by (held), cells to look in (wanted), the row of each (rows), what rows compare by (values), limits, stop, pairs.
 MATCH = int64(I32, U64, I32, F64, U64, I32, F64, F64, i64, i32, i32)
 
 
