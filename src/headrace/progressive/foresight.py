@@ -50,7 +50,7 @@ class Foresight(FlushPolicy):
         chances = (ledger.held - ledger.fresh / 2) * came
         if ledger.flushes and ledger.recent.any():
             foretold = self._rates(came) * chances
-            foretold *= ledger.recent.sum() / foretold.sum(axis=(1, 2), keepdims=True)
+            foretold *= ledger.recent.sum() / foretold.sum(axis=(1, 2), keepdims=True).clip(min=1e-9)
             missed = np.abs(foretold - ledger.recent).sum(axis=(1, 2)) / ledger.recent.sum()
             self._mistakes = _FADE * self._mistakes + missed
         keep = _KEEP[:, None, None]

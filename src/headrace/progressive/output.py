@@ -1,0 +1,127 @@
+"""What a result looks like: the columns of both sides, and the pairs that the whole condition keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.conditions import AllOf, Condition, Equal
+from headrace.errors import BadInput
+from headrace.progressive.partitioning import LEFT, SIDES, Mask
+from headrace.progressive.side import Side
+from headrace.relation.keys import Ints
+
+
+class Rows(Protocol):
+    """One side of some pairs."""
+
+    def take(self, columns: Sequence[str] | None = None, which: Mask | None = None) -> pa.RecordBatch:
+        """Their rows, or some columns of some of them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """Rows of a batch."""
+
+    batch: pa.RecordBatch
+    rows: Ints
+
+    def take(self, columns: Sequence[str] | None = None, which: Mask | None = None) -> pa.RecordBatch:
+        """Copied out."""
+        batch = self.batch if columns is None else self.batch.select(list(columns))
+        return batch.take(pa.array(self.rows if which is None else self.rows[which]))
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Rows in memory, in the order of their chunks."""
+
+    side: Side
+    slots: Ints
+
+    def take(self, columns: Sequence[str] | None = None, which: Mask | None = None) -> pa.RecordBatch:
+        """Copied out."""
+        return self.side.rows(self.slots if which is None else self.slots[which], columns)
+
+
+class Output:
+    """Makes results of pairs.
+
+    Parameters
+    ----------
+    condition
+        The whole condition. Columns that it asks to be equal appear once, as the left side has them.
+    left, right
+        The schemas of the sides.
+    ask
+        What of the condition is still to be asked of each pair; None for nothing.
+    suffix
+        Added to the name of a right column that the left side has too; None refuses it.
+    """
+
+    def __init__(
+        self, condition: Condition, left: pa.Schema, right: pa.Schema, ask: Condition | None, suffix: str | None
+    ) -> None:  # fmt: skip
+        equal = {name for c in _equalities(condition) for name in c.right}
+        self._right = [name for name in right.names if name not in equal]
+        fields, taken = list(left), set(left.names)
+        for name in self._right:
+            called = name
+            if called in taken:
+                if suffix is None:
+                    raise BadInput(f"column {name!r} is on both sides; rename one, or give a suffix")
+                called += suffix
+                if called in taken:
+                    raise BadInput(f"column {name!r} is on both sides, and so is {called!r}; use another suffix")
+            taken.add(called)
+            fields.append(right.field(name).with_name(called))
+        self.schema = pa.schema(fields)
+        self._residual = None
+        if ask is not None:
+            from headrace.predicates import Residual
+
+            self._residual = Residual(ask, left, right)
+
+    def make(self, left: Rows, right: Rows) -> tuple[pa.RecordBatch, Mask | None]:
+        """The results of pairs, and which pairs they are (None for all)."""
+        which: Mask | None = None
+        if self._residual is not None:
+            which = self._residual.keep(left.take(self._residual.columns(0)), right.take(self._residual.columns(1)))
+            if which.all():
+                which = None
+        a, b = left.take(None, which), right.take(self._right, which)
+        return pa.RecordBatch.from_arrays([*a.columns, *b.columns], schema=self.schema), which
+
+    def empty(self) -> pa.RecordBatch:
+        """No results."""
+        return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in self.schema], schema=self.schema)
+
+
+def _equalities(condition: Condition) -> list[Equal]:
+    if isinstance(condition, AllOf):
+        return [one for c in condition.conditions for one in _equalities(c)]
+    return [condition] if isinstance(condition, Equal) else []
+
+
+def plain(schema: pa.Schema, side: int) -> pa.Schema:
+    """A side's schema as it is kept: dictionaries are spelled out. Refuses two columns of one name."""
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        raise BadInput(f"the {SIDES[side]} side has more than one column {', '.join(twice)}; rename them")
+    types = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in schema]
+    return pa.schema([pa.field(f.name, type_) for f, type_ in zip(schema, types, strict=True)])
+
+
+def in_order(side: int, mine: Rows, other: Rows) -> tuple[Rows, Rows]:
+    """Left and right, of a side's rows and the other's."""
+    return (mine, other) if side == LEFT else (other, mine)
+
+
+def all_rows(n: int) -> Ints:
+    """0, 1, 2, ..."""
+    return np.arange(n, dtype=np.int32)
