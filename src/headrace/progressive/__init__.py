@@ -1,9 +1,43 @@
 """Stream joined with stream, complete results, in limited memory: one driver, partitionings, flush policies. [PQP] ch. 3-6"""
 
-from headrace.progressive.flush import RRPJ, FlushPolicy, XJoin
+from headrace.progressive.arrivals import LA, RPJ
+from headrace.progressive.flush import (
+    HMJ,
+    RRPJ,
+    RRPJF,
+    AllFlush,
+    AmortisedRRPJ,
+    FlushPolicy,
+    Ledger,
+    Random,
+    Resident,
+    XJoin,
+)
+from headrace.progressive.foresight import Foresight
 from headrace.progressive.join import ProgressiveJoin
 from headrace.progressive.keys import HashPartitioning
 from headrace.progressive.partitioning import Partitioning
+from headrace.progressive.policies import POLICIES, policy_of
 from headrace.progressive.stats import ProgressiveStats
 
-__all__ = ["RRPJ", "FlushPolicy", "HashPartitioning", "Partitioning", "ProgressiveJoin", "ProgressiveStats", "XJoin"]
+__all__ = [
+    "HMJ",
+    "LA",
+    "POLICIES",
+    "RPJ",
+    "RRPJ",
+    "RRPJF",
+    "AllFlush",
+    "AmortisedRRPJ",
+    "FlushPolicy",
+    "Foresight",
+    "HashPartitioning",
+    "Ledger",
+    "Partitioning",
+    "ProgressiveJoin",
+    "ProgressiveStats",
+    "Random",
+    "Resident",
+    "XJoin",
+    "policy_of",
+]

@@ -15,10 +15,11 @@ from headrace.errors import BadInput, MemoryRefused, choice
 from headrace.memory import MemoryBudget, trim
 from headrace.progressive.choose import divide
 from headrace.progressive.evict import victims, write
-from headrace.progressive.flush import FlushPolicy, Ledger, policy_of
+from headrace.progressive.flush import FlushPolicy, Ledger
 from headrace.progressive.output import Held, Output, Picked, in_order, plain
 from headrace.progressive.partitioning import SIDES, Partitioning
 from headrace.progressive.phases import Phases
+from headrace.progressive.policies import policy_of
 from headrace.progressive.side import Side, slot_bytes
 from headrace.progressive.spill import Spill
 from headrace.progressive.stats import ProgressiveStats
