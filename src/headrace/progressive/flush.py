@@ -39,7 +39,8 @@ class Ledger:
     @classmethod
     def empty(cls, partitions: int) -> Ledger:
         """Of a join that has seen nothing."""
-        return cls(*(np.zeros((2, partitions), np.int64) for _ in range(5)))
+        held, arrived, fresh, results, recent = (np.zeros((2, partitions), np.int64) for _ in range(5))
+        return cls(held, arrived, fresh, results, recent)
 
 
 @dataclass(frozen=True, slots=True)

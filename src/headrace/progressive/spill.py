@@ -45,6 +45,11 @@ class Block:
     segment: Ints
     """of each, a number in the spill"""
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row, on average."""
+        return int(self.rows.nbytes // max(1, self.rows.num_rows)) + 1
+
 
 class Spill:
     """Segments of one side.
