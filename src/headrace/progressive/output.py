@@ -13,7 +13,7 @@ from headrace.conditions import AllOf, Condition, Equal
 from headrace.errors import BadInput
 from headrace.predicates import Residual
 from headrace.progressive.partitioning import LEFT, SIDES, Mask
-from headrace.progressive.side import Side
+from headrace.progressive.side import Side, take
 from headrace.relation.keys import Ints
 
 
@@ -35,7 +35,7 @@ class Picked:
     def take(self, columns: Sequence[str] | None = None, which: Mask | None = None) -> pa.RecordBatch:
         """Copied out."""
         batch = self.batch if columns is None else self.batch.select(list(columns))
-        return batch.take(pa.array(self.rows if which is None else self.rows[which]))
+        return take(batch, self.rows if which is None else self.rows[which])
 
 
 @dataclass(frozen=True, slots=True)
