@@ -1,6 +1,7 @@
 """Stream joined with stream, complete results, in limited memory: one driver, partitionings, flush policies. [PQP] ch. 3-6"""
 
 from headrace.progressive.arrivals import LA, RPJ
+from headrace.progressive.boxes import BoxGrid
 from headrace.progressive.flush import (
     HMJ,
     RRPJ,
@@ -19,6 +20,7 @@ from headrace.progressive.keys import HashPartitioning
 from headrace.progressive.partitioning import Partitioning
 from headrace.progressive.policies import POLICIES, policy_of
 from headrace.progressive.stats import ProgressiveStats
+from headrace.progressive.vectors import VectorGrid
 
 __all__ = [
     "HMJ",
@@ -29,6 +31,7 @@ __all__ = [
     "RRPJF",
     "AllFlush",
     "AmortisedRRPJ",
+    "BoxGrid",
     "FlushPolicy",
     "Foresight",
     "HashPartitioning",
@@ -38,6 +41,7 @@ __all__ = [
     "ProgressiveStats",
     "Random",
     "Resident",
+    "VectorGrid",
     "XJoin",
     "policy_of",
 ]

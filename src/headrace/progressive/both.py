@@ -20,6 +20,7 @@ from headrace.relation.disk import Disk
 _WORK = 8  # such a part of memory is for the batch that comes in, results and what is read from disk
 _PARTS = 8  # of which each of these has such a part
 _ROW_WORK = 96  # bytes of an arriving row beside the row itself: its cells, partition, what it compares by
+_CELL_WORK = 32  # bytes of a cell that a row is looked for in
 _PAIR_WORK = 48  # bytes of a pair beside its rows
 
 
@@ -89,7 +90,8 @@ class Both:
     def rows_at_once(self, batch: pa.RecordBatch) -> int:
         """Rows of a batch that fit the memory for work."""
         each: int = batch.nbytes // max(1, batch.num_rows) + 1
-        return max(1, self.work // (2 * each + _ROW_WORK + 8 * self.partitioning.width))
+        beside = _ROW_WORK + 8 * self.partitioning.width + int(_CELL_WORK * self.partitioning.fan)
+        return max(1, self.work // (2 * each + beside))
 
     def pairs_at_once(self, each: int, other: int) -> int:
         """Pairs of rows of so many bytes that fit it."""

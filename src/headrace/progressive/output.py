@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from headrace.conditions import AllOf, Condition, Equal
 from headrace.errors import BadInput
+from headrace.predicates import Residual
 from headrace.progressive.partitioning import LEFT, SIDES, Mask
 from headrace.progressive.side import Side, take
 from headrace.relation.keys import Ints
@@ -81,11 +82,7 @@ class Output:
             taken.add(called)
             fields.append(right.field(name).with_name(called))
         self.schema = pa.schema(fields)
-        self._residual = None
-        if ask is not None:
-            from headrace.predicates import Residual
-
-            self._residual = Residual(ask, left, right)
+        self._residual = None if ask is None else Residual(ask, left, right)
 
     def make(self, left: Rows, right: Rows) -> tuple[pa.RecordBatch, Mask | None]:
         """The results of pairs, and which pairs they are (None for all)."""
