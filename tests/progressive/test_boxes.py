@@ -174,14 +174,15 @@ def test_equal_corners_of_two_types_touch(one: int, other: int, type_: pa.DataTy
         return pa.record_batch({name: pa.array([v], pa.int64() if isinstance(v, int) else type_).cast(type_)
                                 for name, v in zip(("a", "b"), exact, strict=True)})  # fmt: skip
 
-    touch, step = hr.intersects(("a", "b")), 1000
-    below, above = interval(one - step, one, type_), interval(other, other + step, other_type)
-    apart = interval(one - step, one - 1, type_)
-    for left, right in ((below, above), (above, below)):
-        assert pairs(BoxGrid(touch, cells=3), left, right) == {(0, 0): 1}
-    for left, wanted in ((below, {(0, 0): 1}), (apart, {})):
-        op = ProgressiveJoin(touch, memory="1MiB", partitioning=BoxGrid(touch, cells=3))
-        assert through(op, left, above, 1) == wanted
+    touch, first, second = hr.intersects(("a", "b")), (one, type_), (other, other_type)
+    for (end, ends), (start, starts) in ((first, second), (second, first)):
+        below, above = interval(end - 1000, end, ends), interval(start, start + 1000, starts)
+        apart = interval(end - 1000, end - 1, ends)
+        for left, right in ((below, above), (above, below)):
+            assert pairs(BoxGrid(touch, cells=3), left, right) == {(0, 0): 1}
+        for left, wanted in ((below, {(0, 0): 1}), (apart, {})):
+            op = ProgressiveJoin(touch, memory="1MiB", partitioning=BoxGrid(touch, cells=3))
+            assert through(op, left, above, 1) == wanted
 
 
 def test_intervals_and_boxes_of_three_dimensions() -> None:

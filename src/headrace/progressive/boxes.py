@@ -225,5 +225,5 @@ def _outwards(column: Longs | Doubles, scale: Scale, to: float) -> Doubles:
     1294639275203533000 ns and 1294639275203533 us become two doubles.
     """
     if scale.unit is None or scale.unit >= 1:
-        return column * float(scale.unit or 1)
+        return np.asarray(column, np.float64) * float(scale.unit or 1)
     return np.nextafter(np.nextafter(column / float(1 / scale.unit), to), to)
