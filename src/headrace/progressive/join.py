@@ -20,7 +20,7 @@ from headrace.progressive.output import Held, Picked, in_order
 from headrace.progressive.partitioning import SIDES, Doubles, Entries, Partitioning
 from headrace.progressive.phases import Phases
 from headrace.progressive.policies import policy_of
-from headrace.progressive.side import Side
+from headrace.progressive.side import Side, copied
 from headrace.progressive.stats import ProgressiveStats
 from headrace.relation.disk import Disk
 from headrace.relation.keys import Ints
@@ -214,7 +214,7 @@ class ProgressiveJoin:
         both, budget = self._both, self.budget
         spills = [both.spill(side.number) for side in both.sides]
         while True:
-            need = batch.nbytes + both.side(number).more_bytes(slots) + sum(spill.uncounted for spill in spills)
+            need = copied(batch) + both.side(number).more_bytes(slots) + sum(spill.uncounted for spill in spills)
             over = 0 if self.capacity is None else both.held + slots - self.capacity
             short = need - budget.left
             if short <= 0 and (over <= 0 or not both.held):

@@ -224,5 +224,5 @@ class Looks:
     def _ball(self, k: int) -> float:
         """The volume of a ball of radius 1 in k dimensions."""
         if self.metric == "euclidean":
-            return math.pi ** (k / 2) / math.gamma(k / 2 + 1)
-        return 2.0**k / (math.factorial(k) if self.metric == "manhattan" else 1)
+            return float(math.pi ** (k / 2) / math.gamma(k / 2 + 1))
+        return float(2.0**k / (math.factorial(k) if self.metric == "manhattan" else 1))
