@@ -176,6 +176,7 @@ class ProgressiveJoin:
             return
         stamp = self._tick()
         self.stats.skipped[number] += int(batch.num_rows - reading.valid.sum())
+        self.stats.outside[number] += reading.outside
         if both.there:
             reach = home if partitioning.identity else partitioning.reach(number, reading)
             yield from self._probe(both.side(1 - number), batch, reach, reading.values)
