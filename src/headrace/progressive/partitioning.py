@@ -44,7 +44,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Cells of rows: entry k is row[k] in cell[k]. A row that can match nothing has no entry. Rows ascend in `home`."""
+    """Cells of rows: entry k is row[k] in cell[k]. Rows ascend; one that can match nothing has no entry."""
 
     row: Ints
     cell: Hashes

@@ -160,11 +160,8 @@ class VectorGrid(Partitioning):
             )  # fmt: skip
             self._reached = max(1.0, found / max(1, n))
             if found <= room:
-                break
+                return Entries(rows[:found], codes[:found])
             room = found
-        # Vectors that look into one tile do so one after the other, while it is in the processor's cache: 3 times as fast.
-        order = np.argsort(codes[:found])
-        return Entries(rows[order], codes[order])
 
     def partition_of(self, cells: Hashes) -> Ints:
         """The cell of a tile."""
@@ -225,4 +222,4 @@ class Looks:
         """The volume of a ball of radius 1 in k dimensions."""
         if self.metric == "euclidean":
             return float(math.pi ** (k / 2) / math.gamma(k / 2 + 1))
-        return float(2**k) / (math.factorial(k) if self.metric == "manhattan" else 1)
+        return float(2.0**k / (math.factorial(k) if self.metric == "manhattan" else 1))
