@@ -93,6 +93,10 @@ class Both:
         beside = _ROW_WORK + 8 * self.partitioning.width + int(_CELL_WORK * self.partitioning.fan)
         return max(1, self.work // (2 * each + beside))
 
+    def looks_at_once(self) -> int:
+        """Rows whose cells to look into fit it."""
+        return max(1, int(self.work / (_CELL_WORK * self.partitioning.fan)))
+
     def pairs_at_once(self, each: int, other: int) -> int:
         """Pairs of rows of so many bytes that fit it."""
         return max(64, self.work // (each + other + _PAIR_WORK))

@@ -98,7 +98,6 @@ class VectorGrid(Partitioning):
         self.axes: Longs = np.empty(0, np.int64)
         """the dimensions of the grid"""
         self._vectors: list[Vector | None] = [None, None]
-        self._reached = 8.0
         self._eps, self._metric = float(condition.eps), METRICS.index(condition.metric)
 
     def bind(self, side: int, schema: pa.Schema) -> None:
@@ -151,15 +150,15 @@ class VectorGrid(Partitioning):
         if self.grid is None:
             return Entries(np.empty(0, np.int32), np.empty(0, np.uint64))
         n = reading.valid.size
-        room = int(1.2 * self._reached * n) + 64
+        room = int(1.2 * self.fan * n) + 64
         while True:
             rows, codes = np.empty(room, np.int32), np.empty(room, np.uint64)
             found = reach_tiles(
                 reading.values, reading.valid.view(np.uint8), self.width, self.axes, self._numbers, self._eps, self._metric,
                 rows, codes,
             )  # fmt: skip
-            self._reached = max(1.0, found / max(1, n))
             if found <= room:
+                self.fan = max(1.0, found / max(1, n))  # at the edge of the space there is less to look into
                 return Entries(rows[:found], codes[:found])
             room = found
 
