@@ -191,8 +191,8 @@ def test_a_grid_has_as_many_dimensions_as_keep_probes_in_bounds() -> None:
     grid.bind(0, rows.schema)
     reading = grid.read(0, rows)
     estimate, reach = grid.fan, grid.reach(0, reading)
-    assert grid.axes.tolist() == [0, 1, 3, 4, 5, 7] or set(grid.axes.tolist()).isdisjoint({2, 6})
-    assert reach.row.size / 2000 == grid.fan < estimate <= 256 and grid.partitions == 4096
+    assert len(grid.axes) > 4 and set(grid.axes.tolist()).isdisjoint({2, 6})  # those are narrow
+    assert reach.row.size / 2000 == grid.fan < estimate <= 256 and grid.partitions == 256
     close = VectorGrid(hr.within("v", eps=5.0))
     close.bind(0, rows.schema)
     assert close.reach(0, close.read(0, rows)).row.size / 2000 < 256

@@ -90,12 +90,14 @@ class Both:
     def rows_at_once(self, batch: pa.RecordBatch) -> int:
         """Rows of a batch that fit the memory for work."""
         each: int = batch.nbytes // max(1, batch.num_rows) + 1
-        beside = _ROW_WORK + 8 * self.partitioning.width + int(_CELL_WORK * self.partitioning.fan)
+        copies = self.partitioning.fan if self.partitioning.identity else 1
+        beside = int(_CELL_WORK * (copies - 1)) + _ROW_WORK + 8 * self.partitioning.width
         return max(1, self.work // (2 * each + beside))
 
-    def looks_at_once(self) -> int:
-        """Rows whose cells to look into fit it."""
-        return max(1, int(self.work / (_CELL_WORK * self.partitioning.fan)))
+    @property
+    def cells_at_once(self) -> int:
+        """Cells to look into that fit it."""
+        return max(1, self.work // _CELL_WORK)
 
     def pairs_at_once(self, each: int, other: int) -> int:
         """Pairs of rows of so many bytes that fit it."""

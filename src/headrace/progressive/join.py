@@ -178,8 +178,11 @@ class ProgressiveJoin:
         self.stats.skipped[number] += int(batch.num_rows - reading.valid.sum())
         self.stats.outside[number] += reading.outside
         if both.there:
-            reach = home if partitioning.identity else partitioning.reach(number, reading)
-            yield from self._probe(both.side(1 - number), batch, reach, reading.values)
+            reach = (
+                [home] if partitioning.identity else partitioning.reach_in_steps(number, reading, both.cells_at_once)
+            )
+            for some in reach:
+                yield from self._probe(both.side(1 - number), batch, some, reading.values)
         if home.row.size:
             partitions = partitioning.partition_of(home.cell)
             self.policy.arrive(number, home.cell, partitions)

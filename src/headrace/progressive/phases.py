@@ -13,7 +13,7 @@ from headrace.kernels.segments import owed
 from headrace.progressive.both import Both
 from headrace.progressive.flush import Ledger
 from headrace.progressive.output import Held, Picked, all_rows, in_order
-from headrace.progressive.partitioning import LEFT, NO_DOUBLES, RIGHT, Doubles, Entries, Reading
+from headrace.progressive.partitioning import LEFT, NO_DOUBLES, RIGHT, Doubles, Entries
 from headrace.progressive.spill import Block, Spill
 from headrace.progressive.stats import ProgressiveStats
 from headrace.relation.columns import Longs
@@ -182,13 +182,9 @@ class Phases:
             values = partitioning.read(number, block.rows).values if partitioning.width else NO_DOUBLES
             yield Entries(all_rows(block.cell.size), block.cell), values
             return
-        reading, step, width = partitioning.read(number, block.rows), self._both.looks_at_once(), partitioning.width
-        for at in range(0, block.cell.size, step):
-            some = Reading(
-                reading.codes, reading.values[at * width : (at + step) * width], reading.valid[at : at + step]
-            )
-            reach = partitioning.reach(number, some)
-            yield Entries(reach.row + np.int32(at), reach.cell), reading.values
+        reading = partitioning.read(number, block.rows)
+        for some in partitioning.reach_in_steps(number, reading, self._both.cells_at_once):
+            yield some, reading.values
 
     def _index(self, block: Block) -> tuple[Ints, Hashes, Ints, Doubles]:
         """An index of a left block: heads, cells, links, what rows compare by. Row i is in slot i."""
