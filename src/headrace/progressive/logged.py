@@ -13,7 +13,7 @@ import pyarrow as pa
 from headrace.errors import MemoryRefused, RunLogError
 from headrace.progressive.catch_up import CatchUp
 from headrace.progressive.logged_base import DECISION, FINISHING
-from headrace.progressive.logged_rows import RowDraft
+from headrace.progressive.logged_rows import RowDraft, Rows
 from headrace.progressive.logged_state import NEVER
 from headrace.progressive.partitioning import SIDES
 from headrace.progressive.parts import Part
@@ -223,12 +223,11 @@ class LoggedJoin(CatchUp):
         self._begun = standing.steps
         events = iter([*facts["events"], [1 << 62, 0, 0, 0]])
         event = self._apply(next(events), events, self._begun - 1)
-        steps = [((r.step[0], number, r) for r in log.of_batch(self.batch)) for number, log in enumerate(self.rows)]
-        for step, number, found in heapq.merge(*steps, key=lambda one: one[0]):
+        for step, number, found in heapq.merge(self._steps_of(0), self._steps_of(1), key=lambda one: one[0]):
             part = self.division.again(number, found.rows, found.partition)
             yield from self._meet_memory(number, part)
-            event = self._apply(event, events, int(step))
-            warm.insert(number, part, int(step))
+            event = self._apply(event, events, step)
+            warm.insert(number, part, step)
         for partition, number, since, until, first, last in facts["units"]:
             yield from self._unit(partition, number, since, until, first, last, lambda: False)
         came = [0, 0]
@@ -246,6 +245,9 @@ class LoggedJoin(CatchUp):
         self.stats.tuples_in += sum(came)
         self.stats.late += facts["late"]
         self._count()
+
+    def _steps_of(self, number: int) -> Iterator[tuple[int, int, Rows]]:
+        return ((int(found.step[0]), number, found) for found in self.rows[number].of_batch(self.batch))
 
     def _apply(self, event: list[int], events: Iterator[list[int]], step: int) -> list[int]:
         """The flushes up to a step; gives the next one."""

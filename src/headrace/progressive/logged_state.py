@@ -115,7 +115,7 @@ class Standing:
                 f"{file.path} is of a join with {table.num_rows} partitions, and partitions={partitions} is asked for; give"
                 f" partitions={table.num_rows}, or another state directory and checkpoint for a query that starts anew"
             )
-        columns = {name: np.array(table.column(name), np.int64) for name in table.schema.names}
+        columns = {name: table.column(name).to_numpy().copy() for name in table.schema.names}
         sides = {name: np.stack([columns[f"{name}_{side}"] for side in SIDES]) for name in (*_BY_SIDE, *_LEDGER)}
         ledger = Ledger(*(sides[name] for name in _LEDGER), flushes=file.facts["flushes"])
         return cls(
