@@ -12,6 +12,7 @@ from rich.console import Console
 
 from benchmarks import results
 from benchmarks.create import SYSTEMS as CREATE_SYSTEMS
+from benchmarks.progressive.plan import ProgressivePlan
 from benchmarks.report import report
 from benchmarks.runner import Plan, RunFailed, Runner
 from benchmarks.service.plan import ServicePlan
@@ -20,7 +21,7 @@ from benchmarks.spark.plan import SparkPlan
 from benchmarks.streams import WORKLOADS
 from benchmarks.systems import IN_MEMORY, LOOKUP
 
-SECTIONS = ("lookup", "memory", "create", "service", "spark")
+SECTIONS = ("lookup", "memory", "create", "service", "progressive", "spark")
 SERVICE_ROWS = 200_000
 _PLAIN_WIDTH = 150  # in a file or a log, where nothing says how wide a line may be
 _DATA = Path(__file__).parent / ".data"
@@ -59,6 +60,7 @@ def main() -> int:
             budgets=tuple(b / 100 for b in arguments.budget),
             exponents=(0.0, 1.0) if quick else (0.0, 0.5, 1.0),
         ),
+        progressive=ProgressivePlan(200_000, 40_000, 10_000) if quick else ProgressivePlan(),
         spark=SparkPlan(
             rows=arguments.rows or ((1_000_000,) if quick else (1_000_000, 10_000_000, 30_000_000)),
             batches=arguments.batch,

@@ -18,6 +18,8 @@ from benchmarks.metrics import (
     targets,
 )
 from benchmarks.plot import plot
+from benchmarks.progressive import SECTION as PROGRESSIVE
+from benchmarks.progressive.report import report_progressive
 from benchmarks.service import SECTION as SERVICE
 from benchmarks.service.report import report_service
 from benchmarks.spark import SECTIONS as SPARK_SECTIONS
@@ -50,6 +52,7 @@ def report(file: Path, console: Console) -> None:
         console.print(f"Plot: {plot(file, lookup)}")
     if on_spark := spark_metrics.measurements(raw):
         report_spark(on_spark, file.with_suffix(".spark.png" if lookup else ".png"), console)
+    report_progressive(raw, console)
     report_service(raw, file.with_suffix(".service.png"), console)
 
 
@@ -62,7 +65,7 @@ def _conditions(raw: dict[str, Any], console: Console) -> None:
         f"{' ' + disk['model'] if disk['model'] else ''}",
         highlight=False,
     )
-    if any(c["section"] not in (*SPARK_SECTIONS, SERVICE) for c in raw["cells"]):
+    if any(c["section"] not in (*SPARK_SECTIONS, SERVICE, PROGRESSIVE) for c in raw["cells"]):
         console.print(
             f"Page cache: {isolation['description']}; limit = base + budget + "
             f"{isolation['allowance'] >> 20} MiB + {isolation['allowance_per_batch_row']} B/batch row",

@@ -24,6 +24,9 @@ from benchmarks.cell import Cell, Task
 from benchmarks.create import SYSTEMS as CREATE_SYSTEMS
 from benchmarks.data import ROW_BYTES, Dataset
 from benchmarks.measure import TINY_ROWS
+from benchmarks.progressive import SECTION as PROGRESSIVE
+from benchmarks.progressive.plan import ProgressivePlan
+from benchmarks.progressive.plan import measure as measure_join
 from benchmarks.service import SECTION as SERVICE
 from benchmarks.service.plan import Place, ServicePlan, measure
 from benchmarks.spark import OURS as SPARK_OURS
@@ -62,6 +65,7 @@ class Plan:
     root: Path
     core: int
     service: ServicePlan
+    progressive: ProgressivePlan
     spark: SparkPlan
 
     def cells(self, method: isolation.Method) -> Iterator[Cell]:
@@ -112,7 +116,7 @@ class Runner:
         plan = self.plan
         plan.root.mkdir(parents=True, exist_ok=True)
         method = isolation.available()
-        if set(plan.sections) - {"spark", SERVICE}:
+        if set(plan.sections) - {"spark", SERVICE, PROGRESSIVE}:
             self.console.print(f"Page cache: {isolation.DESCRIPTION[method]}", highlight=False)
         started = datetime.now().astimezone()
         results: dict[str, Any] = {
@@ -129,9 +133,10 @@ class Runner:
             "cells": [],
         }
         cells = list(plan.cells(method))
+        joins = list(plan.progressive.joins()) if PROGRESSIVE in plan.sections else []
         places = list(plan.service.places()) if SERVICE in plan.sections else []
         with self._progress() as progress:
-            task = progress.add_task("", total=len(cells) + len(places))
+            task = progress.add_task("", total=len(cells) + len(joins) + len(places))
             for cell in cells:
                 progress.update(task, description=_title(cell))
                 if cell.section in SPARK_SECTIONS:
@@ -140,6 +145,11 @@ class Runner:
                     error = self._prepare(cell, results["settings"])
                     raw = {"error": error, "left_out": True} if error else self._measure(cell)
                     results["cells"].append({**_public(cell), **raw})
+                keep(results)
+                progress.advance(task)
+            for join in joins:
+                progress.update(task, description=join.title)
+                results["cells"].append(measure_join(join))
                 keep(results)
                 progress.advance(task)
             # Side by side: time is simulated, and what else the machine does is not in it.

@@ -47,3 +47,11 @@ def test_squares_too_small_for_a_double_do_not_make_far_points_near():
     keep = np.ones(1, np.uint8)
     near(np.array([0.0, 1e-190]), np.zeros(2), 2, 1e-200, 0, ints([0]), ints([0]), keep)
     assert keep[0] == 0
+
+
+@pytest.mark.parametrize("metric", [0, 1, 2])
+def test_infinities_have_no_distance(metric):
+    keep = np.ones(2, np.uint8)
+    vectors = np.array([np.inf, 0.0, 0.0, -np.inf])
+    near(vectors, vectors, 2, 1.0, metric, ints([0, 1]), ints([0, 1]), keep)
+    assert keep.tolist() == [0, 0]

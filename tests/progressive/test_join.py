@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.progressive import ProgressiveJoin, XJoin
-from headrace.progressive.flush import POLICIES
+from headrace.progressive.policies import POLICIES
 
 _keys = st.one_of(st.none(), st.integers(0, 5))
 _action = st.one_of(
@@ -83,3 +83,14 @@ def test_oracle_many_tuples_in_little_memory() -> None:
     assert got == want
     assert op.stats.flushes > 3 and op.stats.memory_disk and op.stats.disk_disk
     assert op.stats.memory_peak <= op.budget.limit
+
+
+def test_oracle_a_step_that_is_left_comes_to_its_end_before_memory_changes() -> None:
+    # One key: every step of `idle` has more results than fit one batch.
+    for stop in range(6):
+        op = ProgressiveJoin(hr.equal("k"), memory="256KiB", flush="allflush", capacity=60)
+        actions: list[Any] = [("left", [1] * 40), ("right", [1] * 30), ("left", [1] * 20), ("idle", stop)]
+        actions += [("right", [1] * 35), ("idle", stop), ("left", [1] * 40), ("idle", stop)]
+        got, want = play(op, actions)
+        assert got == want
+        assert op.stats.flushes > 1

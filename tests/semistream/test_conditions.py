@@ -454,7 +454,10 @@ def test_what_cannot_be_joined_is_refused_by_name(tmp_path):
     refuses(hr.band("x", "d", below=1, above=1), "column 'd' needs a timedelta", dated)
     refuses(hr.band("x", "y", below=timedelta(1), above=timedelta(1)), "column 'y' needs a number")
     refuses(hr.compare("x", "<", "d"), "zone|cannot be compared", pa.schema({"x": pa.timestamp("us", "UTC")}))
-    refuses(hr.within("x", eps=1, right=("y", "k")), "has 1 coordinates, and the relation's .* has 2")
+    refuses(
+        hr.within("x", eps=1, right=("y", "k")),
+        "the stream vector x has 1 coordinates, and the relation vector y, k has 2",
+    )
     with pytest.raises(BadInput, match="MeshJoin has nothing to join on; give on="):
         MeshJoin(relation)
     with pytest.raises(BadInput, match="AMeshJoin has nothing to join on"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.kernels.jit import F64, I32, U64, helper, i32, i64, int64, kernel, u64, void
+from headrace.kernels.jit import F64, I32, U8, U64, helper, i32, i64, int64, kernel, u64, void
 
 FREE, TOUCHED, USED = 0, 1, 2
 
@@ -55,6 +55,17 @@ def remove(heads, codes, before, after, ends, slots):
         after[s] = ends[FREE]
         ends[FREE] = s
     ends[USED] -= slots.size
+
+
+@kernel(int64(I32, int64, U8, i32))
+def in_partitions(partition, touched, wanted, slots):
+    """The slots in use whose partition is wanted; returns how many there are."""
+    n = 0
+    for s in range(touched):
+        if partition[s] >= 0 and wanted[partition[s]]:
+            slots[n] = s
+            n += 1
+    return n
 
 
 # Every match kernel has this form, so that the driver need not know which it calls: an index (heads, codes, after), what its

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.kernels.jit import F64, I32, I64, boolean, float64, i32, i64, int64, kernel, u8, void
+from headrace.kernels.jit import F64, I32, I64, boolean, float64, helper, i32, i64, int64, kernel, u8, void
 
 EUCLIDEAN, MANHATTAN, CHEBYSHEV = 0, 1, 2
 
@@ -41,22 +41,36 @@ def expand_ranges(begin, end, order, outside, stop, number, slots):
     return n
 
 
+@helper
+def farthest(eps, metric):
+    """The sum of squares (or differences) beyond which a distance is above eps, with room for what is rounded."""
+    if metric == CHEBYSHEV:
+        return np.inf
+    return (eps * eps if metric == EUCLIDEAN else eps) * (1.0 + 1e-12) + 1e-300
+
+
+@helper
+def within(one, a, other, b, size, eps, metric, limit):
+    """Whether the vectors one[a : a + size] and other[b : b + size] are at most eps apart. limit is farthest(eps, metric)."""
+    total = 0.0
+    for j in range(size):
+        d = abs(one[a + j] - other[b + j])
+        total += d if metric == MANHATTAN else d * d
+        # One coordinate decides alone where squares are too small to be told from 0; a partial sum where it is large enough.
+        if d > eps or total > limit:
+            return False
+    if metric == EUCLIDEAN:
+        return np.sqrt(total) <= eps
+    # Infinities that meet have no distance.
+    return total == total if metric == CHEBYSHEV else total <= eps
+
+
 @kernel(void(F64, F64, int64, float64, int64, I32, I32, u8))
 def near(stream, relation, size, eps, metric, number, slots, keep):
     """keep[k] stays where vectors slots[k] of the stream and number[k] of R are at most eps apart, and becomes 0 elsewhere."""
+    limit = farthest(eps, metric)
     for k in range(number.size):
-        a = np.int64(slots[k]) * size
-        b = np.int64(number[k]) * size
-        most = 0.0
-        total = 0.0
-        for j in range(size):
-            d = abs(stream[a + j] - relation[b + j])
-            most = max(most, d)
-            total += d if metric == MANHATTAN else d * d
-        if metric == EUCLIDEAN:
-            total = np.sqrt(total)
-        elif metric == CHEBYSHEV:
-            total = most
-        # The largest coordinate decides alone where squares are too small to be told from 0.
-        if not (most <= eps and total <= eps):
+        if not within(
+            stream, np.int64(slots[k]) * size, relation, np.int64(number[k]) * size, size, eps, metric, limit
+        ):
             keep[k] = 0

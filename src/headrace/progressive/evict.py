@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from headrace.progressive.flush import FlushPolicy, Ledger, Resident
-from headrace.progressive.side import Side
+from headrace.progressive.side import Side, take
 from headrace.progressive.spill import Spill
 from headrace.relation.keys import Ints
 
@@ -30,8 +29,8 @@ def victims(policy: FlushPolicy, ledger: Ledger, sides: Sequence[Side], wanted: 
     number, partition = divmod(int(order[last]), held.shape[1])
     out = []
     for side in sides:
-        slots = side.live()
-        slots = slots[go[0 if policy.pairs else side.number][side.partition[slots]]]
+        mine = go[0 if policy.pairs else side.number]
+        slots = side.of(mine, int(ledger.held[side.number][mine].sum()))
         if spare and number == side.number:
             # Of the last partition only the oldest leave, as many as were asked for.
             part = np.flatnonzero(side.partition[slots] == partition)
@@ -61,9 +60,7 @@ def write(side: Side, spill: Spill, slots: Ints, stamp: int, room: int) -> None:
     for at in range(0, slots.size, step):
         some = slots[at : at + step]
         order = side.by_chunk(some)
-        rows = side.rows(some[order]).take(
-            pa.array(np.argsort(order))
-        )  # they come by chunk and are wanted by partition
+        rows = take(side.rows(some[order]), np.argsort(order))  # they come by chunk and are wanted by partition
         partitions = side.partition[some]
         begins = np.flatnonzero(np.diff(partitions, prepend=-1))
         for first, last in zip(begins.tolist(), [*begins[1:].tolist(), some.size], strict=True):

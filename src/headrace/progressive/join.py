@@ -12,24 +12,21 @@ import pyarrow as pa
 from headrace.clock import Clock, SystemClock
 from headrace.conditions import Condition, check_condition
 from headrace.errors import BadInput, MemoryRefused, choice
-from headrace.memory import MemoryBudget
-from headrace.progressive.choose import divide
+from headrace.memory import MemoryBudget, trim
+from headrace.progressive.both import Both
 from headrace.progressive.evict import victims, write
-from headrace.progressive.flush import FlushPolicy, Ledger, policy_of
-from headrace.progressive.output import Held, Output, Picked, in_order, plain
-from headrace.progressive.partitioning import SIDES, Partitioning
+from headrace.progressive.flush import FlushPolicy, Ledger
+from headrace.progressive.output import Held, Picked, in_order
+from headrace.progressive.partitioning import SIDES, Doubles, Entries, Partitioning
 from headrace.progressive.phases import Phases
-from headrace.progressive.side import Side, slot_bytes
-from headrace.progressive.spill import Spill
+from headrace.progressive.policies import policy_of
+from headrace.progressive.side import Side
 from headrace.progressive.stats import ProgressiveStats
 from headrace.relation.disk import Disk
 from headrace.relation.keys import Ints
 from headrace.units import format_size
 
 _LEAST = 1 << 18  # bytes of memory
-_WORK = 8  # such a part of memory is for the batch that comes in, results and what is read from disk
-_ROW_WORK = 96  # bytes of an arriving row beside the row itself: its cells, partition, what it compares by
-_PAIR_WORK = 48  # bytes of a pair beside its rows
 
 
 class ProgressiveJoin:
@@ -108,33 +105,29 @@ class ProgressiveJoin:
         if capacity is not None and capacity < 1:
             raise BadInput(f"capacity={capacity!r} is not a number of tuples; give 1 or more, or None")
         self.policy = policy_of(flush)
-        divided, ask = divide(condition)
-        self.partitioning = partitioning or divided
-        self._ask = ask
         self.capacity = capacity
         self.suffix = suffix
         self.disk = disk or Disk()
-        self.spill = spill
         self.clock: Clock = clock or (self.disk.clock if self.disk.kind == "simulated" else SystemClock())
         self.stats = ProgressiveStats(memory_limit=self.budget.limit)
+        self._both = Both(
+            condition, partitioning, suffix, self.budget, counted=self.policy.per_tuple, disk=self.disk, directory=spill,
+            stats=self.stats,
+        )  # fmt: skip
+        self.partitioning = self._both.partitioning
         self.ledger = Ledger.empty(self.partitioning.partitions)
-        self._work = self.budget.limit // _WORK
-        self.budget.reserve("work", self._work)
-        self._sides: list[Side | None] = [None, None]
-        self._spills: list[Spill | None] = [None, None]
-        self._output: Output | None = None
         self._stamp = 0
         self._open: str | None = None
         self._finished = False
-        self._phases = Phases(self)
+        self._phases = Phases(self._both, self.ledger, self.stats, self._tick)
 
     # -- the public steps ------------------------------------------------------------------------------------------------
 
     def insert(self, side: Literal["left", "right"], batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take in tuples of one side: probe the other, send results, keep them."""
         number = SIDES.index(choice("side", side, SIDES))
-        batch = self._accept(number, batch)
         self._begin("insert")
+        batch = self._both.accept(number, batch)
         return self._whole(self._insert(number, batch))
 
     def idle(self, budget: float | None = None) -> Iterator[pa.RecordBatch]:
@@ -162,8 +155,7 @@ class ProgressiveJoin:
     # -- the in-memory phase ---------------------------------------------------------------------------------------------
 
     def _insert(self, number: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        each = batch.nbytes // max(1, batch.num_rows) + 1
-        step = max(1, self._work // 4 // (2 * each + _ROW_WORK + 8 * self.partitioning.width))
+        step = self._both.rows_at_once(batch)
         if self.capacity is not None:
             step = min(step, max(1, self.policy.wanted(self.capacity)))
         yield from self._phases.complete()
@@ -173,31 +165,39 @@ class ProgressiveJoin:
         self.stats.tuples_in[number] += batch.num_rows
 
     def _take_in(self, number: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        partitioning, other, stamp = self.partitioning, self._sides[1 - number], self._tick()
+        both, partitioning = self._both, self.partitioning
         reading = partitioning.read(number, batch)
         home = partitioning.home(number, reading)
+        if home.row.size * both.side(number).slot_bytes > both.work and batch.num_rows > 1:  # large boxes
+            half = batch.num_rows // 2
+            yield from self._take_in(number, batch.slice(0, half))
+            yield from self._take_in(number, batch.slice(half))
+            return
+        stamp = self._tick()
         self.stats.skipped[number] += int(batch.num_rows - reading.valid.sum())
-        if other is not None and other.used:
+        if both.there:
             reach = home if partitioning.identity else partitioning.reach(number, reading)
-            for entries, slots in other.match(reach.cell, reach.row, reading.values, self.pairs_at_once(batch, other)):
-                order = other.by_chunk(slots)
-                slots = slots[order]
-                mine = Picked(batch, reach.row[entries[order]])
-                out, which = self.output.make(*in_order(number, mine, Held(other, slots)))
-                self._credit(other, slots if which is None else slots[which])
-                self.stats.in_memory += out.num_rows
-                if out.num_rows:
-                    yield out
+            yield from self._probe(both.side(1 - number), batch, reach, reading.values)
         if home.row.size:
             partitions = partitioning.partition_of(home.cell)
             self.policy.arrive(number, home.cell, partitions)
             self._make_room(number, batch, home.row.size)
-            side = self._sides[number]
-            assert side is not None
-            side.insert(batch, home, reading.values, partitions, stamp)
+            both.side(number).insert(batch, home, reading.values, partitions, stamp)
             came = np.bincount(partitions, minlength=partitioning.partitions)
             for counts in (self.ledger.held, self.ledger.arrived, self.ledger.fresh):
                 counts[number] += came
+
+    def _probe(self, other: Side, batch: pa.RecordBatch, reach: Entries, values: Doubles) -> Iterator[pa.RecordBatch]:
+        """Results of arriving tuples with what is in memory of the other side."""
+        most = self._both.pairs_at_once(batch.nbytes // max(1, batch.num_rows), other.row_bytes)
+        for entries, slots in other.match(reach.cell, reach.row, values, most):
+            order = other.by_chunk(slots)
+            slots = slots[order]
+            mine = Picked(batch, reach.row[entries[order]])
+            out, which = self._both.output.make(*in_order(1 - other.number, mine, Held(other, slots)))
+            self._credit(other, slots if which is None else slots[which])
+            self.stats.in_memory += out.num_rows
+            yield out
 
     def _credit(self, side: Side, slots: Ints) -> None:
         """Results go to the account of the partition that was probed."""
@@ -211,115 +211,44 @@ class ProgressiveJoin:
 
     def _make_room(self, number: int, batch: pa.RecordBatch, slots: int) -> None:
         """Flush until a batch fits."""
-        side = self._sides[number]
-        assert side is not None
-        tried = False
+        both, budget = self._both, self.budget
+        spills = [both.spill(side.number) for side in both.sides]
         while True:
-            need = batch.nbytes + side.more_bytes(slots)
-            held = self.held
-            over = 0 if self.capacity is None else held + slots - self.capacity
-            short = need - self.budget.left
-            if over <= 0 and short <= 0:
-                return
-            if not held:
-                if short <= 0:
-                    return
+            need = batch.nbytes + both.side(number).more_bytes(slots) + sum(spill.uncounted for spill in spills)
+            over = 0 if self.capacity is None else both.held + slots - self.capacity
+            short = need - budget.left
+            if short <= 0 and (over <= 0 or not both.held):
+                break
+            if not both.held:
                 raise MemoryRefused(
-                    f"a tuple of the {SIDES[number]} side takes {format_size(need)}, and {format_size(self.budget.left)} of"
-                    f" {format_size(self.budget.limit)} is left; give more memory"
+                    f"a tuple of the {SIDES[number]} side takes {format_size(need)}, and {format_size(budget.left)} of"
+                    f" {format_size(budget.limit)} is left; give more memory"
                 )
-            if short > 0 and tried:
-                for one in self.sides:
-                    one.compact(fully=True)
-                tried = False
-                continue
-            each = max(1, (self.budget.used - self._work) // held)
+            each = max(1, budget.used // both.held)
             self._flush(max(over, -(-short // each)))
-            tried = True
+        for spill in spills:
+            spill.count()
 
     def _flush(self, least: int) -> None:
         """Move to disk what the policy chooses, at least so many tuples."""
-        stamp, held = self._tick(), self.held
-        wanted = min(held, max(least, self.policy.wanted(held)))
-        gone = victims(self.policy, self.ledger, self.sides, wanted)
-        for side, slots in zip(self.sides, gone, strict=True):
+        both, stamp = self._both, self._tick()
+        wanted = min(both.held, max(least, self.policy.wanted(both.held)))
+        for side, slots in zip(both.sides, victims(self.policy, self.ledger, both.sides, wanted), strict=True):
             if slots.size:
-                spill = self._spills[side.number]
-                assert spill is not None
-                since = spill.nbytes
-                write(side, spill, slots, stamp, self._work // 4)
-                self.ledger.held[side.number] -= np.bincount(
-                    side.partition[slots], minlength=self.partitioning.partitions
-                )
+                spill = both.spill(side.number)
+                since, partitions = spill.nbytes, side.partition[slots]
+                write(side, spill, slots, stamp, both.work)
                 side.remove(slots)
                 side.compact()
                 spill.wrote(since)
+                self.ledger.held[side.number] -= np.bincount(partitions, minlength=self.partitioning.partitions)
                 self.stats.flushed += slots.size
+        trim()  # chunks of many sizes came and went
         self.ledger.fresh[:], self.ledger.recent[:] = 0, 0
         self.ledger.flushes += 1
         self.stats.flushes += 1
 
     # -- bookkeeping -----------------------------------------------------------------------------------------------------
-
-    @property
-    def sides(self) -> list[Side]:
-        """Those that have seen a batch."""
-        return [side for side in self._sides if side is not None]
-
-    @property
-    def held(self) -> int:
-        """Tuples in memory; one in several cells counts in each."""
-        return sum(side.used for side in self.sides)
-
-    @property
-    def output(self) -> Output:
-        """What makes results; there is none before both sides have seen a batch."""
-        if self._output is None:
-            left, right = self._sides
-            assert left is not None and right is not None
-            ask = self.condition if self._ask is None and not self.partitioning.exact else self._ask
-            self._output = Output(self.condition, left.schema, right.schema, ask, self.suffix)
-        return self._output
-
-    def pairs_at_once(self, batch: pa.RecordBatch, other: Side) -> int:
-        """Pairs whose rows fit the memory for work."""
-        each: int = batch.nbytes // max(1, batch.num_rows) + other.row_bytes + _PAIR_WORK
-        return max(64, self._work // 4 // each)
-
-    def _accept(self, number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch in the types that are kept; the first of a side makes the side."""
-        side = self._sides[number]
-        if side is None:
-            side = self._sides[number] = self._make_side(number, batch)
-        if batch.schema.names != side.schema.names:
-            raise BadInput(
-                f"a batch of the {SIDES[number]} side has columns {', '.join(batch.schema.names)}, where the first had"
-                f" {', '.join(side.schema.names)}"
-            )
-        columns = []
-        for column, field in zip(batch.columns, side.schema, strict=True):
-            if pa.types.is_dictionary(column.type):
-                column = column.dictionary_decode()
-            if column.type != field.type:
-                raise BadInput(
-                    f"column {field.name!r} of the {SIDES[number]} side has type {column.type} in a batch, where the first had"
-                    f" {field.type}"
-                )
-            columns.append(column)
-        return pa.RecordBatch.from_arrays(columns, schema=side.schema)
-
-    def _make_side(self, number: int, batch: pa.RecordBatch) -> Side:
-        schema = plain(batch.schema, number)
-        self.partitioning.bind(number, schema)
-        each = slot_bytes(self.partitioning, self.policy.per_tuple)
-        room = self.budget.left
-        rows = max(64, room // (each + batch.nbytes // max(1, batch.num_rows) + 8))
-        most = room // each + 1
-        if self.capacity is not None:
-            most = min(most, self.capacity + max(1, self.capacity))
-        side = Side(number, schema, self.partitioning, self.budget, most, rows // 2, self.policy.per_tuple)
-        self._spills[number] = Spill(number, schema, self.disk, self.budget, self.stats, self.spill)
-        return side
 
     def _tick(self) -> int:
         self._stamp += 1

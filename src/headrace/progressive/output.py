@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from headrace.conditions import AllOf, Condition, Equal
 from headrace.errors import BadInput
+from headrace.predicates import Residual
 from headrace.progressive.partitioning import LEFT, SIDES, Mask
-from headrace.progressive.side import Side
+from headrace.progressive.side import Side, take
 from headrace.relation.keys import Ints
 
 
@@ -34,7 +35,7 @@ class Picked:
     def take(self, columns: Sequence[str] | None = None, which: Mask | None = None) -> pa.RecordBatch:
         """Copied out."""
         batch = self.batch if columns is None else self.batch.select(list(columns))
-        return batch.take(pa.array(self.rows if which is None else self.rows[which]))
+        return take(batch, self.rows if which is None else self.rows[which])
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +82,7 @@ class Output:
             taken.add(called)
             fields.append(right.field(name).with_name(called))
         self.schema = pa.schema(fields)
-        self._residual = None
-        if ask is not None:
-            from headrace.predicates import Residual
-
-            self._residual = Residual(ask, left, right)
+        self._residual = None if ask is None else Residual(ask, left, right)
 
     def make(self, left: Rows, right: Rows) -> tuple[pa.RecordBatch, Mask | None]:
         """The results of pairs, and which pairs they are (None for all)."""

@@ -42,7 +42,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Cells of rows: entry k is row[k] in cell[k]. Rows ascend; one that can match nothing has no entry."""
+    """Cells of rows: entry k is row[k] in cell[k]. A row that can match nothing has no entry. Rows ascend in `home`."""
 
     row: Ints
     cell: Hashes
@@ -67,6 +67,8 @@ class Partitioning(ABC):
     """the kernel that finds pairs, of the form kernels.cells.MATCH"""
     limits: Doubles = NO_DOUBLES
     """what it is told beside the tuples"""
+    fan: float = 1.0
+    """cells that a row is looked for in, about: room for so many is needed"""
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.kernels import cells
 from headrace.kernels.segments import owed
+from headrace.progressive.both import Both
+from headrace.progressive.flush import Ledger
 from headrace.progressive.output import Held, Picked, all_rows, in_order
 from headrace.progressive.partitioning import LEFT, NO_DOUBLES, RIGHT, Doubles, Entries
 from headrace.progressive.spill import Block, Spill
+from headrace.progressive.stats import ProgressiveStats
 from headrace.relation.columns import Longs
 from headrace.relation.keys import Hashes, Ints
-
-if TYPE_CHECKING:
-    from headrace.progressive.join import ProgressiveJoin
-
-_BLOCK = 4  # blocks of the two sides, an index and results share the memory for work
 
 
 @dataclass
@@ -46,9 +43,10 @@ class Phases:
     kept by left partition: `done` says for each until which stamp its segments were joined with all right ones that may match.
     """
 
-    def __init__(self, join: ProgressiveJoin) -> None:
-        self.join = join
-        self._done = np.full(join.partitioning.partitions, -1, np.int64)
+    def __init__(self, both: Both, ledger: Ledger, stats: ProgressiveStats, tick: Callable[[], int]) -> None:
+        self._both, self._ledger, self._stats, self._tick = both, ledger, stats, tick
+        self._partitioning = both.partitioning
+        self._done = np.full(both.partitioning.partitions, -1, np.int64)
         self._sweep: Sweep | None = None
         self._left: tuple[Longs, Block, tuple[Ints, Hashes, Ints, Doubles]] | None = None
         self._step: Iterator[pa.RecordBatch] | None = None
@@ -56,12 +54,12 @@ class Phases:
     def run(self) -> Iterator[pa.RecordBatch]:
         """All results that can be made now."""
         yield from self.complete()
-        if any(side is None for side in self.join._sides):
+        if not self._both.there:
             return
         for step in self._steps():
             self._step = step
             yield from self.complete()
-            yield self.join.output.empty()
+            yield self._both.output.empty()
         self._left = None
 
     def complete(self) -> Iterator[pa.RecordBatch]:
@@ -77,13 +75,11 @@ class Phases:
         self._left = None
 
     def _steps(self) -> Iterator[Iterator[pa.RecordBatch]]:
-        join, most = self.join, self.join._work // _BLOCK
         for number in (LEFT, RIGHT):
-            spill, other = join._spills[number], join._sides[1 - number]
-            assert spill is not None and other is not None
+            spill, other = self._both.spill(number), self._both.side(1 - number)
             old = np.flatnonzero(spill.met < other.latest) if other.used else np.empty(0, np.int64)
             old = old[self._productive_first(number, spill.partition[old])]
-            for some in spill.blocks(old, most):
+            for some in spill.blocks(old, self._both.work):
                 yield self._meet(number, spill, some)
         while self._sweep is not None or self._next_sweep():
             yield self._join_blocks()
@@ -92,19 +88,18 @@ class Phases:
 
     def _meet(self, number: int, spill: Spill, segments: Longs) -> Iterator[pa.RecordBatch]:
         """Segments meet what came to the other side since they left, or since they met it last."""
-        join = self.join
-        other = join._sides[1 - number]
-        assert other is not None
+        other = self._both.side(1 - number)
         block = spill.read(segments)
         entries, values = self._entries(number, block)
         met = spill.met[block.segment[entries.row]]
-        stamp = join._tick()
-        for entry, slots in other.match(entries.cell, entries.row, values, join.pairs_at_once(block.rows, other)):
+        stamp = self._tick()
+        most = self._both.pairs_at_once(block.row_bytes, other.row_bytes)
+        for entry, slots in other.match(entries.cell, entries.row, values, most):
             fresh = np.flatnonzero(other.arrived[slots] > met[entry])
             order = fresh[other.by_chunk(slots[fresh])]
             mine, theirs = Picked(block.rows, entries.row[entry[order]]), Held(other, slots[order])
-            out, _ = join.output.make(*in_order(number, mine, theirs))
-            join.stats.memory_disk += out.num_rows
+            out, _ = self._both.output.make(*in_order(number, mine, theirs))
+            self._stats.memory_disk += out.num_rows
             yield out
         spill.meet(segments, stamp)
 
@@ -112,14 +107,12 @@ class Phases:
 
     def _next_sweep(self) -> bool:
         """Choose the left partitions that are joined next, as many as fit a block; False if nothing is left."""
-        join = self.join
-        left, right = join._spills
-        assert left is not None and right is not None
+        left, right = self._both.spill(LEFT), self._both.spill(RIGHT)
         if not len(left) or not len(right):
             return False
         newest = _newest(left, self._done.size)
         theirs = _newest(right, self._done.size)
-        if not join.partitioning.identity:
+        if not self._partitioning.identity:
             theirs[:] = right.departed[-1]
         there = np.flatnonzero((newest >= 0) & (theirs >= 0) & (np.maximum(newest, theirs) > self._done))
         if not there.size:
@@ -127,14 +120,14 @@ class Phases:
         there = there[self._productive_first(LEFT, there)]
         there = there[self._done[there] == self._done[there[0]]]
         size = np.bincount(left.partition, weights=left.length, minlength=self._done.size)[there]
-        fit = max(1, int(np.searchsorted(np.cumsum(size), join._work // _BLOCK, side="right")))
+        fit = max(1, int(np.searchsorted(np.cumsum(size), self._both.work, side="right")))
         self._sweep = self._make_sweep(left, right, there[:fit].astype(np.int32))
         return True
 
     def _make_sweep(self, left: Spill, right: Spill, partitions: Ints) -> Sweep:
-        most, done = self.join._work // _BLOCK, int(self._done[partitions[0]])
+        most, done = self._both.work, int(self._done[partitions[0]])
         mine = np.flatnonzero(np.isin(left.partition, partitions))
-        theirs = np.flatnonzero(np.isin(right.partition, self.join.partitioning.neighbours(partitions)))
+        theirs = np.flatnonzero(np.isin(right.partition, self._partitioning.neighbours(partitions)))
         new_mine, new_theirs = left.departed[mine] > done, right.departed[theirs] > done
         pairs = [
             (a, b)
@@ -147,9 +140,8 @@ class Phases:
 
     def _join_blocks(self) -> Iterator[pa.RecordBatch]:
         """One left block with one right block of the sweep."""
-        join, sweep = self.join, self._sweep
-        left, right = join._spills
-        assert sweep is not None and left is not None and right is not None
+        sweep, left, right = self._sweep, self._both.spill(LEFT), self._both.spill(RIGHT)
+        assert sweep is not None
         if sweep.pairs:
             ours, others = sweep.pairs[-1]
             if self._left is None or self._left[0] is not ours:
@@ -167,8 +159,10 @@ class Phases:
                     *sweep.meetings, sweep.done, keep,
                 )  # fmt: skip
                 which = np.flatnonzero(keep)
-                out, _ = join.output.make(Picked(mine.rows, pairs[0][which]), Picked(theirs.rows, pairs[1][which]))
-                join.stats.disk_disk += out.num_rows
+                out, _ = self._both.output.make(
+                    Picked(mine.rows, pairs[0][which]), Picked(theirs.rows, pairs[1][which])
+                )
+                self._stats.disk_disk += out.num_rows
                 yield out
             sweep.pairs.pop()
         if not sweep.pairs:
@@ -179,13 +173,12 @@ class Phases:
 
     def _productive_first(self, number: int, partitions: Ints | Longs) -> Longs:
         """The order of partitions by results a tuple; segments of one stay together, oldest first."""
-        ledger = self.join.ledger
-        rate = (ledger.results / np.maximum(1, ledger.arrived))[number]
+        rate = self._ledger.results[number] / np.maximum(1, self._ledger.arrived[number])
         return np.lexsort([partitions, -rate[partitions]])
 
     def _entries(self, number: int, block: Block) -> tuple[Entries, Doubles]:
         """Where to look for the matches of a block."""
-        partitioning = self.join.partitioning
+        partitioning = self._partitioning
         if partitioning.identity and not partitioning.width:
             return Entries(all_rows(block.cell.size), block.cell), NO_DOUBLES
         reading = partitioning.read(number, block.rows)
@@ -200,16 +193,15 @@ class Phases:
         codes = np.empty(n, np.uint64)
         before, after, slots = (np.empty(n, np.int32) for _ in range(3))
         cells.insert(heads, codes, before, after, ends, block.cell, slots)
-        partitioning = self.join.partitioning
+        partitioning = self._partitioning
         values = partitioning.read(LEFT, block.rows).values if partitioning.width else NO_DOUBLES
         return heads, codes, after, values
 
     def _matches(
         self, index: tuple[Ints, Hashes, Ints, Doubles], entries: Entries, values: Doubles, mine: Block, theirs: Block
     ) -> Iterator[tuple[Ints, Ints]]:  # fmt: skip
-        partitioning, stop = self.join.partitioning, np.array([0, -1], np.int64)
-        each = sum(b.rows.nbytes // max(1, b.rows.num_rows) for b in (mine, theirs)) + 48
-        most = max(64, self.join._work // _BLOCK // each)
+        partitioning, stop = self._partitioning, np.array([0, -1], np.int64)
+        most = self._both.pairs_at_once(mine.row_bytes, theirs.row_bytes)
         while stop[0] < entries.cell.size:
             number, rows = np.empty(most, np.int32), np.empty(most, np.int32)
             n = partitioning.match(

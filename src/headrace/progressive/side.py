@@ -8,17 +8,21 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.kernels import cells
 from headrace.memory import MemoryBudget
-from headrace.progressive.partitioning import SIDES, Doubles, Entries, Partitioning
+from headrace.progressive.partitioning import SIDES, Doubles, Entries, Mask, Partitioning
+from headrace.progressive.rooms import Rooms
 from headrace.relation.columns import Longs
 from headrace.relation.keys import Hashes, Ints
 
 _SLOT_BYTES = 8 + 4 + 8 + 4 + 4 + 4 + 4 + 4  # cell, partition, arrival, chunk, row, two links, slot in its chunk
 _CHUNKS = 32  # a chunk is at most such a part of memory
+POOL = (
+    pa.system_memory_pool()
+)  # Arrow's own keeps what is freed for later: three times what is in use, with chunks that come and go
 _SPREAD = 1.5  # times the slots in use: with more ever used, they are numbered anew
-_SPARSE = 7 / 8  # a chunk with fewer live rows than this is rewritten after a flush
 
 
 @dataclass(slots=True)
@@ -66,16 +70,16 @@ class Side:
         self._most_chunk = max(1 << 16, budget.limit // _CHUNKS)
         self._chunks: dict[int, Chunk] = {}
         self._next_chunk = 0
-        # Memory that is never touched is never given by the system: arrays have room for all, and cost what was used at most.
         self._heads = np.full(buckets, -1, np.int32)
         self._ends = np.array([-1, 0, 0], np.int64)
-        self._before, self._after = np.empty(most, np.int32), np.empty(most, np.int32)
-        self.cell = np.empty(most, np.uint64)
-        self.partition = np.empty(most, np.int32)
-        self.arrived = np.empty(most, np.int64)
-        self._chunk, self._row = np.empty(most, np.int32), np.empty(most, np.int32)
-        self._values = np.empty(most * self.width, np.float64)
-        self.results = np.zeros(most if counted else 0, np.int32)
+        self._rooms = Rooms(most)
+        self._before, self._after = self._rooms.make(np.int32), self._rooms.make(np.int32)
+        self.cell = self._rooms.make(np.uint64)
+        self.partition = self._rooms.make(np.int32)
+        self.arrived = self._rooms.make(np.int64)
+        self._chunk, self._row = self._rooms.make(np.int32), self._rooms.make(np.int32)
+        self._values = self._rooms.make(np.float64, self.width)
+        self.results = self._rooms.make(np.int32, 1 if counted else 0)
         self.slot_bytes = slot_bytes(partitioning, counted)
         self.latest = -1
         self._index = budget.reserve(f"{SIDES[number]} index", self._heads.nbytes)
@@ -97,9 +101,15 @@ class Side:
         rows: int = sum(chunk.rows.num_rows for chunk in self._chunks.values())
         return self._tuples.nbytes // max(1, rows) + 1
 
+    def of(self, partitions: Mask, most: int) -> Ints:
+        """The slots in use of some partitions, of which there are so many at most."""
+        slots = np.empty(most, np.int32)
+        n = cells.in_partitions(self.partition, self.touched, partitions.view(np.uint8), slots)
+        return slots[:n]
+
     def live(self) -> Ints:
         """The slots in use."""
-        return np.flatnonzero(self.partition[: self.touched] >= 0).astype(np.int32)
+        return self.of(np.ones(self._partitioning.partitions, np.bool_), self.used)
 
     def more_bytes(self, slots: int) -> int:
         """What the index grows by with so many more slots."""
@@ -119,7 +129,7 @@ class Side:
         cells.insert(self._heads, self.cell, self._before, self._after, self._ends, entries.cell, slots)
         first = np.ones(n, np.bool_)
         np.not_equal(entries.row[1:], entries.row[:-1], out=first[1:])
-        rows = batch.take(pa.array(entries.row[first]))
+        rows = take(batch, entries.row[first])
         self.partition[slots], self.arrived[slots] = partitions, stamp
         self._row[slots] = np.cumsum(first) - 1
         if self.width:
@@ -136,20 +146,20 @@ class Side:
         self.partition[slots] = -1
         self._chunk[slots] = -1
 
-    def compact(self, *, fully: bool = False) -> None:
-        """Rewrite chunks that lost rows, those that lost few only when `fully`."""
+    def compact(self) -> None:
+        """Rewrite chunks that lost rows."""
         for name, chunk in list(self._chunks.items()):
             chunk.slots = chunk.slots[self._chunk[chunk.slots] == name]
             rows = self._row[chunk.slots]
             there = np.zeros(chunk.rows.num_rows, np.bool_)
             there[rows] = True
             kept = np.flatnonzero(there)
-            if kept.size == chunk.rows.num_rows or (kept.size > _SPARSE * chunk.rows.num_rows and not fully):
+            if kept.size == chunk.rows.num_rows:
                 continue
             before = chunk.rows.nbytes
             if kept.size:
                 self._row[chunk.slots] = (np.cumsum(there) - 1)[rows]
-                chunk.rows = chunk.rows.take(pa.array(kept))
+                chunk.rows = take(chunk.rows, kept)
             else:
                 del self._chunks[name]
             after = chunk.rows.nbytes if kept.size else 0
@@ -165,17 +175,14 @@ class Side:
         number[live] = np.arange(live.size)
         for name, chunk in self._chunks.items():
             chunk.slots = number[chunk.slots[self._chunk[chunk.slots] == name]]
-        codes, slots = self.cell[live], np.empty(live.size, np.int32)
-        for of_slots in ("cell", "partition", "arrived", "_chunk", "_row", "results", "_values"):
-            old = getattr(self, of_slots)
-            if old.size:
-                new = np.empty_like(old)
-                width = self.width if of_slots == "_values" else 1
-                new.reshape(-1, width)[: live.size] = old.reshape(-1, width)[live]
-                setattr(self, of_slots, new)
-        self._before, self._after = np.empty_like(self._before), np.empty_like(self._after)
+        for array in (self.cell, self.partition, self.arrived, self._chunk, self._row, self.results, self._values):
+            if array.size:
+                of_slots = array.reshape(-1, self.width if array is self._values else 1)
+                of_slots[: live.size] = of_slots[live]
         self._heads[:], self._ends[:] = -1, (-1, 0, 0)
-        cells.insert(self._heads, self.cell, self._before, self._after, self._ends, codes, slots)
+        codes = self.cell[: live.size]
+        cells.insert(self._heads, self.cell, self._before, self._after, self._ends, codes, live)
+        self._rooms.give_back(live.size)
         self._index.resize(self._heads.nbytes + live.size * self.slot_bytes)
 
     def _add(self, chunk: Chunk) -> None:
@@ -203,7 +210,7 @@ class Side:
             self._chunk[slots] = names[at - 1]
             before = old.rows.nbytes + new.rows.nbytes
             del self._chunks[names[at]]
-            old.rows = pa.concat_batches([old.rows, new.rows])
+            old.rows = pa.concat_batches([old.rows, new.rows], memory_pool=POOL)
             old.slots = np.concatenate([older, slots])
             self._tuples.resize(self._tuples.nbytes - before + old.rows.nbytes)
             names.pop(at)
@@ -237,8 +244,13 @@ class Side:
         parts: list[Any] = []
         for name, rows in zip(chunks[first].tolist(), np.split(self._row[slots], first[1:]), strict=True):
             chunk = self._chunks[name].rows
-            parts.append((chunk if columns is None else chunk.select(list(columns))).take(pa.array(rows)))
-        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+            parts.append(take(chunk if columns is None else chunk.select(list(columns)), rows))
+        return parts[0] if len(parts) == 1 else pa.concat_batches(parts, memory_pool=POOL)
+
+
+def take(batch: pa.RecordBatch, rows: Ints | Longs) -> pa.RecordBatch:
+    """Rows of a batch, copied."""
+    return pc.take(batch, pa.array(rows), memory_pool=POOL)
 
 
 def slot_bytes(partitioning: Partitioning, counted: bool) -> int:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from headrace.memory import MemoryBudget
 from headrace.progressive.partitioning import SIDES
+from headrace.progressive.side import POOL
 from headrace.progressive.stats import ProgressiveStats
 from headrace.relation.columns import Longs
 from headrace.relation.disk import Disk
@@ -43,6 +44,11 @@ class Block:
     cell: Hashes
     segment: Ints
     """of each, a number in the spill"""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row, on average."""
+        return int(self.rows.nbytes // max(1, self.rows.num_rows)) + 1
 
 
 class Spill:
@@ -112,25 +118,32 @@ class Spill:
     def write(self, partition: int, rows: pa.RecordBatch, arrived: Longs, cell: Hashes, stamp: int) -> None:
         """A new segment."""
         whole = pa.RecordBatch.from_arrays([*rows.columns, pa.array(arrived), pa.array(cell)], schema=self.schema)
-        data = whole.serialize()
+        data = whole.serialize(memory_pool=POOL)
         self._new.append((partition, rows.num_rows, stamp, stamp, self._end, data.size))
         os.pwrite(self._file.fileno(), data, self._end)
         self._end += data.size
 
     def wrote(self, since: int) -> None:
-        """A flush has written what lies in the file from here on, at one go. Its tuples have left memory: the list may grow."""
+        """A flush has written what lies in the file from here on, at one go."""
         count = self._count + len(self._new)
         if count > self._room:
-            room = max(64, count * 3 // 2)
-            self._list.resize(room * _SEGMENT_BYTES)
-            self._segments = {name: np.resize(old, room) for name, old in self._segments.items()}
-            self._room = room
+            self._room = max(64, count * 3 // 2)
+            self._segments = {name: np.resize(old, self._room) for name, old in self._segments.items()}
         for name, facts in zip(_FIELDS, zip(*self._new, strict=True), strict=True):
             self._segments[name][self._count : count] = facts
         self._count, self._new = count, []
         pages = -(-(self._end - since) // PAGE)
         self._stats.pages_written += pages
         self._spend(1, pages)
+
+    @property
+    def uncounted(self) -> int:
+        """Bytes that the list has grown by and that are not reserved yet: it grows while memory is full."""
+        return self._room * _SEGMENT_BYTES - self._list.nbytes
+
+    def count(self) -> None:
+        """Reserve them."""
+        self._list.resize(self._room * _SEGMENT_BYTES)
 
     # -- reading ---------------------------------------------------------------------------------------------------------
 
@@ -155,7 +168,7 @@ class Spill:
         self._stats.seeks += begins.size
         self._stats.pages_read += pages
         self._spend(begins.size, pages)
-        whole = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+        whole = parts[0] if len(parts) == 1 else pa.concat_batches(parts, memory_pool=POOL)
         rows = pa.RecordBatch.from_arrays(whole.columns[: self._columns], schema=self._plain)
         return Block(
             rows, np.asarray(whole.column(self._columns)), np.asarray(whole.column(self._columns + 1)),

@@ -11,12 +11,12 @@ import pyarrow as pa
 from headrace.clock import Clock
 from headrace.conditions import Condition
 from headrace.errors import BadInput, MemoryRefused, choice
+from headrace.predicates.numbers import Mask
 from headrace.relation import Relation
 from headrace.relation.keys import Ints
 from headrace.semistream.adaptive import AdaptiveJoin
 from headrace.semistream.base import How, On, Order, SemiStreamJoin
 from headrace.semistream.matching import Matching
-from headrace.semistream.numbers import Mask
 from headrace.semistream.shared import Group
 from headrace.semistream.split import least_memory
 from headrace.units import format_size, parse_size

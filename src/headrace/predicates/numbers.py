@@ -1,12 +1,13 @@
 """Columns as numbers that are compared exactly: integers in a unit, or doubles.
 
-A condition in one dimension says which values of the stream a tuple of R takes: those from a lower to an upper bound. Bounds are
-computed in the form that the stream's column has (64-bit integers or doubles), both included, whatever form R's column has: x < 7
-is x <= 6 among integers, and x <= the double before 7.0 among doubles. So nothing is rounded to be compared.
+A condition in one dimension says which left values a right tuple takes: those from a lower to an upper bound. Bounds are computed
+in the form that the left column has (64-bit integers or doubles), both included, whatever form the right column has: x < 7 is
+x <= 6 among integers, and x <= the double before 7.0 among doubles. So nothing is rounded to be compared.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from headrace.relation.keys import as_ints
 Doubles = np.ndarray[Any, np.dtype[np.float64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Numbers = np.ndarray[Any, Any]  # of either type
+Types = Mapping[str, pa.DataType]  # of a side's columns
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _EDGE = 2.0**63  # the first double beyond the integers
@@ -38,7 +40,22 @@ class Scale:
     @classmethod
     def of(cls, whose: str, name: str, type_: pa.DataType) -> Scale:
         """Of a column; refuses types that are not numbers, naming them."""
-        t, plain = pa.types, plain_type(name, type_)
+        scale = cls.known(type_)
+        if scale is None:
+            raise UnsupportedType(
+                f"{whose} column {name!r} has type {type_}, which cannot be compared; expected integers up to int64, floats,"
+                f" dates, timestamps or decimals of at most {_LONGEST_DECIMAL} digits: cast it first"
+            )
+        return scale
+
+    @classmethod
+    def known(cls, type_: pa.DataType) -> Scale | None:
+        """Of a type; None where it is no number."""
+        t = pa.types
+        try:
+            plain = plain_type("", type_)
+        except UnsupportedType:  # a list, say
+            return None
         if t.is_floating(plain):
             return cls("number", None)
         if t.is_integer(plain) and not t.is_uint64(plain):
@@ -49,10 +66,7 @@ class Scale:
             return cls("time", Fraction(86_400))
         if t.is_timestamp(plain):
             return cls("zoned time" if plain.tz else "time", Fraction(1, _UNITS[plain.unit]))
-        raise UnsupportedType(
-            f"{whose} column {name!r} has type {type_}, which cannot be compared; expected integers up to int64, floats, dates,"
-            f" timestamps or decimals of at most {_LONGEST_DECIMAL} digits: cast it first"
-        )
+        return None
 
     @property
     def doubles(self) -> bool:
@@ -80,7 +94,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Bounds:
-    """For each tuple of R the values of the stream that it takes, from low to high; `empty` where that is none."""
+    """For each right tuple the left values that it takes, from low to high; `empty` where that is none."""
 
     low: Numbers
     high: Numbers

@@ -1,0 +1,72 @@
+"""Which joins of two streams are measured, one process each."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.progressive import SECTION
+
+_PATIENCE = 900.0  # seconds of a process
+
+
+@dataclass(frozen=True)
+class Join:
+    """One measured process."""
+
+    system: str
+    kind: str
+    rows: int
+    memory: int
+    pace: int = 0
+
+    @property
+    def title(self) -> str:
+        return f"{SECTION} · {self.system} · {self.kind} · {self.rows:,} tuples · {self.memory >> 20} MiB"
+
+
+@dataclass(frozen=True)
+class ProgressivePlan:
+    """What to run of the progressive section.
+
+    Memory enough, then a tenth of the data; brute force is quadratic, so boxes and vectors are fewer.
+    """
+
+    keys: int = 2_000_000
+    boxes: int = 400_000
+    vectors: int = 60_000
+    pace: int = 400_000
+
+    def joins(self) -> Iterator[Join]:
+        enough, tenth = 512 << 20, max(1 << 20, self.keys * 24 // 10)
+        for system in ("headrace", "duckdb"):
+            yield Join(system, "keys", self.keys, enough)
+            yield Join(system, "keys", self.keys, enough, self.pace)
+        yield Join("headrace", "keys", self.keys, tenth)
+        for system in ("headrace", "shapely", "duckdb"):
+            yield Join(system, "boxes", self.boxes, enough)
+        yield Join("headrace", "boxes", self.boxes, max(2 << 20, self.boxes * 40 // 10))
+        for system in ("headrace", "duckdb"):
+            yield Join(system, "vectors", self.vectors, enough)
+        yield Join("headrace", "vectors", self.vectors, max(2 << 20, self.vectors * 32 // 10))
+
+
+def measure(join: Join) -> dict[str, Any]:
+    """What a process saw."""
+    words = [join.system, join.kind, str(join.rows), str(join.memory), str(join.pace)]
+    cell = {"section": SECTION, **asdict(join)}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.progressive.measure", *words], cwd=Path(__file__).parents[2],
+            capture_output=True, text=True, timeout=_PATIENCE, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return {**cell, "error": f"took longer than {_PATIENCE:.0f} s"}
+    if done.returncode:
+        return {**cell, "error": (done.stderr.strip().splitlines() or ["?"])[-1]}
+    return {**cell, **json.loads(done.stdout)}

@@ -1,0 +1,75 @@
+"""What the progressive section prints: totals and first results side by side, and its targets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.metrics import Target, at_least
+from benchmarks.progressive import FIRST, OURS, SECTION
+from benchmarks.tables import new_table, target_table
+
+RATE = 1_000_000  # tuples a second in memory
+SOONER = 20.0
+GROWTH = 1.15
+
+
+def report_progressive(raw: dict[str, Any], console: Console) -> None:
+    cells = [cell for cell in raw["cells"] if cell["section"] == SECTION]
+    if not cells:
+        return
+    console.print(_table(cells))
+    console.print(target_table("Targets of the progressive section", targets(cells)))
+
+
+def _table(cells: list[dict[str, Any]]) -> Table:
+    table = new_table(
+        "Joins of two streams", "system", "kind", "tuples", "memory", "arriving", f"first {FIRST:,}", "all", "tuples/s",
+        "results", "early", "grew by",
+    )  # fmt: skip
+    for c in cells:
+        head = [c["system"], c["kind"], f"{c['rows']:,}", f"{c['memory'] >> 20} MiB"]
+        head.append(f"{c['pace']:,}/s" if c["pace"] else "all there")
+        if "error" in c:
+            table.add_row(*head, c["error"])
+            continue
+        early = f"{c['early'] / max(1, c['results']):.0%}" if "early" in c else "–"
+        table.add_row(
+            *head, _seconds(c["first"]), _seconds(c["seconds"]), f"{c['rows'] / c['seconds']:,.0f}",
+            f"{c['results']:,}", early, f"{c['growth'] / 2**20:.0f} MiB",
+        )  # fmt: skip
+    return table
+
+
+def targets(cells: list[dict[str, Any]]) -> list[Target]:
+    """The rate in memory, first results beside a join that waits for its input, equal totals, memory."""
+    found = {(c["system"], c["kind"], c["memory"], c["pace"]): c for c in cells if "error" not in c}
+    ours = [c for key, c in found.items() if key[0] == OURS]
+    out = []
+    for c in ours:
+        others = [o for o in found.values() if (o["kind"], o["rows"], o["pace"]) == (c["kind"], c["rows"], c["pace"])]
+        label = f"{c['kind']}, {c['memory'] >> 20} MiB"
+        if c["kind"] == "keys" and not c["flushes"] and not c["pace"]:
+            out.append(
+                at_least(f"{label}: tuples a second in memory, of 1 million", c["rows"] / c["arrived"], RATE, 1.0)
+            )
+        for o in others:
+            if o["system"] != OURS:
+                out.append(_same(f"{label}: results of {o['system']}", c["results"], o["results"]))
+            if o["system"] != OURS and c["pace"]:
+                name = f"{label}: first {FIRST:,} results sooner than {o['system']}, {c['pace']:,} tuples/s arriving"
+                out.append(at_least(name, 1 / c["first"], 1 / o["first"], SOONER))
+        if c["flushes"]:
+            share = c["growth"] / c["memory"]
+            out.append(Target(f"{label}: memory", f"<= {GROWTH:.0%} of the budget", f"{share:.0%}", share <= GROWTH))
+    return out
+
+
+def _same(name: str, mine: int, theirs: int) -> Target:
+    return Target(name, f"{theirs:,}", f"{mine:,}", mine == theirs)
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f} s"

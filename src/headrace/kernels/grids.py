@@ -1,0 +1,66 @@
+"""Tiles of a regular grid over a bounded space. [PQP] §3.1.1
+
+In each dimension a space has `cells` cells, and a cell has 2 ** `shift` tiles. A tile's code is the number of its cell, then the
+bits of its place inside: no two tiles share one, and the cell comes back by a shift. A grid is four numbers a dimension, one kind
+after the other: origin, tiles a unit of length, cells, shift.
+
+What lies outside belongs to the tiles at the edge. `tile_at` never falls as x grows, whatever is rounded. All that is found
+through a grid rests on this, so nothing else may compute the tile of a coordinate. A cell is the same for every shift, since a
+factor of 2 is exact.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headrace.kernels.jit import F64, I64, U8, helper, i32, i64, int64, kernel, u64, void
+
+
+@helper
+def tile_at(x, grid, j):
+    """The tile of a coordinate in dimension j."""
+    d = grid.size // 4
+    u = (x - grid[j]) * grid[d + j]
+    if not u > 0.0:  # NaN too: an infinity in a space too wide for a double
+        return np.int64(0)
+    tiles = np.int64(grid[2 * d + j]) << np.int64(grid[3 * d + j])
+    return np.int64(u) if u < tiles else tiles - 1
+
+
+@helper
+def code_of(tiles, grid):
+    """The code of the tile with these coordinates."""
+    d = grid.size // 4
+    cell = np.int64(0)
+    inside = np.int64(0)
+    bits = np.int64(0)
+    for j in range(d):
+        shift = np.int64(grid[3 * d + j])
+        cell = cell * np.int64(grid[2 * d + j]) + (tiles[j] >> shift)
+        inside = (inside << shift) | (tiles[j] & ((np.int64(1) << shift) - 1))
+        bits += shift
+    return np.uint64((cell << bits) | inside)
+
+
+@kernel(void(F64, int64, I64, F64, i64))
+def tiles_of(values, width, axes, grid, out):
+    """Tiles of vectors of `width` numbers, in the grid's dimensions, which are their numbers `axes`."""
+    d = axes.size
+    for i in range(out.size // d):
+        for j in range(d):
+            out[i * d + j] = tile_at(values[i * width + axes[j]], grid, j)
+
+
+@kernel(int64(F64, U8, int64, I64, F64, i32, u64))
+def home_tiles(values, valid, width, axes, grid, rows, codes):
+    """Codes of the tiles that vectors lie in, of those that are valid. Returns how many."""
+    n = 0
+    at = np.empty(axes.size, np.int64)
+    for i in range(valid.size):
+        if valid[i]:
+            for j in range(axes.size):
+                at[j] = tile_at(values[i * width + axes[j]], grid, j)
+            rows[n] = i
+            codes[n] = code_of(at, grid)
+            n += 1
+    return n

@@ -1,0 +1,5 @@
+"""Conditions asked of pairs of rows, exactly: what both families of joins share."""
+
+from headrace.predicates.residual import Residual
+
+__all__ = ["Residual"]

@@ -1,0 +1,107 @@
+"""A value of the one side lies between bounds that the other side gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.conditions import Amount
+from headrace.errors import BadInput
+from headrace.predicates.numbers import Bounds, Mask, Numbers, Scale, Types, bound, unbounded
+from headrace.relation.columns import Bytes, Longs
+from headrace.relation.keys import Ints
+
+
+@dataclass(frozen=True)
+class End:
+    """A bound that a right tuple gives: its column y, moved by an amount; `open`: a null is no bound."""
+
+    y: str
+    strict: bool = False
+    shift: Amount = 0
+    open: bool = False
+
+
+class Range:
+    """low <= x <= high, with ends that a right tuple gives; `outside`: x is there and not so."""
+
+    def __init__(self, x: str, low: End | None, high: End | None, outside: bool = False) -> None:
+        self.x, self.low, self.high, self.outside = x, low, high, outside
+        self.size = 1
+        self.values: Numbers = np.empty(0, np.int64)  # of left tuples, by slot
+        self._ends = [end for end in (low, high) if end is not None]
+
+    @property
+    def rank(self) -> int:
+        """How few candidates it should give, as a leader: lower is better."""
+        return 3 if self.outside else 2 if len(self._ends) == 1 else 0
+
+    def bind(self, left: Types, right: Types, sides: tuple[str, str]) -> None:
+        """The columns' types are known, and what to call the sides: choose the form to compare in, or refuse."""
+        mine = Scale.of(sides[0], self.x, left[self.x])
+        self._scales = [Scale.of(sides[1], end.y, right[end.y]) for end in self._ends]
+        for end, scale in zip(self._ends, self._scales, strict=True):
+            if scale.family != mine.family:
+                raise BadInput(
+                    f"{sides[0]} column {self.x!r} of type {left[self.x]} and {sides[1]} column {end.y!r} of type"
+                    f" {right[end.y]} cannot be compared; cast one to the other's type"
+                )
+            _seconds_or_number(end.shift, scale, end.y)
+        self._mine, self._form = mine, mine.beside(self._scales)
+        self.values = self.values.astype(np.float64 if self._form.doubles else np.int64, copy=False)
+
+    def read_left(self, batch: pa.RecordBatch) -> tuple[Numbers, Mask]:
+        """Values of left tuples, and which there are."""
+        return self._mine.read(batch.column(self.x), self._form.doubles)
+
+    def meet(self, columns: dict[str, pa.Array]) -> None:
+        """Bounds of right tuples."""
+        there: Mask = np.ones(len(columns[self._ends[0].y]), np.bool_)
+        whole = unbounded(there.size, self._form.doubles)
+        low, high, empty = whole.low, whole.high, whole.empty
+        for side in ("low", "high"):
+            end = getattr(self, side)
+            if end is None:
+                continue
+            scale = self._scales[self._ends.index(end)]
+            y, known = scale.read(columns[end.y], self._form.doubles and scale.unit != 1)
+            shift = _seconds_or_number(end.shift, scale, end.y)
+            at, none = bound(side, end.strict, y, scale, self._form, shift if side == "high" else -shift)
+            if end.open:
+                unbound = np.asarray(columns[end.y].is_null())
+                at, none = np.where(unbound, getattr(whole, side), at), none & ~unbound
+                known = known | unbound
+            there &= known
+            low, high = (at, high) if side == "low" else (low, at)
+            empty = empty | none
+        self._bounds, self._there = Bounds(low, high, empty), there
+
+    def keep(self, r: Ints, slots: Ints, keep: Bytes) -> None:
+        """keep[k] becomes 0 where pair k does not satisfy it."""
+        x, bounds = self.values[slots], self._bounds
+        inside = (bounds.low[r] <= x) & (x <= bounds.high[r]) & ~bounds.empty[r]
+        keep &= (self._there[r] & (inside != self.outside)).view(np.uint8)
+
+    def spans(self, xs: Numbers) -> tuple[Longs, Longs]:
+        """Where each right tuple finds its candidates in sorted values, or (outside) where it does not."""
+        bounds = self._bounds
+        begin = np.searchsorted(xs, bounds.low, "left").astype(np.int64)
+        end = np.maximum(begin, np.searchsorted(xs, bounds.high, "right"))
+        end = np.where(bounds.empty, begin, end)
+        nothing = ~self._there
+        begin[nothing], end[nothing] = 0, xs.size if self.outside else 0
+        return begin, end.astype(np.int64)
+
+
+def _seconds_or_number(shift: Amount, scale: Scale, name: str) -> Fraction:
+    """An amount in the column's own terms: seconds for dates and timestamps, else the number."""
+    if isinstance(shift, timedelta) and scale.family != "number":
+        return Fraction(shift // timedelta(microseconds=1), 10**6)
+    if isinstance(shift, timedelta) or (shift and scale.family != "number"):
+        wanted = "a number" if scale.family == "number" else "a timedelta"
+        raise BadInput(f"below or above is {shift!r}, and column {name!r} needs {wanted}")
+    return Fraction(shift)

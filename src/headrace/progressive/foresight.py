@@ -1,0 +1,76 @@
+"""A flush policy without settings: result rates over as much of the past as foretells the present best."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.progressive.flush import FlushPolicy, Ledger
+from headrace.progressive.partitioning import Doubles
+
+_KEEP = np.array([1.0, 7 / 8, 1 / 2, 0.0])  # what a memory keeps of the past at each flush; the longest wins a tie
+_FADE = 3 / 4  # what an old mistake counts at the next flush
+_LOSS = 1 / 128  # share of the results a flush may cost
+_LEAST, _MOST = 1 / 32, 1 / 8  # share of the tuples that are flushed
+
+
+class Foresight(FlushPolicy):
+    """Flushes the tuples with the lowest result rate, and finds out how far back to look and how much to flush.
+
+    Choose it when you do not know whether arrivals will change, or how fast. It takes no parameters.
+
+    - *Rate.* Results of a partition over the chances it had: tuples in memory (their mean since the last flush) times tuples
+      that came meanwhile. R / N of RRPJ takes no account of how long the N were there. A partition with few chances so far
+      is thought average: as if one more tuple with the mean rate had been there.
+    - *How far back.* Four memories keep all, 7/8, half or nothing of the past at every flush. At each flush, before they learn
+      what came since the last one, each has foretold how the results would be spread over partitions; their mistakes are summed
+      up (an old mistake fades by 3/4), and the memory with the least so far ranks the partitions. Steady arrivals favour the long
+      memory, which is the least noisy; after a change the short ones are right sooner. This replaces sigma.
+    - *How much.* As many of the worst tuples as bring 1 result in 128 together by their rates at the last flush, and at least
+      1/32 and at most 1/8 of memory. If all are alike, memory stays nearly full; if many are useless, flushes are few and their
+      segments long. This replaces the share.
+
+    Ours; [PQP] §4.1.3 leaves the tuning of sigma and share to future work. Measured: `docs/reference/flush-policies.md`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_LEAST)
+        self._share = _LEAST
+        self._results: Any = 0.0  # [memory, side, partition]
+        self._chances: Any = 0.0
+        self._mistakes = np.zeros(_KEEP.size)
+
+    def wanted(self, held: int) -> int:
+        """What the last flush found worth it."""
+        return min(held, max(1, round(self._share * held)))
+
+    def _scores(self, ledger: Ledger) -> Doubles:
+        came = max(1, int(ledger.fresh.sum()))
+        chances = (ledger.held - ledger.fresh / 2) * came
+        if ledger.flushes and ledger.recent.any():
+            foretold = self._rates(came) * chances
+            foretold *= ledger.recent.sum() / foretold.sum(axis=(1, 2), keepdims=True).clip(min=1e-9)
+            missed = np.abs(foretold - ledger.recent).sum(axis=(1, 2)) / ledger.recent.sum()
+            self._mistakes = _FADE * self._mistakes + missed
+        keep = _KEEP[:, None, None]
+        self._results = keep * self._results + ledger.recent
+        self._chances = keep * self._chances + chances
+        rates: Doubles = self._rates(came)[int(np.argmin(self._mistakes))]
+        self._share = _share(rates.reshape(-1), ledger.held.reshape(-1))
+        return rates
+
+    def _rates(self, came: int) -> Any:
+        """By memory; a partition counts as if it had had one average tuple more."""
+        results, chances = (one.sum(axis=(1, 2), keepdims=True) for one in (self._results, self._chances))
+        mean = results / chances.clip(min=1.0)
+        return (self._results + mean * came) / (self._chances + came)
+
+
+def _share(rates: Doubles, held: Any) -> float:
+    """How much may go: what brings so few results that a flush costs no more than _LOSS."""
+    order = np.argsort(rates, kind="stable")
+    tuples, results = np.cumsum(held[order]), np.cumsum((rates * held)[order])
+    if not tuples[-1] or not results[-1]:
+        return _LEAST
+    return float(np.clip(np.interp(_LOSS * results[-1], results, tuples) / tuples[-1], _LEAST, _MOST))

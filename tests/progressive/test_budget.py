@@ -1,0 +1,69 @@
+"""The budget of a progressive join against the process's own memory, in a process of its own."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import json, sys
+import numpy as np, pyarrow as pa
+import headrace as hr
+from headrace.progressive import ProgressiveJoin
+
+def resident(field):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
+
+rng = np.random.default_rng(5)
+def batch(rows, side, first):
+    keys = rng.integers(0, 1_000_000, rows)
+    if workload == "giant":
+        keys = np.where(rng.random(rows) < 0.002, 7, keys)
+    columns = {"k": keys, side: np.arange(first, first + rows), "more": rng.random(rows)}
+    if workload == "text":
+        columns["k"] = pa.array(np.char.add("the key of thing ", keys.astype("U7")))
+        columns["note"] = pa.array(np.char.add("some words of the thing ", keys.astype("U7")))
+    return pa.record_batch(columns)
+
+workload, flush, memory = sys.argv[1], sys.argv[2], int(sys.argv[3])
+warm = ProgressiveJoin(hr.equal("k"), memory="1MiB", flush=flush)
+for side in ("left", "right") * 3:
+    for out in warm.insert(side, batch(8000, side, 0)):
+        pass
+for out in warm.finish():
+    pass
+del warm
+batches = [(side, batch(50_000, side, at)) for at in range(0, 600_000, 50_000) for side in ("left", "right")]
+pa.default_memory_pool().release_unused()
+with open("/proc/self/clear_refs", "w") as refs:
+    refs.write("5")
+before = resident("VmHWM")
+op = ProgressiveJoin(hr.equal("k"), memory=memory, flush=flush)
+rows = 0
+for i, (side, some) in enumerate(batches):
+    for out in op.insert(side, some):
+        rows += out.num_rows
+    if i % 7 == 6:
+        for out in op.idle(0.05):
+            rows += out.num_rows
+for out in op.finish():
+    rows += out.num_rows
+op.stats.check()
+print(json.dumps({"growth": resident("VmHWM") - before, "rows": rows, "peak": op.budget.peak, "flushes": op.stats.flushes}))
+"""
+
+
+@pytest.mark.parametrize(("workload", "flush"), [("plain", "rrpj"), ("text", "rrpj"), ("giant", "xjoin")])
+def test_contract_the_process_grows_by_no_more_than_the_budget_and_a_sixth(workload: str, flush: str) -> None:
+    memory = 24 << 20
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, workload, flush, str(memory)], capture_output=True, text=True, timeout=300, check=False
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["rows"] > 300_000
+    assert facts["flushes"] > 1
+    assert facts["peak"] <= memory
+    assert facts["growth"] <= 1.15 * memory, f"{facts['growth'] / 2**20:.1f} MiB for a budget of 24 MiB"
