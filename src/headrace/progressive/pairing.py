@@ -101,7 +101,7 @@ class Pairing:
     def __post_init__(self) -> None:
         for side, schema in enumerate(self.schemas):
             self.partitioning.bind(side, schema)
-        ask = self.condition if self.ask is None and not self.partitioning.exact else self.ask
+        ask = self.ask if self.partitioning.exact else self.condition
         if self.bound is not None:
             self.bound.check(self.schemas)
             ask = self.bound.condition if ask is None else AllOf((ask, self.bound.condition))

@@ -100,6 +100,6 @@ class Division:
 
 
 def shard_of(cells: Hashes, shards: int) -> Longs:
-    """The shards of cells, whatever else is made of their codes."""
-    mixed = (cells ^ (cells >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    """The shards of cells, by the high half of their codes: cells that lie together may share it."""
+    mixed = (cells >> np.uint64(32)) * np.uint64(0x9E3779B97F4A7C15)
     return ((mixed >> np.uint64(33)) % np.uint64(shards)).astype(np.int64)
