@@ -10,6 +10,7 @@ import pyarrow as pa
 from headrace.memory import MemoryBudget
 from headrace.progressive.logged_base import LoggedBase
 from headrace.progressive.logged_memory import make_side
+from headrace.progressive.logged_state import NEVER
 from headrace.progressive.side import Side
 
 Batches = Iterator[pa.RecordBatch]
@@ -27,7 +28,8 @@ class CatchUp(LoggedBase):
         """Pairs of rows of steps before `top`, until time is over."""
         standing, ledger = self._standing, self._standing.ledger
         productive = ledger.results.sum(axis=0) / np.maximum(1, ledger.arrived.sum(axis=0))
-        order = np.argsort(-productive, kind="stable")
+        # Every other time those that owe longest: productive ones alone would starve the others, and hold back what expires.
+        order = np.argsort(standing.caught if self.batch % 2 else -productive, kind="stable")
         for partition in order[(standing.owed > 0)[order]].tolist():
             while standing.owed[partition] and standing.caught[partition] < top:
                 if over():
@@ -69,7 +71,9 @@ class CatchUp(LoggedBase):
             return
         other = 1 - number
         end = highest if last is None else last
-        for found in self.rows[other].read(self.batch, since=first, until=end, partition=partition):
+        for found in self.rows[other].read(
+            self.batch, since=first, until=end, partition=partition, not_before=self._oldest
+        ):
             part = self.division.again(other, found.rows, found.partition)
             step, sees = found.step, block.arrived
             for out, _ in self._matches(other, part, block, lambda rows, slots: step[rows] < sees[slots]):  # noqa: B023
@@ -85,9 +89,11 @@ class CatchUp(LoggedBase):
             for r in self.rows[number].read(self.batch, since=since, until=until, partition=partition)
         ]
         found = [r for r in found if r.rows.num_rows]
-        self._owing = sum(r.rows.num_rows for r in found)
+        self._owing, self._oldest = sum(r.rows.num_rows for r in found), NEVER
         if not found:
             return None, 0
+        if (bound := self.pairing.bound) is not None:
+            self._oldest = min(int(bound.times(number, r.rows).min()) for r in found) - bound.within
         parts = [self.division.again(number, r.rows, r.partition) for r in found]
         slots = sum(p.entries.row.size for p in parts)
         size = sum(p.rows.nbytes for p in parts) + (1 << 8) * slots

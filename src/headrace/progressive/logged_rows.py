@@ -83,10 +83,20 @@ class LoggedRows:
 
     # -- reading ---------------------------------------------------------------------------------------------------------
 
-    def read(self, before: int, since: int = 0, until: int = 1 << 40, partition: int | None = None) -> Iterator[Rows]:
-        """Rows of micro-batches before one and of steps from `since` to before `until`, of one partition or all, by steps."""
+    def read(
+        self, before: int, since: int = 0, until: int = 1 << 40, partition: int | None = None, not_before: int = NEVER
+    ) -> Iterator[Rows]:
+        """Rows of micro-batches before one and of steps from `since` to before `until`, of one partition or all, by steps.
+
+        Files whose rows are all of event times before `not_before` may be passed over.
+        """
         for file in self._open(before):
-            if file.facts["last"] < since or file.facts["first"] >= until:
+            latest = file.facts["latest"]
+            if (
+                file.facts["last"] < since
+                or file.facts["first"] >= until
+                or (latest is not None and latest < not_before)
+            ):
                 continue
             for batch in file.batches():
                 found = self._rows(batch, since, until, partition)
