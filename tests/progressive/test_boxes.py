@@ -178,10 +178,13 @@ def test_intervals_and_boxes_of_three_dimensions() -> None:
 def test_a_box_is_in_every_tile_it_touches() -> None:
     grid = BoxGrid(TOUCH, (0, 0, 10, 10), 10, 1)
     grid.bind(0, batch([]).schema)
-    home = grid.home(0, grid.read(0, batch([[1.5, 2, 3, 2.5], [5, 5, 5, 5], [-9, -9, 99, 99], [20, 3, 30, 3.5]])))
+    reading = grid.read(
+        0, batch([[1.5, 2, 3, 2.5], [5, 5, 5, 5], [-9, -9, 99, 99], [20, 3, 30, 3.5], [99, 1, 99, math.nan]])
+    )
+    home = grid.home(0, reading)
     tiles = [sorted(home.cell[home.row == i].tolist()) for i in range(4)]
     assert tiles[0] == [12, 22, 32] and tiles[1] == [55] and tiles[2] == list(range(100)) and tiles[3] == [93]
-    assert grid.outside == 2
+    assert reading.outside == 2
     codes = np.empty(3, np.uint64)  # no room for all: it says how many there are
     values = np.array([0.0, 0, 9, 9])
     assert cover_tiles(values, np.ones(1, np.uint8), grid.limits, np.empty(3, np.int32), codes) == 100
@@ -219,9 +222,9 @@ def test_far_off_boxes_do_not_spoil_the_space_of_the_first_batch() -> None:
     grid = BoxGrid(TOUCH)
     rows = batch(np.hstack([low, low + 0.01]).tolist())
     grid.bind(0, rows.schema)
-    grid.home(0, grid.read(0, rows))
+    reading = grid.read(0, rows)
     assert grid.grid is not None and (grid.grid.high < 2).all() and (grid.grid.low >= 0).all()
-    assert grid.outside == 1
+    assert reading.outside == 1
 
 
 def refuses(says: str, make: Any, error: Any = BadInput) -> None:

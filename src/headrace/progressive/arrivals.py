@@ -26,7 +26,7 @@ class RPJ(FlushPolicy):
         lately = ledger.fresh if ledger.fresh.any() else ledger.arrived
         of_side = lately.sum(axis=1, keepdims=True) / max(1, int(lately.sum()))
         within = ledger.arrived / np.maximum(1, ledger.arrived.sum(axis=1, keepdims=True))
-        return (within * of_side)[::-1]
+        return np.asarray(within * of_side)[::-1]
 
 
 class LA(FlushPolicy):

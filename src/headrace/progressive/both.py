@@ -126,9 +126,10 @@ class Both:
         if other is not None:  # names and conditions are checked before anything is joined
             left, right = (schema, other.schema) if number == 0 else (other.schema, schema)
             Output(self.condition, left, right, self._ask if self.partitioning.exact else self.condition, self.suffix)
-        each, room = slot_bytes(self.partitioning, self._counted), self.budget.left
+        each, room = slot_bytes(self.partitioning, self._counted), self.budget.limit
         rows = max(64, room // (each + batch.nbytes // max(1, batch.num_rows) + 8))
-        side = Side(number, schema, self.partitioning, self.budget, room // each + 1, rows // 2, self._counted)
+        most = self.budget.limit // each + 1  # the other side may have it all now, and leave it later
+        side = Side(number, schema, self.partitioning, self.budget, most, rows // 2, self._counted)
         self._sides[number] = side
         self._spills[number] = Spill(number, schema, self._disk, self.budget, self._stats, self._directory)
         self.sides = [side for side in self._sides if side is not None]

@@ -44,7 +44,7 @@ class BoxGrid(Partitioning):
         it goes.
     space
         What the grid covers: the low corner, then the high one. If not given, the space of the first boxes that are read. Boxes
-        outside are in the cells at its edge: they join as any other, more slowly the more there are, and `outside` counts them.
+        outside are in the cells at its edge: they join as any other, more slowly the more there are; `stats.outside` counts them.
     cells
         A dimension, as one number or one for each; about 100 in all by default, 10 by 10 in two dimensions.
     tiles
@@ -94,8 +94,6 @@ class BoxGrid(Partitioning):
         self.mapping = choice("mapping", mapping, ("round-robin", "hash"))
         self.width = 2 * d
         self.exact = True
-        self.outside = 0
-        """boxes that were kept and do not lie inside the space"""
         self.grid: Grid | None = None
         """known when there is something to divide"""
         self._scales: list[list[Scale]] = [[], []]
@@ -144,23 +142,24 @@ class BoxGrid(Partitioning):
                 self._refuse(side, batch, int(inverted[0]), names, j)
         if self.grid is None and valid.any():
             self._lay_by(values[valid])
-        return Reading(np.empty(0, np.uint64), values.reshape(-1), valid)
+        out = 0
+        if self.grid is not None:
+            beyond = (values[:, :d] < self.grid.low).any(axis=1) | (values[:, d:] > self.grid.high).any(axis=1)
+            out = int((beyond & valid).sum())
+        return Reading(np.empty(0, np.uint64), values.reshape(-1), valid, out)
 
     def home(self, side: int, reading: Reading) -> Entries:
         """Every tile that a box touches."""
         if self.grid is None:
             return Entries(np.empty(0, np.int32), np.empty(0, np.uint64))
-        boxes, d = reading.values.reshape(-1, self.width), self.width // 2
-        out = (boxes[:, :d] < self.grid.low).any(axis=1) | (boxes[:, d:] > self.grid.high).any(axis=1)
-        self.outside += int((out & reading.valid).sum())
         valid = reading.valid.view(np.uint8)
-        room = int(1.2 * self.fan * boxes.shape[0]) + 64
+        room = int(1.2 * self.fan * valid.size) + 64
         rows, codes = np.empty(room, np.int32), np.empty(room, np.uint64)
         n = cover_tiles(reading.values, valid, self.limits, rows, codes)
         if n > room:
             rows, codes = np.empty(n, np.int32), np.empty(n, np.uint64)
             cover_tiles(reading.values, valid, self.limits, rows, codes)
-        self.fan = max(1.0, n / max(1, boxes.shape[0]))
+        self.fan = max(1.0, n / max(1, valid.size))
         return Entries(rows[:n], codes[:n])
 
     def partition_of(self, cells: Hashes) -> Ints:

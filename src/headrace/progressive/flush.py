@@ -158,7 +158,7 @@ class Random(FlushPolicy):
         self._draw = np.random.default_rng(seed)
 
     def _scores(self, ledger: Ledger) -> Doubles:
-        return self._draw.random(ledger.held.shape)
+        return np.asarray(self._draw.random(ledger.held.shape))
 
 
 class RRPJ(FlushPolicy):
@@ -170,7 +170,7 @@ class RRPJ(FlushPolicy):
     """
 
     def _scores(self, ledger: Ledger) -> Doubles:
-        return ledger.results / np.maximum(1, ledger.arrived)
+        return np.divide(ledger.results, np.maximum(1, ledger.arrived))
 
 
 class AmortisedRRPJ(RRPJ):
@@ -194,8 +194,8 @@ class AmortisedRRPJ(RRPJ):
         self._results: Doubles | None = None
 
     def _scores(self, ledger: Ledger) -> Doubles:
-        before = 0.0 if self._results is None else self._results
-        self._results = self.sigma * before + ledger.recent
+        before = np.zeros(ledger.recent.shape) if self._results is None else self._results
+        self._results = self.sigma * before + ledger.recent.astype(np.float64)
         return self._results / np.maximum(1, ledger.arrived)
 
 

@@ -38,6 +38,8 @@ class Reading:
     """what rows compare by, `width` numbers each"""
     valid: Mask
     """rows that can match anything: without nulls and NaN in what is compared"""
+    outside: int = 0
+    """of those, rows that lie outside the space of the grid, and in the cells at its edge"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from headrace.relation.columns import Longs
 from headrace.relation.keys import Hashes, Ints
 
 _SLOT_BYTES = 8 + 4 + 8 + 4 + 4 + 4 + 4 + 4  # cell, partition, arrival, chunk, row, two links, slot in its chunk
+_FLUSH_BYTES = 8  # of a slot, while others are flushed: which leave, where chunks have their rows, new numbers
 _CHUNKS = 32  # a chunk is at most such a part of memory
 POOL = (
     pa.system_memory_pool()
@@ -124,6 +125,7 @@ class Side:
         n = entries.row.size
         if not n:
             return
+        assert self.used + n <= self.cell.size, f"{self.used} slots of {self.cell.size} are in use, and {n} are to come"
         slots = np.empty(n, np.int32)
         self._index.resize(self._index.nbytes + self.more_bytes(n))
         cells.insert(self._heads, self.cell, self._before, self._after, self._ends, entries.cell, slots)
@@ -253,6 +255,11 @@ def take(batch: pa.RecordBatch, rows: Ints | Longs) -> pa.RecordBatch:
     return pc.take(batch, pa.array(rows), memory_pool=POOL)
 
 
+def copied(batch: pa.RecordBatch) -> int:
+    """Bytes of a copy at most: it may say of each value whether it is there, where the batch does not."""
+    return int(batch.nbytes + batch.num_columns * (batch.num_rows // 8 + 64))
+
+
 def slot_bytes(partitioning: Partitioning, counted: bool) -> int:
     """What a slot takes beside its row."""
-    return _SLOT_BYTES + 8 * partitioning.width + (4 if counted else 0)
+    return _SLOT_BYTES + _FLUSH_BYTES + 8 * partitioning.width + (4 if counted else 0)

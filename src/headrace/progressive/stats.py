@@ -13,6 +13,8 @@ class ProgressiveStats:
     """tuples taken in, left and right"""
     skipped: list[int] = field(default_factory=lambda: [0, 0])
     """of those, tuples with a null or NaN where they are compared: they match nothing and are not kept"""
+    outside: list[int] = field(default_factory=lambda: [0, 0])
+    """tuples outside the space of a grid, which are in the cells at its edge: many make a join slow, and ask for another space"""
     results: int = 0
     """tuples sent out"""
     in_memory: int = 0

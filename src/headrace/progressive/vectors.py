@@ -43,7 +43,7 @@ class VectorGrid(Partitioning):
     space
         What the grid covers: the low corner, then the high one, in all dimensions. If not given, the space of the first vectors
         that are read. Vectors outside are in the cells at its edge: they join as any other, more slowly the more there are, and
-        `outside` counts them.
+        `stats.outside` counts them.
     cells
         A dimension of the grid; 4 in [PQP] Table 6.1.
     dimensions
@@ -93,8 +93,6 @@ class VectorGrid(Partitioning):
         self._most_dimensions = min(size, dimensions or usual)
         super().__init__(cells**self._most_dimensions)
         parse_cells(cells, self._most_dimensions)
-        self.outside = 0
-        """vectors that were kept and do not lie inside the space"""
         self.grid: Grid | None = None
         """known when there is something to divide"""
         self.axes: Longs = np.empty(0, np.int64)
@@ -132,17 +130,19 @@ class VectorGrid(Partitioning):
         if self.grid is None and valid.any():
             some = values.reshape(-1, self.width)[valid]
             self._lay(*observed_space(some, some))
-        return Reading(np.empty(0, np.uint64), values, valid)
+        out = 0
+        if self.grid is not None:
+            inner = values.reshape(-1, self.width)[:, self.axes]
+            beyond = ((inner < self.grid.low) | (inner > self.grid.high)).any(axis=1)
+            out = int((beyond & valid).sum())
+        return Reading(np.empty(0, np.uint64), values, valid, out)
 
     def home(self, side: int, reading: Reading) -> Entries:
         """The tile that a vector lies in."""
         if self.grid is None:
             return Entries(np.empty(0, np.int32), np.empty(0, np.uint64))
-        vectors = reading.values.reshape(-1, self.width)[:, self.axes]
-        out = ((vectors < self.grid.low) | (vectors > self.grid.high)).any(axis=1)
-        self.outside += int((out & reading.valid).sum())
-        rows, codes = np.empty(vectors.shape[0], np.int32), np.empty(vectors.shape[0], np.uint64)
         valid = reading.valid.view(np.uint8)
+        rows, codes = np.empty(valid.size, np.int32), np.empty(valid.size, np.uint64)
         n = home_tiles(reading.values, valid, self.width, self.axes, self._numbers, rows, codes)
         return Entries(rows[:n], codes[:n])
 
@@ -224,5 +224,5 @@ class Looks:
     def _ball(self, k: int) -> float:
         """The volume of a ball of radius 1 in k dimensions."""
         if self.metric == "euclidean":
-            return math.pi ** (k / 2) / math.gamma(k / 2 + 1)
-        return 2.0**k / (math.factorial(k) if self.metric == "manhattan" else 1)
+            return float(math.pi ** (k / 2) / math.gamma(k / 2 + 1))
+        return float(2.0**k / (math.factorial(k) if self.metric == "manhattan" else 1))
