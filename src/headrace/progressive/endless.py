@@ -144,7 +144,7 @@ def _covered(
         room = n
     rows, codes = rows[:n], codes[:n]
     if n > reading.valid.sum():
-        order = np.lexsort([codes, rows])
+        order = np.lexsort((codes, rows))
         rows, codes = rows[order], codes[order]
         again = np.zeros(n, np.bool_)
         again[1:] = (rows[1:] == rows[:-1]) & (codes[1:] == codes[:-1])

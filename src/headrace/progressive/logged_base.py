@@ -20,6 +20,7 @@ from headrace.progressive.partitioning import Mask
 from headrace.progressive.parts import Part
 from headrace.progressive.side import Side
 from headrace.relation.columns import Longs
+from headrace.relation.keys import Ints
 from headrace.runlog import LogFile, ShardLog
 
 DECISION, FINISHING, FINISHED = "decision", "finishing", "finished"
@@ -123,8 +124,8 @@ class LoggedBase:
     # -- pairs -----------------------------------------------------------------------------------------------------------
 
     def _matches(
-        self, number: int, part: Part, other: Side, keep: Callable[[Longs, Longs], Mask] | None = None
-    ) -> Iterator[tuple[pa.RecordBatch, Longs]]:
+        self, number: int, part: Part, other: Side, keep: Callable[[Ints, Ints], Mask] | None = None
+    ) -> Iterator[tuple[pa.RecordBatch, Ints]]:
         """Results of rows with the other side's slots, and those slots. `keep` says which pairs are wanted."""
         if not other.used or not part.entries.row.size:
             return

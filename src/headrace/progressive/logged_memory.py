@@ -14,6 +14,7 @@ from headrace.progressive.logged_state import Standing
 from headrace.progressive.parts import Division, Part
 from headrace.progressive.side import Side, slot_bytes
 from headrace.relation.columns import Longs
+from headrace.relation.keys import Ints
 
 _NO_BATCH = -2
 _SLACK = 2  # the operator keeps to `memory`; a copy that is made again may need a little more for a moment
@@ -77,7 +78,9 @@ class Warm:
             for found in log.read(before, since=max(steps, int(first.min()))):
                 found = found.where((found.step >= first[found.partition]) & (found.step >= steps))
                 if found.rows.num_rows:
-                    self.insert(number, self.division.again(number, found.rows, found.partition), found.step)
+                    self.insert(
+                        number, self.division.again(number, found.rows, found.partition), found.step.astype(np.int64)
+                    )
         self.clean(standing)
 
     # -- in and out ------------------------------------------------------------------------------------------------------
@@ -141,7 +144,7 @@ def _width(type_: pa.DataType) -> int:
         return 16
 
 
-def pairs_with(side: Side, part: Part, most: int) -> Iterator[tuple[Longs, Longs]]:
+def pairs_with(side: Side, part: Part, most: int) -> Iterator[tuple[Ints, Ints]]:
     """Pairs of a row of a part and a slot of a side, slots in the order in which `side.rows` wants them."""
     for entries, slots in side.match(part.entries.cell, part.entries.row, part.values, most):
         order = side.by_chunk(slots)

@@ -55,9 +55,9 @@ class Standing:
     @classmethod
     def empty(cls, partitions: int) -> Standing:
         """Before the first micro-batch."""
-        sides = [np.zeros((2, partitions), np.int64) for _ in _BY_SIDE]
-        each = [np.zeros(partitions, np.int64) for _ in _BY_PARTITION]
-        return cls(*sides, *each, Ledger.empty(partitions))
+        arrays: dict[str, Any] = {name: np.zeros((2, partitions), np.int64) for name in _BY_SIDE}
+        arrays |= {name: np.zeros(partitions, np.int64) for name in _BY_PARTITION}
+        return cls(**arrays, ledger=Ledger.empty(partitions))
 
     @property
     def partitions(self) -> int:
@@ -117,11 +117,10 @@ class Standing:
             )
         columns = {name: table.column(name).to_numpy().copy() for name in table.schema.names}
         sides = {name: np.stack([columns[f"{name}_{side}"] for side in SIDES]) for name in (*_BY_SIDE, *_LEDGER)}
-        ledger = Ledger(*(sides[name] for name in _LEDGER), flushes=file.facts["flushes"])
-        return cls(
-            *(sides[name] for name in _BY_SIDE), *(columns[name] for name in _BY_PARTITION), ledger,
-            **{name: file.facts[name] for name in _SCALARS},
-        )  # fmt: skip
+        ledger: dict[str, Any] = {name: sides[name] for name in _LEDGER}
+        rest: dict[str, Any] = {name: sides[name] for name in _BY_SIDE}
+        rest |= {name: columns[name] for name in _BY_PARTITION} | {name: file.facts[name] for name in _SCALARS}
+        return cls(**rest, ledger=Ledger(**ledger, flushes=file.facts["flushes"]))
 
 
 _SCALARS = [f.name for f in fields(Standing) if f.name not in (*_BY_SIDE, *_BY_PARTITION, "ledger")]
