@@ -128,16 +128,17 @@ def probe_list(tree, boxes, child, node, columns, first, lru, where, place, stac
     return True
 
 
-@kernel(boolean(i64, Boxes, Table, Table, i64, Boxes, Table, Table, i64, i64, i64, Table, i64, i64))
-def traverse(tree, boxes, child, node, tree2, boxes2, child2, node2, lru, where, place, stack, own, other):
+@kernel(boolean(i64, Boxes, Table, Table, i64, Boxes, Table, Table, i64, i64, i64, Table, int64, i64, i64))
+def traverse(tree, boxes, child, node, tree2, boxes2, child2, node2, lru, where, place, stack, enough, own, other):
     """All pairs of entries of two trees that meet, in one depth-first walk over pairs of nodes that do. [PQP] Alg. 14
 
-    Of two nodes on different levels the higher one is opened alone. The caller puts the two roots on the stack.
+    Of two nodes on different levels the higher one is opened alone. The caller puts the two roots on the stack, and says how many
+    pairs are enough for a time.
     """
     while place[DEPTH] > 0:
         n, m = stack[place[DEPTH] - 1, 0], stack[place[DEPTH] - 1, 1]
         leaves = node[n, LEVEL] == 0 and node2[m, LEVEL] == 0
-        if leaves and place[FOUND] + node[n, COUNT] * node2[m, COUNT] > own.size:
+        if leaves and (place[FOUND] >= enough or place[FOUND] + node[n, COUNT] * node2[m, COUNT] > own.size):
             return False
         place[DEPTH] -= 1
         place[PAIRS] += 1

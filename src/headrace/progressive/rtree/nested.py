@@ -55,7 +55,7 @@ class SymmetricBlockNestedLoop(BlockJoin):
         self, memory: int | str = "512KiB", *, disk: Disk2008 | None = None, rows: int = 8192, block: int | None = None
     ) -> None:
         super().__init__(memory, disk=disk, rows=rows, block=block)
-        self._found = Found.room(max(rows, self._block_rows))
+        self._found = Found.room(max(rows, self.disk.page_rows))
         self._written = {"left": 0, "right": 0}
 
     def _most_block(self) -> int:

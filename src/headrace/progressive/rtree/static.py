@@ -72,7 +72,7 @@ class StaticJoin(SpatialJoin):
         done = False
         while not done:
             lru, where = self.buffer.lru, self.buffer.where
-            done = traverse(*left.arrays, *right.arrays, lru, where, place, stack, found.own, found.other)
+            done = traverse(*left.arrays, *right.arrays, lru, where, place, stack, self.rows, found.own, found.other)
             self._spend(join=self.buffer.counts(), tests=left.tests() + right.tests())
             self.stats.pages_compared += int(place[PAIRS])
             place[PAIRS] = 0
