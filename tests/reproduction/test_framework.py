@@ -103,6 +103,7 @@ CURVES = {
     "knee": KNEE,
     "nearly": [(x, 1.04 * y) for x, y in UP],
     "far": [(9, 1.0)],
+    "none": [(1, 0.0), (2, 0.0)],
 }
 
 
@@ -113,6 +114,7 @@ CURVES = {
         (Faster("up", "down", at_least=2, at=4), True), (Faster("up", "down", at_least=2, at=2), False),
         (Faster("up", "down", at_least=2, at_most=3), False), (Faster("up", "down", at_least=1.5, above=2), True),
         (Faster("up", "down", at_least=2, somewhere=True), True), (Faster("up", "down", at_least=3, somewhere=True), False),
+        (Faster("up", "none", at_least=99), True), (Faster("none", "up"), False), (Faster("none", "none", at_most=1), True),
         (Faster("up", "far"), False), (Faster("up", "down", at=7), False),
         (About("up", 2, 21, 0.05), True), (About("up", 2, 22, 0.05), False), (About("up", 3, 22, 0.5), False),
         (Tracks("nearly", "up", 0.05), True), (Tracks("nearly", "up", 0.03), False), (Tracks("up", "far", 0.5), False),
@@ -155,7 +157,7 @@ def test_every_figure_of_a_paper_has_cells_and_checks(name):
 
 def test_the_command_measures_checks_and_writes(tmp_path, monkeypatch, capsys):
     paper, _ = tiny((Trend("measured", 1.1), Faster("half", "predicted", at_least=9)))
-    monkeypatch.setattr("reproduction.cli.paper", lambda name: paper)
+    monkeypatch.setattr("reproduction.cli.paper", lambda name, chapter="": paper)
     where = ["--relations", str(tmp_path / "r"), "--results", str(tmp_path / "raw"), "--docs", str(tmp_path / "docs")]
     assert main(["mesh", *where]) == 1  # one check does not hold
     said = capsys.readouterr().out

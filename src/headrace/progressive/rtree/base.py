@@ -58,7 +58,7 @@ class SpatialJoin(ABC):
         self.frames = self.memory // self.disk.page_size
         if self.frames < self.least_frames:
             raise MemoryRefused(
-                f"memory={format_size(self.memory)} is {self.frames} pages of {self.disk.page_size} bytes, and"
+                f"memory={self.memory} bytes are {self.frames} pages of {self.disk.page_size} bytes, and"
                 f" {type(self).__name__} needs {self.least_frames}: give"
                 f" {format_size(self.least_frames * self.disk.page_size)} or more"
             )
