@@ -267,7 +267,7 @@ FIGURES = (
         Figure(
             f"A.7{part}", f"{what}, airports and cities {order}", SHARES, _real(make),
             reports="Confirms with real boxes what was found: Greek roads and rivers, German roads and railways.",
-            expected=expected, differs=REAL, log="y" if axis is IO else "", decimals=0 if axis is IO else 1, **axis,
+            expected=expected, differs=REAL, decimals=0 if axis is IO else 1, **axis,
         )
         for part, what, order, make, expected, axis in (
             ("a", "I/O", "by file", _FILES, _beats_static("sbnl", "sibnl", by=2), IO),

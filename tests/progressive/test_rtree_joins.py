@@ -52,6 +52,17 @@ def test_oracle_every_pair_once(name, batches, page_rows, frames, rows):
 
 
 @names
+@pytest.mark.parametrize("sizes", [(0, 50), (3, 12), (3, 300), (12, 300), (60, 300), (300, 300)])
+def test_oracle_trees_of_different_heights(name, sizes):
+    rng = np.random.default_rng(sizes)
+    small, large = (np.hstack([low, low + 2]) for low in (rng.integers(0, 30, (n, 2)) for n in sizes))
+    for left, right in ((small, large), (large, small)):
+        disk = Disk2008(page_size=80)
+        join = ALGORITHMS[name](20 * disk.page_size, disk=disk, rows=10)
+        assert sorted(run(join, [("left", left), ("right", right)])) == brute(left, right)
+
+
+@names
 def test_boxes_that_touch_contain_and_are_points(name):
     left = [(0, 0, 10, 10), (20, 20, 30, 30), (5, 5, 5, 5)]
     right = [
