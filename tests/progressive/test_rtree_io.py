@@ -13,7 +13,7 @@ from headrace.progressive.rtree import (
     SymmetricBlockNestedLoop,
     SymmetricIndexedBlockNestedLoop,
 )
-from reproduction.boxes import clustered
+from reproduction.spatial_sets import clustered
 
 PAGE = 80  # bytes: four boxes
 SAME = [(0, 0, 10, 10)]

@@ -8,7 +8,7 @@ import shapely
 from hypothesis import example, given, settings
 
 from headrace.progressive.rtree import ALGORITHMS, Disk2008
-from reproduction.boxes import clustered
+from reproduction.spatial_sets import clustered
 
 coordinates = st.integers(0, 8)
 box = st.tuples(coordinates, coordinates, st.integers(0, 3), st.integers(0, 3)).map(

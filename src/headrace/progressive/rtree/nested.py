@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from headrace.kernels.boxes import FOUND, PAIRS, PLACE, READS, TESTS, nested_loop
+from headrace.kernels.nested_loop import FOUND, PAIRS, PLACE, READS, TESTS, nested_loop
 from headrace.progressive.rtree.base import Found, SideName, opposite
 from headrace.progressive.rtree.blocks import BlockJoin
 from headrace.progressive.rtree.disk import Disk2008, Ints

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from reproduction.boxes import CLUSTER, clustered, places, poisson
+from reproduction.spatial_sets import CLUSTER, clustered, places, poisson
 
 
 def bounds(boxes):

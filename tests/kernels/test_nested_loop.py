@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.kernels.boxes import FOUND, PAIRS, PLACE, READS, TESTS, nested_loop
+from headrace.kernels.nested_loop import FOUND, PAIRS, PLACE, READS, TESTS, nested_loop
 
 PAGE_ROWS = 4
 
