@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -76,6 +76,7 @@ def test_oracle_each_pair_in_one_tile(left: Any, right: Any, space: Any, cells: 
     mapping=st.sampled_from(["round-robin", "hash"]), partitions=st.sampled_from([None, 1, 5]),
     flush=st.sampled_from(["xjoin", "rrpj"]),
 )  # fmt: skip
+@settings(max_examples=40)
 def test_oracle_through_the_driver(
     left: Any, right: Any, cut: int, capacity: int, mapping: Any, partitions: Any, flush: str
 ) -> None:  # fmt: skip
@@ -183,6 +184,17 @@ def test_equal_corners_of_two_types_touch(one: int, other: int, type_: pa.DataTy
         for left, wanted in ((below, {(0, 0): 1}), (apart, {})):
             op = ProgressiveJoin(touch, memory="1MiB", partitioning=BoxGrid(touch, cells=3))
             assert through(op, left, above, 1) == wanted
+
+
+def test_oracle_a_box_over_all_that_comes_late() -> None:
+    rng = np.random.default_rng(3)
+    low = rng.random((1500, 2))
+    small = np.hstack([low, low + 0.001])
+    late = np.vstack([small, [[-1, -1, 2, 2], [0.2, -5, 0.3, 5]]])
+    op = ProgressiveJoin(TOUCH, memory="1MiB")
+    found = through(op, batch(late.tolist()), batch(small.tolist()), 400)
+    assert found == brute(late.tolist(), small.tolist())
+    assert sum(i == 1500 for i, _ in found) == 1500
 
 
 def test_intervals_and_boxes_of_three_dimensions() -> None:

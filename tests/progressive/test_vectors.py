@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -85,6 +85,7 @@ def test_oracle_each_pair_once(data: Any, size: int, metric: Any, eps: float) ->
     data=st.data(), metric=st.sampled_from(METRICS), cut=st.integers(1, 12), capacity=st.integers(1, 30),
     flush=st.sampled_from(["xjoin", "rrpj", "rrpj-f"]),
 )  # fmt: skip
+@settings(max_examples=40)
 def test_oracle_through_the_driver(data: Any, metric: Any, cut: int, capacity: int, flush: str) -> None:
     left, right = data.draw(_vectors(2, 30)), data.draw(_vectors(2, 30))
     near = hr.within(("c0", "c1"), eps=1, metric=metric)
