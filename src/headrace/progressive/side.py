@@ -118,8 +118,10 @@ class Side:
 
     # -- in and out ------------------------------------------------------------------------------------------------------
 
-    def insert(self, batch: pa.RecordBatch, entries: Entries, values: Doubles, partitions: Ints, stamp: int) -> None:
-        """Keep rows in their cells. There must be room."""
+    def insert(
+        self, batch: pa.RecordBatch, entries: Entries, values: Doubles, partitions: Ints, stamp: int | Longs
+    ) -> None:  # fmt: skip
+        """Keep rows in their cells, with one stamp or one for each entry. There must be room."""
         n = entries.row.size
         if not n:
             return
@@ -136,7 +138,7 @@ class Side:
             self._values.reshape(-1, self.width)[slots] = values.reshape(-1, self.width)[entries.row]
         if self.results.size:
             self.results[slots] = 0
-        self.latest = stamp
+        self.latest = int(np.max(stamp))
         self._add(Chunk(rows, slots))
         self._put_together()
 
