@@ -48,7 +48,7 @@ class Foresight(FlushPolicy):
     def _scores(self, ledger: Ledger) -> Doubles:
         came = max(1, int(ledger.fresh.sum()))
         chances = (ledger.held - ledger.fresh / 2) * came
-        if ledger.flushes and ledger.recent.any():
+        if np.ndim(self._results) and ledger.recent.any():  # a ledger may have had flushes before this policy saw one
             foretold = self._rates(came) * chances
             foretold *= ledger.recent.sum() / foretold.sum(axis=(1, 2), keepdims=True).clip(min=1e-9)
             missed = np.abs(foretold - ledger.recent).sum(axis=(1, 2)) / ledger.recent.sum()
