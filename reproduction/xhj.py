@@ -70,11 +70,14 @@ def _rate(
         options = {"b": k}
     else:
         options = {"k": k, "skew": skew, "count_index": False} | ({"l": l} if name == "xhybridjoin" else {})
-    # H, filled at once, empties and fills in waves at first: several times what waits lets them die away. Tuples that the
+    # H, filled at once, empties and fills in waves that take long to die away; so it is filled slowly. Tuples that the
     # non-swappable part serves do not wait.
     served = zipf_sum((l or 0) * TUPLES_A_PAGE, skew) / zipf_sum(made.rows, skew) if name == "xhybridjoin" else 0.0
     waits = int(memory / 72 / (1 - min(0.9, float(served))))
-    measuring = Measuring(loops=1) if name.endswith("meshjoin") else Measuring(warm=6 * waits, tuples=3 * waits)
+    # Where R is a few partitions, a load serves a good part of H: over many rounds it does not count where one begins.
+    rounds = 5 if (k or 1) * 100 * TUPLES_A_PAGE < made.rows else 20
+    filled = Measuring(fill=3 * waits, warm=4 * waits, tuples=rounds * waits)
+    measuring = Measuring(loops=1) if name.endswith("meshjoin") else filled
     with make_relation(directory, made, disk=disk_of(_machine(scale))) as relation:
         return service_rate(name, relation, Zipf(made.rows, skew), memory, measuring=measuring, **options)
 

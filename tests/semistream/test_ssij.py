@@ -248,7 +248,7 @@ def test_lru_takes_pages_read_as_the_most_recent(tmp_path):
     kept = {}
     for policy in ("utility", "lru"):
         op = SSIJ(
-            numbers(tmp_path / policy), on="k", memory="400KiB", IB_thresh=50, SB_thresh=200, cache=policy, split=0.2
+            numbers(tmp_path / policy), on="k", memory="400KiB", IB_thresh=50, SB_thresh=200, cache=policy, split=0.15
         )
         hot, cold = np.arange(5) * 3900, iter(range(200, 20_000, 7))
         batches = [stream([*np.repeat(hot, 10), *(next(cold) for _ in range(50))]) for _ in range(40)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.relation.columns import Longs
+from headrace.kernels.pairs import wanted_by_half
+from headrace.relation.columns import Bytes, Longs
 from headrace.relation.disk import Disk, PlanKind
 from headrace.relation.keys import Ints
 
@@ -55,10 +56,15 @@ class Balance:
 
 
 def sharing(
-    disk: Disk, page_size: int, longest: int, plan: PlanKind, places: Longs, starts: Ints, slots: Ints
-) -> float:
-    """1 - the exponent by which the cost of a pass grows with its tuples, from a plan for every second of them."""
-    half = np.add.reduceat((slots & 1) == 0, starts[:-1]) > 0
+    disk: Disk, page_size: int, longest: int, plan: PlanKind, places: Longs, starts: Ints, slots: Ints,
+    together: int = 1 << 62,
+) -> float:  # fmt: skip
+    """1 - the exponent by which the cost of a pass grows with its tuples, from a plan for every second of them.
+
+    `together`: so many pages are planned at a time.
+    """
+    half: Bytes = np.empty(places.size, np.uint8)
+    wanted_by_half(starts, slots, half)
     if half.all() or not half.any():
         return float(half.all())
     seek, transfer = disk.costs(page_size)
@@ -67,4 +73,9 @@ def sharing(
         _, length = disk.runs(wanted, page_size, longest, plan=plan)
         return float(length.size * seek + int(length.sum()) * transfer)
 
-    return float(np.clip(1 - np.log2(cost(places) / cost(places[half])), 0, 1))
+    whole = part = 0.0
+    for a in range(0, places.size, together):
+        some = places[a : a + together]
+        whole += cost(some)
+        part += cost(some[half[a : a + together] == 1])
+    return float(np.clip(1 - np.log2(whole / part), 0, 1))

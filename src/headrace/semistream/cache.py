@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -102,13 +102,10 @@ class PageCache:
         """
         have = self.used
         if self.policy == "utility":
-            value = np.concatenate([self.utility, uses])
+            value = np.concatenate([self.utility.astype(uses.dtype), uses])
         else:
             value = np.concatenate([self.used_at, self._tick + 1 + np.arange(wanted.size)])
-        # On a tie pages that are here stay: nothing is copied for the same gain.
-        chosen = np.argsort(-value, kind="stable")[:capacity]
-        stays = np.zeros(value.size, np.bool_)
-        stays[chosen] = True
+        stays = _largest(value, capacity)  # on a tie pages that are here: nothing is copied for the same gain
         self._worth[self._frame] = self.utility
         self._keep(stays[:have])
         if self.frames > capacity:
@@ -187,3 +184,15 @@ class PageCache:
 
     def _keep(self, stays: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
         self.places, self._frame = self.places[stays], self._frame[stays]
+
+
+def _largest(value: Any, count: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which of the values are the so many largest; of equal ones the first. Takes less memory than an order of all of them."""
+    least = value.size - count
+    if least <= 0 or count <= 0:
+        return np.full(value.size, count > 0)
+    limit = np.partition(value, least)[least]
+    stays: np.ndarray[tuple[int], np.dtype[np.bool_]] = value > limit
+    ties = value == limit
+    stays |= ties & (np.cumsum(ties, dtype=np.int32) <= count - int(stays.sum()))
+    return stays
