@@ -6,6 +6,7 @@ the cache serves, how many different pages the rest needs, and what the plan mak
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -17,6 +18,7 @@ from headrace.cost.facts import Facts
 from headrace.cost.popularity import Floats, Popularity
 from headrace.cost.prediction import Prediction, Work, output_bytes, refused
 from headrace.relation import Disk
+from headrace.relation.columns import Longs
 from headrace.semistream import split
 from headrace.semistream.balance import Balance
 from headrace.semistream.cache import FRAME_BYTES
@@ -34,10 +36,10 @@ from headrace.semistream.ssij_memory import (
     _LEAST_CHUNK,
     _LEAST_IB,
     _MOST_IB,
-    _MOST_PLANNED,
     _PLAN_BYTES,
     _SCAN_SHARE,
     _WORK_BYTES,
+    planned_together,
 )  # fmt: skip
 from headrace.semistream.waiting import LEAST_WINDOW
 from headrace.units import format_size
@@ -73,8 +75,8 @@ class Plan:
     ) -> Plan:  # fmt: skip
         """For so many wanted pages, in requests of at most `longest`. `goes_on`: a run may be longer, as several requests.
 
-        `together`: so many are planned at a time; where one plan ends and the next begins a run may be cut. A disk that goes on
-        reads as far as the next plan, if that is less than a seek. `chances`: how many pages lie side by side that are wanted
+        `together`: so many are planned at a time. A disk that goes on reads as far as the next plan, if that is less than a seek;
+        else the last run of a plan waits for the next one. `chances`: how many pages lie side by side that are wanted
         with a chance, group by group, where that is not the same everywhere.
         """
         if wanted <= 0:
@@ -100,7 +102,7 @@ class Plan:
             if not places.size:
                 return cls(wanted, wanted, 0.0)
         disk = Disk("simulated", seek=seek, transfer=transfer, longest=longest)
-        parts = [disk.runs(places[a : a + together], 8192, longest) for a in range(0, places.size, together)]
+        parts = list(_plans(disk, places, longest, together, goes_on=goes_on))
         if goes_on:
             for (begins, lasts), (first, length) in pairwise(parts):
                 gap = int(first[0] - begins[-1] - lasts[-1])
@@ -118,6 +120,21 @@ class Plan:
         seek, transfer = facts.costs(in_flight=True)
         near = facts.costs(in_flight=True, scan=True)[0] if follow else seek
         return self.pages * transfer + (self.runs - self.beside) * seek + self.beside * near
+
+
+def _plans(
+    disk: Disk, places: Longs, longest: int, together: int, *, goes_on: bool
+) -> Iterator[tuple[Longs, Longs]]:  # fmt: skip
+    a = 0
+    while a < places.size:
+        some = places[a : a + together]
+        first, length = disk.runs(some, 8192, longest)
+        taken = some.size
+        if not goes_on and a + taken < places.size and first.size > 1:
+            taken = int(np.searchsorted(some, first[-1]))
+            first, length = first[:-1], length[:-1]
+        yield first, length
+        a += taken
 
 
 @cache
@@ -143,7 +160,7 @@ def ssij(facts: Facts, memory: int) -> Prediction:
     halves = 1 if facts.machine.in_flight is None else 2
     scan = max(1, min(facts.machine.longest, facts.pages, int(_SCAN_SHARE * left) // page // halves))
     IB = int(np.clip(_IB_SHARE * left / (v_S + _WORK_BYTES), _LEAST_IB, _MOST_IB))
-    planned = int(np.clip(_IB_SHARE * left / _PLAN_BYTES, _LEAST_CHUNK, _MOST_PLANNED))
+    planned = planned_together(left, scan)
     read = scan * halves * page + min(planned, facts.pages) * _PLAN_BYTES
     held = int(IB * v_S) + max(_LEAST_CHUNK, IB) * _WORK_BYTES
     moving = max(0.0, left - read - held - IB * SLOT_BYTES)

@@ -20,9 +20,9 @@ def count_pages(pairs):
     return n
 
 
-@kernel(int64(I64, I64, i64, i32, i32))
-def unpack(pairs, places, place, start, slot):
-    """Sorted pairs as lists: places[page], where the list of each starts, slots. Returns how many pages.
+@kernel(int64(I64, i32, i32, i32))
+def unpack(pairs, page, start, slot):
+    """Sorted pairs as lists: the pages, where the list of each starts, slots. Returns how many pages.
 
     `slot` may be the memory of `pairs` itself: a slot is written where no pair is that is still to be read.
     """
@@ -33,7 +33,7 @@ def unpack(pairs, places, place, start, slot):
         slot[i] = pair & 0xFFFFFFFF
         if pair >> 32 != last:
             last = pair >> 32
-            place[n] = places[last]
+            page[n] = last
             start[n] = i
             n += 1
     return n

@@ -10,7 +10,7 @@ from headrace.relation.disk import Disk, PlanKind
 from headrace.relation.keys import Ints
 
 _FIRST = 0.8
-_LEAST, _MOST = 0.02, 0.98
+_LEAST, _MOST = 0.02, 0.995
 _STEP = 0.6  # by which the odds of SB against CR move; less where they went to and fro
 _LEAST_PACE = 0.125
 _CLEARLY = 1.1  # better
@@ -56,14 +56,14 @@ class Balance:
 
 
 def sharing(
-    disk: Disk, page_size: int, longest: int, plan: PlanKind, places: Longs, starts: Ints, slots: Ints,
-    together: int = 1 << 62,
+    disk: Disk, page_size: int, longest: int, plan: PlanKind, places: Longs, ranks: Ints, starts: Ints, slots: Ints,
+    together: int = 1 << 30,
 ) -> float:  # fmt: skip
     """1 - the exponent by which the cost of a pass grows with its tuples, from a plan for every second of them.
 
-    `together`: so many pages are planned at a time.
+    The pass is over places[ranks], with lists of slots; `together`: so many pages are planned at a time.
     """
-    half: Bytes = np.empty(places.size, np.uint8)
+    half: Bytes = np.empty(ranks.size, np.uint8)
     wanted_by_half(starts, slots, half)
     if half.all() or not half.any():
         return float(half.all())
@@ -74,8 +74,8 @@ def sharing(
         return float(length.size * seek + int(length.sum()) * transfer)
 
     whole = part = 0.0
-    for a in range(0, places.size, together):
-        some = places[a : a + together]
+    for a in range(0, ranks.size, together):
+        some = places[ranks[a : a + together]]
         whole += cost(some)
         part += cost(some[half[a : a + together] == 1])
     return float(np.clip(1 - np.log2(whole / part), 0, 1))

@@ -88,23 +88,26 @@ class PageCache:
         self._tick += 1
         self._used_at[frames] = self._tick
 
-    def choose(self, wanted: Longs, uses: Longs, capacity: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def choose(self, starts: Ints, capacity: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Which of the pages about to be read are to stay: ToKeep. Pages that give way to them, ToRemove, leave now.
 
         Nothing but the read pages is needed during a join phase, so which page of ToRemove leaves when makes no difference.
 
         Parameters
         ----------
-        wanted, uses
-            Places of the pages, and the length of the list of each in II.
+        starts
+            Where the list of each page in II starts, and the end of the last: its length is what the page is worth.
         capacity
             Pages that may be here at the end.
         """
-        have = self.used
+        have, wanted = self.used, starts.size - 1
+        value: np.ndarray[tuple[int], np.dtype[Any]]
         if self.policy == "utility":
-            value = np.concatenate([self.utility.astype(uses.dtype), uses])
+            value = np.empty(have + wanted, np.int32)
+            value[:have] = self.utility
+            np.subtract(starts[1:], starts[:-1], out=value[have:])
         else:
-            value = np.concatenate([self.used_at, self._tick + 1 + np.arange(wanted.size)])
+            value = np.concatenate([self.used_at, self._tick + 1 + np.arange(wanted)])
         stays = _largest(value, capacity)  # on a tie pages that are here: nothing is copied for the same gain
         self._worth[self._frame] = self.utility
         self._keep(stays[:have])

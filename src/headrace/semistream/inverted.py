@@ -15,7 +15,7 @@ from headrace.relation.keys import IntKeys, Ints, KeyCodec, Keys, concat_keys
 
 SLOT_BYTES = 8 + 4 + 1 + 1 + 8  # of a tuple in SB, besides its columns; a key that is text is extra
 PAIR_BYTES = 8  # of a tuple in the list of a page
-LIST_BYTES = 8 + 4 + 4 + 4 + 4 + 1  # of a page in II during a join phase: its place, its list, and whether to keep it
+LIST_BYTES = 4 + 4 + 4 + 7  # of a page in II during a join phase: its rank, its list, its worth, and whether to keep it
 NUMBER_BYTES = 8  # of a tuple among the columns: its number
 
 _PARTS = 64  # pieces of keys before they are put together
@@ -200,7 +200,7 @@ class InvertedIndex:
         self.pairs = 0
         self._distinct = 0
         self._sorted = 0  # pairs, of which the first so many are in order
-        self._lists: tuple[Longs, Ints, Ints] | None = None
+        self._lists: tuple[Ints, Ints, Ints] | None = None
 
     @staticmethod
     def size(pairs: float, pages: int) -> int:
@@ -234,15 +234,18 @@ class InvertedIndex:
             self._distinct, self._sorted = int(count_pages(pairs)), self.pairs
         return self._distinct
 
-    def lists(self) -> tuple[Longs, Ints, Ints]:
-        """P_u, sorted; where the list of each starts, and the end; the slots in the lists. Until `clear`, no more is added."""
+    def lists(self) -> tuple[Ints, Ints, Ints]:
+        """Ranks of P_u, rising; where the list of each starts, and the end; the slots in the lists.
+
+        Until `clear`, no more is added.
+        """
         if self._lists is None:
             n = self.distinct
-            places, start = np.empty(n, np.int64), np.empty(n + 1, np.int32)
+            rank, start = np.empty(n, np.int32), np.empty(n + 1, np.int32)
             slots = self._pairs.view(np.int32)[: self.pairs]
-            unpack(self._pairs[: self.pairs], self._all, places, start, slots)
+            unpack(self._pairs[: self.pairs], rank, start, slots)
             start[n] = self.pairs
-            self._lists = places, start, slots
+            self._lists = rank, start, slots
         return self._lists
 
     def clear(self) -> None:

@@ -198,10 +198,10 @@ class SSIJ(SSIJMemory):
         if not count:
             return
         begun = self.clock.now()
-        each = self._column_bytes + PAIR_BYTES + LIST_BYTES
-        if self._SB.room < count or self._waiting_bytes + count * each > self._waiting_room:
+        if self._SB.room < count or self._waiting_bytes + self._more_bytes_for(count) > self._waiting_room:
             yield from self._join_phase()
             self._resize()
+            each = self._column_bytes + PAIR_BYTES + LIST_BYTES
             count = max(1, min(count, int(self._waiting_room / each)))
         SB = self._SB
         taken, numbers, deadlines = self._pick(count)
@@ -251,29 +251,42 @@ class SSIJ(SSIJMemory):
             return
         begun = self.clock.now()
         SB = self._SB
-        places, starts, slots = self._II.lists()
+        ranks, starts, slots = self._II.lists()
         keys = SB.keys()
         self._book()
-        self._weigh(places, starts, slots)
-        keep = self._CR.choose(places, np.diff(starts), self._capacity(self._beside))
+        self._weigh(ranks, starts, slots)
+        keep = self._CR.choose(starts, self._capacity(self._beside))
         self._book(self._CR.used + int(keep.sum()))
-        for start in range(0, places.size, self._planned):
-            with closing(self._disk_buffer.read(places[start : start + self._planned], self.stats)) as rounds:
+        for start, places in self._plans(ranks):
+            with closing(self._disk_buffer.read(places, self.stats)) as rounds:
                 for i, j, addresses in rounds:
                     a, b = start + i, start + j
                     yield from self._meet_pages(keys, addresses, starts[a : b + 1], slots)
                     kept = keep[a:b]
-                    self._CR.put(places[a:b][kept], addresses[kept], np.diff(starts[a : b + 1])[kept])
+                    self._CR.put(places[i:j][kept], addresses[kept], np.diff(starts[a : b + 1])[kept])
         cross_off(slots, SB.pending)
         del slots  # the memory of II
         self._II.clear()
         for done in SB.done(self._chunk):
             yield from self._let_go(done)
         self._window.keep(self._numbers())
-        self._time.joined(places.size, self.clock.now() - begun)
+        self._time.joined(ranks.size, self.clock.now() - begun)
         SB.forget()
         self._CR.clear_counters()
         self._book()
+
+    def _plans(self, ranks: Ints) -> Iterator[tuple[int, Longs]]:
+        """Pages to plan together, and how many came before: without the last run, which may go on in the next plan."""
+        start = 0
+        while start < ranks.size:
+            places = self._places[ranks[start : start + self._planned]]
+            if start + places.size < ranks.size:
+                disk, page = self.relation.disk, self.relation.page_size
+                first, _ = disk.runs(places, page, self._scan, plan=self.plan)
+                if first.size > 1:
+                    places = places[: int(np.searchsorted(places, first[-1]))]
+            yield start, places
+            start += places.size
 
     def _meet_pages(self, keys: list[Keys], addresses: Longs, starts: Ints, slots: Ints) -> Iterator[pa.RecordBatch]:
         """Join pages in memory with the tuples in their lists: many at a time, so that one popular page takes no more memory."""

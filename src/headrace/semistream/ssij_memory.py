@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from headrace.errors import MemoryRefused
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
 from headrace.relation.disk import PlanKind
 from headrace.relation.keys import Ints
 from headrace.relation.reader import PageReader, key_column
@@ -44,7 +43,15 @@ _PLAN_BYTES = 64  # of a page in a read plan
 _IB_SHARE, _SCAN_SHARE = 0.04, 0.35  # of the memory that is left, by default
 _LEAST_IB, _MOST_IB = 16, 1 << 13
 _LEAST_CHUNK = 64  # pairs of a tuple and a page looked at together
-_MOST_PLANNED = 1 << 14  # pages planned together: where one plan ends and the next begins, a run may be cut
+_RUNS, _MOST_PLANNED = (
+    16,
+    1 << 14,
+)  # of the longest, and pages: where one plan ends and the next begins, a run may be cut
+
+
+def planned_together(left: float, scan: int) -> int:
+    """Pages of one read plan, out of so many bytes, with reads of `scan` pages at most."""
+    return int(np.clip(min(_IB_SHARE * left / _PLAN_BYTES, _RUNS * scan), _LEAST_CHUNK, _MOST_PLANNED))
 
 
 class SSIJMemory(WaitingJoin):
@@ -90,7 +97,7 @@ class SSIJMemory(WaitingJoin):
         share = int(_IB_SHARE * left / (v_S + _WORK_BYTES))
         self._IB_now = self.IB_thresh or int(np.clip(share, _LEAST_IB, _MOST_IB))
         self._chunk = max(_LEAST_CHUNK, self._IB_now)
-        self._planned = int(np.clip(_IB_SHARE * left / _PLAN_BYTES, _LEAST_CHUNK, _MOST_PLANNED))
+        self._planned = planned_together(left, self._scan)
         self._reserve(
             "read buffer", self._scan * self._halves * page + min(self._planned, self._places.size) * _PLAN_BYTES
         )
@@ -201,6 +208,12 @@ class SSIJMemory(WaitingJoin):
         """Bytes of SB and II as they are."""
         return int(self._window.rows * self._column_bytes) + self._SB.key_bytes + self._II.nbytes
 
+    def _more_bytes_for(self, count: int) -> int:
+        """Bytes that so many tuples more take in SB and II, with one page each."""
+        return (
+            int(count * self._column_bytes) + self._II.size(self._II.pairs + count, self._places.size) - self._II.nbytes
+        )
+
     @property
     def _beside(self) -> int:
         """The same with what IB holds beyond its own room, as far as it may."""
@@ -229,13 +242,13 @@ class SSIJMemory(WaitingJoin):
         for part in sorted(parts, key=lambda p: parts[p] - (held[p].nbytes if p in held else 0)):
             self._reserve(part, parts[part])  # what shrinks comes first
 
-    def _weigh(self, places: Longs, starts: Ints, slots: Ints) -> None:
+    def _weigh(self, ranks: Ints, starts: Ints, slots: Ints) -> None:
         """Let the last pass tell whether SB or CR should have more memory."""
         if self.SB_thresh is None and self.split is None:
             disk, page = self.relation.disk, self.relation.page_size
-            shared = sharing(disk, page, self._scan, self.plan, places, starts, slots, self._planned)
+            shared = sharing(disk, page, self._scan, self.plan, self._places, ranks, starts, slots, self._planned)
             # Where nothing is cached, the page that most tuples wait for tells what one would serve.
-            tail = self._CR.tail if self._CR.used else float(np.diff(starts).max())
+            tail = self._CR.tail if self._CR.used else float((starts[1:] - starts[:-1]).max())
             self._balance.move(tail, page + FRAME_BYTES, slots.size, self._tuple_bytes, self._SB.used, shared)
 
     # -- snapshots -------------------------------------------------------------------------------------------------------
