@@ -305,8 +305,22 @@ def test_balance_gives_memory_to_what_saves_more():
     assert balance.share == before  # worth the same
 
 
+def test_balance_slows_down_where_it_goes_to_and_fro_and_picks_up_where_it_goes_on():
+    def odds(balance: Balance) -> float:
+        return balance.share / (1 - balance.share)
+
+    balance, steps = Balance(), []
+    for way in (-1, +1, -1, -1, -1, -1, +1, -1, +1, -1, +1, 0, +1):  # 0: neither is clearly better
+        before = odds(balance)
+        tail, sharing = {-1: (50.0, 0.0), 0: (8.192, 0.1), +1: (0.0, 0.9)}[way]
+        balance.move(tail, page_bytes=8192, misses=1000, tuple_bytes=100, tuples=1000, sharing=sharing)
+        steps.append(round(float(np.log(odds(balance) / before) / np.log(0.6)), 6))
+    assert steps == [1, -0.5, 0.25, 0.5, 1, 1, -0.5, 0.25, -0.125, 0.125, -0.125, 0, -0.25]
+
+
 def test_keys_of_several_pages_leave_room_for_the_cache(tmp_path):
-    # SB was sized for one page a tuple: II then took all of the memory, and CR had none.
+    # SB was sized for one page a tuple: II then took all of the memory, and CR had none; and where it had none, nothing told what
+    # a page would be worth.
     K, keys = 300, 200
     rows = {"k": np.repeat(np.arange(keys), K), "v": np.arange(K * keys)}
     rel = hr.Relation.create(

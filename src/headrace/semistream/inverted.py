@@ -181,6 +181,11 @@ class StreamBuffer:
         return 2 * sum(keys.nbytes for parts in self._keys for keys in parts)
 
 
+def _new_memory(nbytes: int) -> mmap.mmap:
+    """The system's until it is written to, and again when it is dropped."""
+    return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
 class InvertedIndex:
     """II: pairs of a page and a tuple in SB that waits for it, brought in the order of pages when asked for.
 
@@ -196,7 +201,7 @@ class InvertedIndex:
 
     def __init__(self, places: Longs, most: int = 0) -> None:
         self._all, self._most = places, most
-        self._pairs: Longs = np.frombuffer(mmap.mmap(-1, max(1, most) * PAIR_BYTES), np.int64)
+        self._pairs: Longs = np.frombuffer(_new_memory(max(1, most) * PAIR_BYTES), np.int64)
         self.pairs = 0
         self._distinct = 0
         self._sorted = 0  # pairs, of which the first so many are in order
@@ -216,7 +221,7 @@ class InvertedIndex:
         """Pairs more that so many bytes more have room for."""
         alone = max(0, self._all.size - self.pairs)  # each with a list of its own
         few = max(0, nbytes) // (PAIR_BYTES + LIST_BYTES)
-        fits = few if few <= alone else alone + (nbytes - alone * (PAIR_BYTES + LIST_BYTES)) // PAIR_BYTES
+        fits = few if few < alone else alone + (nbytes - alone * (PAIR_BYTES + LIST_BYTES)) // PAIR_BYTES
         return min(fits, self._most - self.pairs)
 
     def add(self, places: Longs, slots: Ints) -> None:

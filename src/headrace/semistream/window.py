@@ -13,14 +13,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.kernels import multimap
 from headrace.kernels.store import locate, take_fixed, take_sizes, take_variable, take_wide
+from headrace.memory import give_back
 from headrace.relation.columns import NO_BYTES, Buffers, Bytes, Longs, address, to_arrow
 from headrace.relation.keys import Hashes, Ints
 
 _CHUNKS = 32  # batches held before some are put together
 _FULL = 7 / 8  # of a batch that is alive, else its dead are dropped
+_GIVE_BACK = 1 << 19  # bytes at least
 _WHOLE = 2  # times its own size: what a slice may keep alive
 _BUCKETS = 1.5  # a slot
 SLOT_BYTES = 8 + 4 * 4 + 8 + 8 + 1 + int(4 * _BUCKETS) + 1  # of a tuple in H, besides its columns; 1 for their nulls
@@ -115,7 +118,16 @@ class _Chunk:
 
     def drop_dead(self) -> None:
         there = np.flatnonzero(np.isin(self.numbers, np.concatenate(self.dead), assume_unique=True, invert=True))
-        self.batch, self.numbers, self.dead = self.batch.take(pa.array(there)), self.numbers[there], []
+        self.batch, self.numbers, self.dead = _rows(self.batch, there), self.numbers[there], []
+
+
+def _pool() -> pa.MemoryPool:
+    """Batches that are copied again and again: other pools of Arrow keep twice as much as they hold, and do not give it back."""
+    return pa.system_memory_pool()
+
+
+def _rows(batch: pa.RecordBatch, rows: Longs) -> pa.RecordBatch:
+    return pc.take(batch, pa.array(rows), memory_pool=_pool())
 
 
 class _Columns:
@@ -194,6 +206,7 @@ class StreamWindow:
     def __init__(self) -> None:
         self._chunks: list[_Chunk] = []
         self._columns: _Columns | None = None  # of the chunks as they are
+        self._let_go = 0  # bytes of batches that were copied, since the allocator was last asked to give such back
 
     @property
     def rows(self) -> int:
@@ -205,7 +218,7 @@ class StreamWindow:
         self._columns = None
         if batch.num_rows:
             if batch.get_total_buffer_size() > _WHOLE * batch.nbytes:
-                batch = batch.take(pa.array(np.arange(batch.num_rows)))  # a slice would keep all of a batch alive
+                batch = _rows(batch, np.arange(batch.num_rows))  # a slice would keep all of a batch alive
             self._chunks.append(_Chunk(batch, numbers))
         if len(self._chunks) > _CHUNKS:
             self._put_together()
@@ -229,17 +242,22 @@ class StreamWindow:
         for chunk, a, b in zip(self._chunks, begins[:-1], begins[1:], strict=True):
             if b > a:
                 chunk.dead.append(rising[a:b])
+        sparse = [chunk for chunk in self._chunks if chunk.alive < _FULL * chunk.numbers.size]
         self._chunks = [chunk for chunk in self._chunks if chunk.alive]
-        for chunk in self._chunks:
-            if chunk.alive < _FULL * chunk.numbers.size:
+        while sparse:
+            chunk = sparse.pop()
+            self._let_go += chunk.batch.nbytes
+            if chunk.alive:
                 chunk.drop_dead()
+            del chunk
+            self._give_back()
 
     def keep(self, alive: Longs) -> None:
         """All tuples left but those with these numbers, ascending."""
         self._columns = None
         some = [np.isin(chunk.numbers, alive, assume_unique=True) for chunk in self._chunks]
         self._chunks = [
-            _Chunk(chunk.batch.take(pa.array(np.flatnonzero(stays))), chunk.numbers[stays])
+            _Chunk(_rows(chunk.batch, np.flatnonzero(stays)), chunk.numbers[stays])
             for chunk, stays in zip(self._chunks, some, strict=True)
             if stays.any()
         ]
@@ -249,5 +267,14 @@ class StreamWindow:
         sizes = np.array([chunk.numbers.size for chunk in self._chunks])
         i = int(np.argmin(sizes[1:] + sizes[:-1]))
         a, b = self._chunks[i : i + 2]
-        batch = pa.concat_batches([a.batch, b.batch])
+        batch = pa.concat_batches([a.batch, b.batch], memory_pool=_pool())
         self._chunks[i : i + 2] = [_Chunk(batch, np.concatenate([a.numbers, b.numbers]), a.dead + b.dead)]
+        self._let_go += batch.nbytes
+        del a, b
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """What was let go in pieces of other sizes than what comes stays with the allocator, and would be memory on top."""
+        if self._let_go > max(_GIVE_BACK, sum(chunk.batch.nbytes for chunk in self._chunks) // 16):
+            self._let_go = 0
+            give_back()
