@@ -113,12 +113,12 @@ class SlotWindow:
 def _in_slots(type_: pa.DataType) -> bool:
     t = pa.types
     plain = t.is_integer(type_) or t.is_floating(type_) or t.is_decimal(type_) or t.is_temporal(type_)
-    return bool(plain or t.is_boolean(type_))
+    return bool(plain or t.is_boolean(type_) or (t.is_fixed_size_binary(type_) and type_.byte_width))
 
 
 def _room(type_: pa.DataType, capacity: int) -> np.ndarray[Any, Any]:
-    """An array for values of a type; those wider than a word are rows of words."""
+    """An array for values of a type; those wider than a word are rows of words, or of bytes."""
     width = width_of(type_)
     if width in _WORDS:
         return np.empty(capacity, _WORDS[width])
-    return np.empty((capacity, width // 4), np.uint32)
+    return np.empty((capacity, width), np.uint8) if width % 4 else np.empty((capacity, width // 4), np.uint32)
