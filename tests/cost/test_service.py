@@ -7,10 +7,12 @@ import pyarrow as pa
 import pytest
 
 from headrace.cost import HDD, SSD, Bursty, MadeRelation, Measuring, Steady, Zipf, disk_of, make_relation, service_rate
+from headrace.cost.service import _Run
+from headrace.cost.streams import KEY
 from headrace.errors import BadInput, MemoryRefused
 from headrace.metrics import Factors
 from headrace.relation.disk import Disk
-from headrace.semistream import AdaptiveJoin, MeshJoin
+from headrace.semistream import AdaptiveJoin, HybridJoin, MeshJoin
 
 ROWS = 20_000
 STREAM = Zipf(ROWS, 0.5)
@@ -151,3 +153,14 @@ def test_unknown_names_are_refused(relation, arguments, message):
 def test_a_measurement_of_nothing_is_refused(name):
     with pytest.raises(BadInput, match=f"{name}=0"):
         Measuring(**{name: 0})
+
+
+def test_a_join_is_let_fill_up_over_so_many_tuples(relation):
+    run = _Run.of(partial(HybridJoin, relation, KEY), STREAM, 300_000, Measuring(fill=4_000))
+    held = []
+    while run.feed.taken < 6_000:
+        run.take_all()
+        held.append((run.feed.taken, run.waiting))
+    room = run.op.capacity
+    assert all(waits <= room * taken / 4_000 + 1 for taken, waits in held if taken < 4_000)
+    assert max(waits for _, waits in held) > 0.8 * room
