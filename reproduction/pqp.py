@@ -1,0 +1,141 @@
+"""What the chapters of [PQP] have in common: two streams with arrival times, and a progressive join that takes them in.
+
+Time is virtual: tuple i arrives at i times the gap, reads and writes cost what the simulated disk of headrace.cost.HDD takes, and
+the join itself costs nothing; so the same curve comes out on every machine. `in_real_time` measures the other kind.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.conditions import Condition
+from headrace.cost import HDD, disk_of
+from headrace.progressive import FlushPolicy, Partitioning, ProgressiveJoin
+from reproduction.figure import Cell, Computed
+
+GAP = 1e-3  # seconds between two tuples, Table 4.1
+CHUNKS = 1000  # that arrivals are taken in by
+POINTS = 10  # of a curve over time
+Numbers = Any  # arrays
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Tuples of two streams in the order in which they arrive."""
+
+    side: Numbers
+    rows: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return int(self.side.size)
+
+    def chunk(self, begin: int, end: int) -> list[tuple[Any, pa.RecordBatch]]:
+        """The tuples of each side among those from begin to end."""
+        side = self.side[begin:end]
+        part = self.rows.slice(begin, end - begin)
+        return [(name, part.filter(pa.array(side == number))) for number, name in enumerate(("left", "right"))]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is joined, how, and in how much memory. The functions get what they are made of as arguments of `at`."""
+
+    streams: Callable[[], Streams]
+    condition: Condition
+    partitioning: Callable[[], Partitioning]
+    capacity: int
+    """tuples in memory"""
+    memory: int = 1 << 28
+    """bytes, enough for them; what is left of it is for work, of which clean-up makes use"""
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a run went: what was so after each chunk."""
+
+    arrived: Numbers
+    at: Numbers
+    """seconds"""
+    results: Numbers
+    cleaned: float
+    """seconds of the clean-up; 0 if there was none"""
+    total: int
+    """results in the end"""
+    facts: Mapping[str, Any]
+
+    def after(self, share: float) -> float:
+        """Results when this share of the tuples had arrived."""
+        return float(self.results[np.searchsorted(self.arrived, round(share * self.arrived[-1]))])
+
+    def by(self, seconds: float) -> float:
+        """Results so many seconds after the beginning; tuples of a chunk come one after the other."""
+        return float(np.interp(seconds, self.at, self.results))
+
+
+def course(setting: Setting, flush: FlushPolicy, *, clean: bool = False, real: bool = False) -> Course:
+    """Take in two streams by turns, and finish if asked to."""
+    streams, disk = setting.streams(), disk_of(HDD)
+    join = ProgressiveJoin(
+        setting.condition, setting.memory, flush, partitioning=setting.partitioning(), capacity=setting.capacity,
+        disk=None if real else disk,
+    )  # fmt: skip
+    now = time.perf_counter if real else disk.clock.now
+    size, begun, sent = max(1, len(streams) // CHUNKS), now(), 0
+    seen = []
+    for begin in range(0, len(streams), size):
+        end = min(len(streams), begin + size)
+        if not real:
+            disk.clock.advance(max(0.0, end * GAP - now()))
+        for side, rows in streams.chunk(begin, end):
+            sent += sum(out.num_rows for out in join.insert(side, rows))
+        seen.append((end, now() - begun, sent))
+    ended, total = now(), sent
+    if clean:
+        total += sum(out.num_rows for out in join.finish())
+    stats = join.stats
+    facts = {name: getattr(stats, name) for name in ("flushes", "flushed", "pages_written", "pages_read", "seeks")}
+    arrived, at, results = (np.array(column) for column in zip(*seen, strict=True))
+    return Course(arrived, at, results, now() - ended, total, facts)
+
+
+Runs = Callable[[str], Course]
+
+
+def runs(make: Callable[[str], Course]) -> Runs:
+    """The same, each made once and kept as long as its figure is measured."""
+    return lru_cache(maxsize=None)(make)
+
+
+def against_time(series: tuple[str, ...], run: Runs, seconds: float) -> list[Cell]:
+    """Curves of results against time."""
+    return _curves(
+        series, [seconds * point / POINTS for point in range(1, POINTS + 1)], lambda name, x: run(name).by(x), run
+    )
+
+
+def against_arrivals(series: tuple[str, ...], run: Runs) -> list[Cell]:
+    """Curves of results against the percentage of data that has arrived."""
+    return _curves(
+        series, [100 * point / POINTS for point in range(1, POINTS + 1)], lambda name, x: run(name).after(x / 100), run
+    )
+
+
+def _curves(series: tuple[str, ...], xs: list[float], value: Callable[[str, float], float], run: Runs) -> list[Cell]:
+    def at(name: str, x: float) -> Callable[[Path], Mapping[str, Any]]:
+        return lambda directory: {"results": value(name, x), **run(name).facts}
+
+    return [Computed(name, x, at(name, x)) for name in series for x in xs]
+
+
+def zipf(values: int, exponent: float) -> Numbers:
+    """Probabilities by rank."""
+    weights = 1 / np.arange(1, values + 1) ** exponent
+    return weights / weights.sum()

@@ -1,0 +1,54 @@
+"""[PQP] chapter 5: the spatial join, in the figures of its evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import headrace as hr
+from headrace.progressive import RPJ, RRPJ, RRPJF, BoxGrid, FlushPolicy, Foresight, Random
+from reproduction.checks import Check, Faster
+from reproduction.figure import Cell, Figure, Paper
+from reproduction.pqp import Setting, Streams, against_arrivals, course, runs
+
+BOXES, MEMORY = 2_000_000, 102_000  # Table 5.1: 1000 pages of 102 boxes
+GRID = 10  # cells a dimension
+ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8)
+RHOS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+
+COLUMNS = ("x0", "y0", "x1", "y1")
+POLICIES: dict[str, Callable[[], FlushPolicy]] = {
+    "random": Random, "rpj": RPJ, "rrpj": RRPJ, "rrpj-f": RRPJF, "foresight": Foresight,
+}  # fmt: skip
+
+
+def boxes(scale: float, alpha: float, rho: float, beta: int = 2) -> Streams:
+    """Boxes in random cells of the unit square.
+
+    alpha: the share of cells in which boxes of one side lie in the left half and those of the other in the right, so that none
+    intersect. rho: the share of boxes that are stretched to the right over beta cells.
+    """
+    n = round(BOXES * scale)
+    rng = np.random.default_rng([5, round(100 * alpha), round(100 * rho), beta])
+    side, cell = rng.integers(0, 2, n), rng.integers(0, GRID * GRID, n)
+    apart = np.zeros(GRID * GRID, np.bool_)
+    apart[rng.permutation(GRID * GRID)[: round(alpha * GRID * GRID)]] = True
+    xs, ys = np.sort(rng.random((2, n, 2)), axis=2)
+    xs = np.where(apart[cell][:, None], 0.49 * xs + 0.51 * side[:, None], xs)
+    stretched = rng.random(n) < rho
+    xs[stretched, 1] += np.minimum(beta - 1, GRID - 1 - cell[stretched] % GRID)
+    low_x, low_y = cell % GRID, cell // GRID
+    corners = [low_x + xs[:, 0], low_y + ys[:, 0], low_x + xs[:, 1], low_y + ys[:, 1]]
+    return Streams(side, pa.record_batch({name: x / GRID for name, x in zip(COLUMNS, corners, strict=True)}))
+
+
+def _results(series: tuple[str, ...], alpha: float, rho: float, scale: float) -> list[Cell]:
+    condition: Any = hr.intersects(COLUMNS)
+    setting = Setting(
+        partial(boxes, scale, alpha, rho), condition, partial(BoxGrid, condition, (0, 0, 1, 1), GRID, 1), round(MEMORY * scale)
+    )  # fmt: skip
+    return against_arrivals(series, runs(lambda name: course(setting, POLICIES[name]())))
