@@ -36,11 +36,8 @@ from importlib import import_module
 
 from reproduction.figure import Paper
 
-#: Files by the names that `make reproduce PAPER=` knows them by. A thesis has a file a chapter: PAPER=pqp CHAPTER=4.
-PAPERS = {
-    "mesh": "mesh", "def": "defaults", "ssij": "ssij", "xhj": "xhj", "models": "models",
-    "pqp-4": "pqp_4",
-}  # fmt: skip
+#: Files by the names that `make reproduce PAPER=` knows them by.
+PAPERS = {"mesh": "mesh", "def": "defaults", "ssij": "ssij", "xhj": "xhj", "models": "models"}
 
 
 def paper(name: str) -> Paper:

@@ -22,7 +22,7 @@ def write_page(paper: Paper, found: dict[str, Raw], directory: Path = DOCS) -> P
             parts += _section(figure, found[figure.id], image.name)
     parts += [
         "## Run it again", "",
-        f"`make reproduce PAPER={paper.name.replace('-', ' CHAPTER=')}` measures all of it and writes this page; `FIGURE=` picks a figure, and",
+        f"`make reproduce PAPER={paper.name}` measures all of it and writes this page; `FIGURE=` picks a figure, and",
         "`SCALE=full` takes the paper's sizes. Raw results stay under `reproduction/results/`.",
     ]  # fmt: skip
     path = directory / f"{paper.name}.md"

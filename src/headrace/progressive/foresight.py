@@ -70,7 +70,7 @@ class Foresight(FlushPolicy):
 def _share(rates: Doubles, held: Any) -> float:
     """How much may go: what brings so few results that a flush costs no more than _LOSS."""
     order = np.argsort(rates, kind="stable")
-    tuples, results = np.cumsum(held[order]), np.cumsum((rates * held)[order])
+    tuples, results = (np.append(0, np.cumsum(each[order])) for each in (held, rates * held))
     if not tuples[-1] or not results[-1]:
         return _LEAST
     return float(np.clip(np.interp(_LOSS * results[-1], results, tuples) / tuples[-1], _LEAST, _MOST))
