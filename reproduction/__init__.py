@@ -24,7 +24,8 @@ A cell is `Measured` (a service rate by headrace.cost.service_rate), `Predicted`
 that returns numbers by name). Its `series` is the curve that it belongs to, its `x` the place on it. The number on the y axis is
 the cell's value called `Figure.metric`, "rate" by default. A cell that is refused for want of memory is kept as refused.
 
-To add a paper, write a file with a `PAPER = Paper(...)` and name it in PAPERS below. Sizes: a figure's function gets a scale, 1
+To add a paper, write a file with a `PAPER = Paper(...)` and name it in PAPERS below; a thesis has a file for each chapter, which
+`CHAPTER=` picks. Sizes: a figure's function gets a scale, 1
 for the paper's own size; `Figure.scale` is the one it has by default, so that a paper takes some ten minutes on two cores.
 `make reproduce PAPER=... SCALE=full` runs the paper's sizes, and SCALE=0.05 any other. Checks are in `checks.py`; each states its
 tolerance, and says what it found.
@@ -37,10 +38,18 @@ from importlib import import_module
 from reproduction.figure import Paper
 
 #: Files by the names that `make reproduce PAPER=` knows them by.
-PAPERS = {"mesh": "mesh", "def": "defaults", "ssij": "ssij", "xhj": "xhj", "models": "models"}
+PAPERS = {"mesh": "mesh", "def": "defaults", "ssij": "ssij", "xhj": "xhj", "models": "models", "pqp": ""}
+#: Those with chapters: a file for each.
+CHAPTERS = {"pqp": {"4": "pqp_4", "5": "pqp_5", "6": "pqp_6", "A": "pqp_a"}}
 
 
-def paper(name: str) -> Paper:
-    """A paper's configurations."""
-    found: Paper = import_module(f"reproduction.{PAPERS[name]}").PAPER
+def chapters_of(name: str) -> list[str]:
+    """A paper's chapters; one without a name if it has none."""
+    return list(CHAPTERS.get(name, {"": ""}))
+
+
+def paper(name: str, chapter: str = "") -> Paper:
+    """A paper's configurations, or those of one of its chapters."""
+    file = CHAPTERS[name][chapter] if chapter else PAPERS[name]
+    found: Paper = import_module(f"reproduction.{file}").PAPER
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,11 @@ def _curve(curves: Curves, name: str) -> dict[float, float]:
     return points
 
 
+def _ratio(a: float, b: float) -> float:
+    """How many times b is a; nothing is as much as nothing, and anything is endlessly more."""
+    return a / b if b else 1.0 if a == 0 else math.inf
+
+
 def _where(x: float | None) -> str:
     return "everywhere" if x is None else f"at {x:g}"
 
@@ -59,7 +65,7 @@ class Faster(Check):
             x for x in mine.keys() & other.keys()
             if (self.at is None or x == self.at) and (self.above is None or x > self.above)
         )  # fmt: skip
-        ratios = [mine[x] / other[x] for x in shared]
+        ratios = [_ratio(mine[x], other[x]) for x in shared]
         most = f" and at most {self.at_most:g}" if self.at_most is not None else ""
         where = "somewhere" if self.somewhere else _where(self.at) if self.above is None else f"above {self.above:g}"
         expected = f"{self.series} is at least {self.at_least:g}{most} times {self.than} {where}"
@@ -94,7 +100,7 @@ class BestOf(Check):
 
 @dataclass(frozen=True)
 class Widens(Check):
-    """How many times one curve is another grows with x: by this factor from first to last, and no step falls by more than a share."""
+    """How many times one curve is another grows with x: by this factor in all, and no step falls by more than a share."""
 
     series: str
     than: str

@@ -1,4 +1,4 @@
-"""`python -m reproduction PAPER [--figure 10b] [--scale full]`: measure, check, draw, write the page."""
+"""`python -m reproduction PAPER [--chapter A] [--figure 10b] [--scale full]`: measure, check, draw, write the page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from headrace.errors import HeadraceError
-from reproduction import PAPERS, paper
+from reproduction import PAPERS, chapters_of, paper
 from reproduction.figure import Figure
 from reproduction.page import DOCS, write_page
 from reproduction.run import RESULTS, Raw, load, measure, scale_of, verdicts_of
@@ -20,6 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Exit code 1 if a check does not hold."""
     parser = argparse.ArgumentParser(prog="make reproduce", description="Measure the figures of a paper again.")
     parser.add_argument("paper", choices=PAPERS)
+    parser.add_argument("--chapter", help="only this one of a thesis, as A; all of them by default")
     parser.add_argument("--figure", help="only this one, as 10b; or several, as 5a,10b")
     parser.add_argument("--scale", help="full, or a number; each figure has one of its own by default")
     parser.add_argument("--page-only", action="store_true", help="measure nothing: check and draw what was kept")
@@ -33,7 +34,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--docs", type=Path, default=DOCS)
     options = parser.parse_args(arguments)
-    chosen = paper(options.paper)
+    chapters = chapters_of(options.paper)
+    if options.chapter and options.chapter not in chapters:
+        there = ", ".join(filter(None, chapters)) or "no chapters"
+        parser.error(f"CHAPTER={options.chapter} is not there; {options.paper} has {there}")
+    if options.figure and not options.chapter and len(chapters) > 1:
+        parser.error(f"FIGURE={options.figure} needs its chapter: CHAPTER={'|'.join(chapters)}")
+    return max(_chapter(parser, options, chapter) for chapter in ([options.chapter] if options.chapter else chapters))
+
+
+def _chapter(parser: argparse.ArgumentParser, options: argparse.Namespace, chapter: str) -> int:
+    chosen = paper(options.paper, chapter)
     known = [figure.id for figure in chosen.figures]
     picked = options.figure.split(",") if options.figure else known
     for figure_id in picked:
@@ -42,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     begun, found, failed = time.perf_counter(), {}, 0
     wanted = [f for f in chosen.figures if not options.page_only and f.id in picked]
     try:
-        _measure_all(options, wanted)
+        _measure_all(options, chapter, wanted)
     except HeadraceError as error:
         parser.error(str(error))
     for figure in chosen.figures:
@@ -50,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         if raw is None:
             continue
         found[figure.id] = raw
-        print(f"{chosen.name} {figure.id}")
+        print(f"{chosen.label} {figure.id}")
         for verdict in verdicts_of(figure, raw):
             failed += not verdict.holds
             print(f"  {'holds' if verdict.holds else 'DOES NOT HOLD'}: {verdict.expected}: {verdict.found}")
@@ -59,20 +70,20 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def _measure_all(options: argparse.Namespace, figures: list[Figure]) -> None:
+def _measure_all(options: argparse.Namespace, chapter: str, figures: list[Figure]) -> None:
     """Side by side, and those alone that take real time."""
     together = [f.id for f in figures if not f.alone] if options.jobs > 1 else []
     if len(together) > 1:
         with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-            for _ in pool.map(_measure, [options] * len(together), together):
+            for _ in pool.map(_measure, [options] * len(together), [chapter] * len(together), together):
                 pass
     for figure in figures:
         if len(together) < 2 or figure.alone:
-            _measure(options, figure.id)
+            _measure(options, chapter, figure.id)
 
 
-def _measure(options: argparse.Namespace, name: str) -> None:
-    chosen = paper(options.paper)
+def _measure(options: argparse.Namespace, chapter: str, name: str) -> None:
+    chosen = paper(options.paper, chapter)
     figure = next(f for f in chosen.figures if f.id == name)
     scale = scale_of(figure, options.scale)
     measure(chosen, figure, scale, options.relations, lambda line: print(line, flush=True), options.results)

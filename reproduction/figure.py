@@ -161,9 +161,15 @@ class Figure:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: how it is cited, on what it was measured, and its figures."""
+    """A paper or a chapter: how it is cited, on what it was measured, and its figures."""
 
     name: str
     title: str
     setting: str
     figures: tuple[Figure, ...]
+    chapter: str = ""
+
+    @property
+    def label(self) -> str:
+        """What its files are named by, as `mesh` or `pqp-a`."""
+        return f"{self.name}-{self.chapter.lower()}" if self.chapter else self.name

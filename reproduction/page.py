@@ -17,15 +17,16 @@ def write_page(paper: Paper, found: dict[str, Raw], directory: Path = DOCS) -> P
     parts = [f"# {paper.title}", "", *_wrapped(paper.setting), "", *_summary(paper, found)]
     for figure in paper.figures:
         if figure.id in found:
-            image = directory / f"{paper.name}-{figure.id}.png"
+            image = directory / f"{paper.label}-{figure.id}.png"
             plot(figure, found[figure.id], image)
             parts += _section(figure, found[figure.id], image.name)
+    chapter = f" CHAPTER={paper.chapter}" if paper.chapter else ""
     parts += [
         "## Run it again", "",
-        f"`make reproduce PAPER={paper.name}` measures all of it and writes this page; `FIGURE=` picks a figure, and",
+        f"`make reproduce PAPER={paper.name}{chapter}` measures all of it and writes this page; `FIGURE=` picks a figure, and",
         "`SCALE=full` takes the paper's sizes. Raw results stay under `reproduction/results/`.",
     ]  # fmt: skip
-    path = directory / f"{paper.name}.md"
+    path = directory / f"{paper.label}.md"
     path.write_text("\n".join(parts) + "\n")
     return path
 

@@ -1,7 +1,7 @@
 """What the chapters of [PQP] have in common: two streams with arrival times, and a progressive join that takes them in.
 
 Time is virtual: tuple i arrives at i times the gap, reads and writes cost what the simulated disk of headrace.cost.HDD takes, and
-the join itself costs nothing; so the same curve comes out on every machine. `in_real_time` measures the other kind.
+the join itself costs nothing; so the same curve comes out on every machine. Real time is taken with real=True.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from headrace.progressive import FlushPolicy, Partitioning, ProgressiveJoin
 from reproduction.figure import Cell, Computed
 
 GAP = 1e-3  # seconds between two tuples, Table 4.1
-CHUNKS = 1000  # that arrivals are taken in by
 POINTS = 10  # of a curve over time
 Numbers = Any  # arrays
 
@@ -46,20 +45,23 @@ class Streams:
 
 @dataclass(frozen=True)
 class Setting:
-    """What is joined, how, and in how much memory. The functions get what they are made of as arguments of `at`."""
+    """What is joined, how, and in how much memory."""
 
     streams: Callable[[], Streams]
+    """made when they are wanted"""
     condition: Condition
     partitioning: Callable[[], Partitioning]
-    capacity: int
-    """tuples in memory"""
+    share: float
+    """of the tuples that fit memory"""
     memory: int = 1 << 28
     """bytes, enough for them; what is left of it is for work, of which clean-up makes use"""
+    chunks: int = 400
+    """that arrivals are taken in by"""
 
 
 @dataclass(frozen=True)
 class Course:
-    """How a run went: what was so after each chunk."""
+    """How a run went, chunk by chunk."""
 
     arrived: Numbers
     at: Numbers
@@ -84,11 +86,11 @@ def course(setting: Setting, flush: FlushPolicy, *, clean: bool = False, real: b
     """Take in two streams by turns, and finish if asked to."""
     streams, disk = setting.streams(), disk_of(HDD)
     join = ProgressiveJoin(
-        setting.condition, setting.memory, flush, partitioning=setting.partitioning(), capacity=setting.capacity,
-        disk=None if real else disk,
+        setting.condition, setting.memory, flush, partitioning=setting.partitioning(),
+        capacity=round(setting.share * len(streams)), disk=None if real else disk,
     )  # fmt: skip
     now = time.perf_counter if real else disk.clock.now
-    size, begun, sent = max(1, len(streams) // CHUNKS), now(), 0
+    size, begun, sent = max(1, len(streams) // setting.chunks), now(), 0
     seen = []
     for begin in range(0, len(streams), size):
         end = min(len(streams), begin + size)
@@ -116,21 +118,24 @@ def runs(make: Callable[[str], Course]) -> Runs:
 
 def against_time(series: tuple[str, ...], run: Runs, seconds: float) -> list[Cell]:
     """Curves of results against time."""
-    return _curves(
-        series, [seconds * point / POINTS for point in range(1, POINTS + 1)], lambda name, x: run(name).by(x), run
-    )
+    return _curves(series, [seconds * point / POINTS for point in range(1, POINTS + 1)], Course.by, run)
 
 
 def against_arrivals(series: tuple[str, ...], run: Runs) -> list[Cell]:
-    """Curves of results against the percentage of data that has arrived."""
+    """Curves of results, and of the seconds until then, against the percentage of data that has arrived."""
     return _curves(
-        series, [100 * point / POINTS for point in range(1, POINTS + 1)], lambda name, x: run(name).after(x / 100), run
+        series, [100 * point / POINTS for point in range(1, POINTS + 1)], lambda one, x: one.after(x / 100), run
     )
 
 
-def _curves(series: tuple[str, ...], xs: list[float], value: Callable[[str, float], float], run: Runs) -> list[Cell]:
+def _curves(series: tuple[str, ...], xs: list[float], value: Callable[[Course, float], float], run: Runs) -> list[Cell]:
     def at(name: str, x: float) -> Callable[[Path], Mapping[str, Any]]:
-        return lambda directory: {"results": value(name, x), **run(name).facts}
+        def compute(directory: Path) -> dict[str, Any]:
+            one = run(name)
+            results = value(one, x)
+            return {"results": results, "seconds": float(np.interp(results, one.results, one.at)), **one.facts}
+
+        return compute
 
     return [Computed(name, x, at(name, x)) for name in series for x in xs]
 

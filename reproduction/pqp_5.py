@@ -49,9 +49,8 @@ def boxes(scale: float, alpha: float, rho: float, beta: int = 2) -> Streams:
 
 def _results(series: tuple[str, ...], alpha: float, rho: float, scale: float) -> list[Cell]:
     condition: Any = hr.intersects(COLUMNS)
-    setting = Setting(
-        partial(boxes, scale, alpha, rho), condition, partial(BoxGrid, condition, (0, 0, 1, 1), GRID, 1), round(MEMORY * scale)
-    )  # fmt: skip
+    dividing = partial(BoxGrid, condition, (0, 0, 1, 1), GRID, 1)
+    setting = Setting(partial(boxes, scale, alpha, rho), condition, dividing, MEMORY / BOXES)
     return against_arrivals(series, runs(lambda name: course(setting, POLICIES[name]())))
 
 
@@ -69,7 +68,8 @@ def _uniformity(letter: str, alpha: float) -> Figure:
         reports="""RRPJ outperforms all others: it tells cells that give results from cells that only get many boxes.""" if alpha
         else "All policies do the same.",
         expected=(*apart, Faster("foresight", "rrpj", at_least=0.99)),
-        differs="The text does not name its other methods; Random and Foresight are here.", y="results", metric="results", scale=SCALE,
+        differs="The text does not name its other methods; Random and Foresight are here.",
+        y="results", metric="results", scale=SCALE,
     )  # fmt: skip
 
 
@@ -86,10 +86,11 @@ def _replication(letter: str, rho: float) -> Figure:
 
 
 PAPER = Paper(
-    name="pqp-5",
+    name="pqp",
+    chapter="5",
     title="[PQP] Progressive query processing, chapter 5: spatial joins",
-    setting="""Two streams of 2 million boxes together over the unit square, a grid of 10 by 10 cells, memory for 102,000 boxes, 10%
-        flushed at a time (Table 5.1). A box has its corners anywhere in a random cell. A box in two cells takes two places in
+    setting="""Two streams of 2 million boxes together over the unit square, a grid of 10 by 10 cells, memory for 102,000 boxes,
+        10% flushed at a time (Table 5.1). A box has its corners anywhere in a random cell. A box in two cells takes two places in
         memory. At a smaller scale there are fewer boxes and less memory, so a box has fewer matches; cells are the same. Results
         are counted against the share of data that has arrived, as in the text. `foresight` is our own policy
         (docs/reference/flush-policies.md).""",

@@ -55,7 +55,7 @@ def uniform(d: int, scale: float) -> Streams:
 
 
 def skewed(arrival: Arrival, shuffled: bool, d: int, scale: float) -> Streams:
-    """Cells by Zipf, in one order for both sides or in reverse. Not shuffled: cells take turns, each with a part of its points."""
+    """Cells by Zipf, in one order for both sides or in reverse. Not shuffled: cells take turns with their points."""
     n, cells = round(VECTORS * scale), grid(d, scale)
     count = cells**d
     rng = np.random.default_rng([62, d, arrival == "reverse", shuffled])
@@ -124,9 +124,7 @@ def _results(streams: Callable[[float], Streams], d: int, eps: float, scale: flo
     cells = grid(d, scale) if d < KEPT else CELLS
     condition: Any = hr.within("v", eps=eps * CELLS / cells)
     dividing = partial(VectorGrid, condition, (0,) * d + (1,) * d, cells, min(d, MOST_GRID))
-    share = MEMORY / VECTORS
-    made = cache(partial(streams, scale))
-    setting = Setting(made, condition, dividing, round(share * len(made())))
+    setting = Setting(partial(streams, scale), condition, dividing, MEMORY / VECTORS)
     return against_arrivals(SERIES, runs(lambda name: course(setting, POLICIES[name]())))
 
 
@@ -151,14 +149,15 @@ def _figures(
 
 
 PAPER = Paper(
-    name="pqp-6",
+    name="pqp",
+    chapter="6",
     title="[PQP] Progressive query processing, chapter 6: similarity joins",
-    setting="""Two streams of 500,000 points together in the unit cube, 4 cells a dimension, memory for 85,000 points (17%), 10% flushed
-        at a time, Euclidean distance (Table 6.1). RPJ is the text's naive extension (neRPJ): the same formula over cells. At the
-        scales here the grid has 3 cells a dimension in 5 and 7 dimensions, and eps grows with the width of a cell (0.133 for 0.1),
-        so that a cell has as many points and eps is as large beside it as in the text: (3/4)^5 = 0.237 and (3/4)^7 = 0.133 of the
-        points. In 3 dimensions there are points enough. Results are counted against the share of data that has arrived, as in
-        the text. `foresight` is our own policy (docs/reference/flush-policies.md).""",
+    setting="""Two streams of 500,000 points together in the unit cube, 4 cells a dimension, memory for 85,000 points (17%), 10%
+        flushed at a time, Euclidean distance (Table 6.1). RPJ is the text's naive extension (neRPJ): the same formula over cells.
+        At the scales here the grid has 3 cells a dimension in 5 and 7 dimensions, and eps grows with the width of a cell (0.133
+        for 0.1), so that a cell has as many points and eps is as large beside it as in the text: (3/4)^5 = 0.237 and (3/4)^7 =
+        0.133 of the points. In 3 dimensions there are points enough. Results are counted against the share of data that has
+        arrived, as in the text. `foresight` is our own policy (docs/reference/flush-policies.md).""",
     figures=(
         *_figures(
             "6.1", "Uniform", uniform, "All are as good as random.", "",
@@ -175,7 +174,8 @@ PAPER = Paper(
             )),
         ),
         *_figures(
-            "6.3", "Skewed, REVERSE", partial(skewed, "reverse", False), "RRPJ outperforms the others, more than for HARMONY.", "",
+            "6.3", "Skewed, REVERSE", partial(skewed, "reverse", False),
+            "RRPJ outperforms the others, more than for HARMONY.", "",
             expected=dict.fromkeys(SIZES, (*FIRST, *AHEAD)),
         ),
         *_figures(

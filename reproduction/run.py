@@ -26,7 +26,7 @@ def scale_of(figure: Figure, scale: str | None) -> float:
 
 def result_file(paper: Paper, figure: Figure, scale: float, results: Path = RESULTS) -> Path:
     """Where the raw results are."""
-    return results / f"{paper.name}-{figure.id}-{scale:g}.json"
+    return results / f"{paper.label}-{figure.id}-{scale:g}.json"
 
 
 def measure(
@@ -35,7 +35,7 @@ def measure(
     """Run every cell and keep what it gave."""
     cells = list(figure.cells(scale))
     raw: Raw = {
-        "paper": paper.name, "figure": figure.id, "scale": scale, "date": time.strftime("%Y-%m-%d"),
+        "paper": paper.label, "figure": figure.id, "scale": scale, "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(), "cells": [],
     }  # fmt: skip
     directory.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,9 @@ def measure(
         raw["cells"].append({"series": cell.series, "x": cell.x, "took": round(took, 2), **found})
         value = found.get(figure.metric)
         shown = f"{value:,.4g}" if value is not None else "refused: " + found.get("refused", "no such value")[:90]
-        report(f"{paper.name} {figure.id}  {number}/{len(cells)}  {cell.series} at {cell.x:g}: {shown}  ({took:.1f} s)")
+        report(
+            f"{paper.label} {figure.id}  {number}/{len(cells)}  {cell.series} at {cell.x:g}: {shown}  ({took:.1f} s)"
+        )
     result_file(paper, figure, scale, results).write_text(json.dumps(raw, indent=1))
     return raw
 

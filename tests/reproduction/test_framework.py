@@ -103,6 +103,7 @@ CURVES = {
     "knee": KNEE,
     "nearly": [(x, 1.04 * y) for x, y in UP],
     "far": [(9, 1.0)],
+    "none": [(1, 0.0), (2, 0.0)],
 }
 
 
@@ -113,6 +114,7 @@ CURVES = {
         (Faster("up", "down", at_least=2, at=4), True), (Faster("up", "down", at_least=2, at=2), False),
         (Faster("up", "down", at_least=2, at_most=3), False), (Faster("up", "down", at_least=1.5, above=2), True),
         (Faster("up", "down", at_least=2, somewhere=True), True), (Faster("up", "down", at_least=3, somewhere=True), False),
+        (Faster("up", "none", at_least=99), True), (Faster("none", "up"), False), (Faster("none", "none", at_most=1), True),
         (Faster("up", "far"), False), (Faster("up", "down", at=7), False),
         (About("up", 2, 21, 0.05), True), (About("up", 2, 22, 0.05), False), (About("up", 3, 22, 0.5), False),
         (Tracks("nearly", "up", 0.05), True), (Tracks("nearly", "up", 0.03), False), (Tracks("up", "far", 0.5), False),
@@ -136,10 +138,13 @@ def test_checks_hold_when_they_should_and_only_then(check, holds):
 # -- the papers --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["mesh", "def", "ssij", "xhj", "models"])
-def test_every_figure_of_a_paper_has_cells_and_checks(name):
-    paper = reproduction.paper(name)
-    assert paper.name == name
+CHAPTERS = [(name, chapter) for name in reproduction.PAPERS for chapter in reproduction.chapters_of(name)]
+
+
+@pytest.mark.parametrize(("name", "chapter"), CHAPTERS)
+def test_every_figure_of_a_paper_has_cells_and_checks(name, chapter):
+    paper = reproduction.paper(name, chapter)
+    assert (paper.name, paper.chapter) == (name, chapter)
     ids = [figure.id for figure in paper.figures]
     assert len(set(ids)) == len(ids)
     for figure in paper.figures:
@@ -155,7 +160,7 @@ def test_every_figure_of_a_paper_has_cells_and_checks(name):
 
 def test_the_command_measures_checks_and_writes(tmp_path, monkeypatch, capsys):
     paper, _ = tiny((Trend("measured", 1.1), Faster("half", "predicted", at_least=9)))
-    monkeypatch.setattr("reproduction.cli.paper", lambda name: paper)
+    monkeypatch.setattr("reproduction.cli.paper", lambda name, chapter="": paper)
     where = ["--relations", str(tmp_path / "r"), "--results", str(tmp_path / "raw"), "--docs", str(tmp_path / "docs")]
     assert main(["mesh", *where]) == 1  # one check does not hold
     said = capsys.readouterr().out
@@ -165,6 +170,21 @@ def test_the_command_measures_checks_and_writes(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         main(["mesh", "--figure", "99", *where])
     assert "FIGURE=99 is not there; mesh has 1" in capsys.readouterr().err
+
+
+def test_a_chapter_of_a_thesis_is_measured_on_its_own(tmp_path, capsys):
+    where = ["--relations", str(tmp_path / "r"), "--results", str(tmp_path / "raw"), "--docs", str(tmp_path / "docs")]
+    main(["pqp", "--chapter", "A", "--figure", "A.4b,A.4c", "--jobs", "1", "--scale", "0.1", *where])
+    assert sorted(path.name for path in (tmp_path / "raw").iterdir()) == ["pqp-a-A.4b-0.1.json", "pqp-a-A.4c-0.1.json"]
+    said = capsys.readouterr().out
+    assert "holds: static is at least 2 times sbnl everywhere" in said and "pqp-a.md written" in said
+    page = (tmp_path / "docs" / "pqp-a.md").read_text()
+    assert "make reproduce PAPER=pqp CHAPTER=A" in page and "(pqp-a-A.4b.png)" in page
+    for arguments, message in ((["pqp", "--chapter", "Z"], "CHAPTER=Z is not there; pqp has A"),
+                               (["mesh", "--chapter", "4"], "CHAPTER=4 is not there; mesh has no chapters")):  # fmt: skip
+        with pytest.raises(SystemExit):
+            main(arguments)
+        assert message in capsys.readouterr().err
 
 
 def test_figures_are_measured_side_by_side(tmp_path, capsys):

@@ -1,0 +1,46 @@
+"""Boxes against boxes, each with each. Boxes that touch meet: the bounds belong to a box."""
+
+from __future__ import annotations
+
+from headrace.kernels.jit import I64, boolean, i64, int64, kernel
+from headrace.kernels.rtree import XMAX, XMIN, YMAX, YMIN, Columns
+
+FOUND, NEXT, ROW, PAIRS, TESTS, READS = range(6)  # of `place`
+PLACE = 6
+
+
+@kernel(boolean(Columns, Columns, int64, I64, I64, I64, I64, int64, i64, i64, i64))
+def nested_loop(mine, stored, stored_rows, pages, low, high, reads, page_rows, place, own, other):
+    """Join rows low[k] to high[k] of one side with page pages[k] of the other, one k after the other. [PQP] Alg. 17, 18
+
+    place[NEXT] and place[ROW] say where to go on; PAIRS, TESTS and READS count pairs of pages, pairs of boxes and pages that are
+    read (reads[k]). Returns whether all is done; if not, the output has too little room for another row's pairs with a page.
+    """
+    while place[NEXT] < pages.size:
+        k = place[NEXT]
+        begin = pages[k] * page_rows
+        rows = min(page_rows, stored_rows - begin)
+        left, right = stored[XMIN, begin : begin + rows], stored[XMAX, begin : begin + rows]
+        bottom, top = stored[YMIN, begin : begin + rows], stored[YMAX, begin : begin + rows]
+        if place[FOUND] + rows > own.size:
+            return False
+        if place[ROW] == 0:
+            place[READS] += reads[k]
+            place[PAIRS] += (high[k] - low[k] + page_rows - 1) // page_rows
+        for b in range(low[k] + place[ROW], high[k]):
+            if place[FOUND] + rows > own.size:
+                place[ROW] = b - low[k]
+                return False
+            x0, y0, x1, y1 = mine[XMIN, b], mine[YMIN, b], mine[XMAX, b], mine[YMAX, b]
+            some = False  # most rows have no match in a page, and this loop is vectorised
+            for i in range(left.size):
+                some = some | ((left[i] <= x1) & (right[i] >= x0) & (bottom[i] <= y1) & (top[i] >= y0))
+            if some:
+                for i in range(left.size):
+                    if (left[i] <= x1) & (right[i] >= x0) & (bottom[i] <= y1) & (top[i] >= y0):
+                        own[place[FOUND]], other[place[FOUND]] = b, begin + i
+                        place[FOUND] += 1
+            place[TESTS] += rows
+        place[ROW] = 0
+        place[NEXT] += 1
+    return True
