@@ -56,7 +56,7 @@ class Setting:
     memory: int = 1 << 28
     """bytes, enough for them; what is left of it is for work, of which clean-up makes use"""
     chunks: int = 400
-    """that arrivals are taken in by"""
+    """that arrivals are taken in by, of 20 tuples at least"""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def course(setting: Setting, flush: FlushPolicy, *, clean: bool = False, real: b
         capacity=round(setting.share * len(streams)), disk=None if real else disk,
     )  # fmt: skip
     now = time.perf_counter if real else disk.clock.now
-    size, begun, sent = max(1, len(streams) // setting.chunks), now(), 0
+    size, begun, sent = max(20, len(streams) // setting.chunks), now(), 0
     seen = []
     for begin in range(0, len(streams), size):
         end = min(len(streams), begin + size)

@@ -155,7 +155,8 @@ def test_rrpj_f_counts_by_tuple() -> None:
 
 def test_foresight_ranks_by_results_a_chance() -> None:
     # As many results a tuple, but those of partition 1 came halfway through: it had half the chances.
-    scores = Foresight().scores(ledger([[100, 100], [100, 100]], fresh=[[0, 100], [0, 0]], results=[[50, 50], [5, 0]]))
+    book = ledger([[100, 100], [100, 100]], fresh=[[0, 100], [50, 50]], results=[[50, 50], [5, 0]])
+    scores = Foresight().scores(book)
     assert scores[0, 1] > scores[0, 0] > scores[1, 0] > scores[1, 1] > 0
 
 
@@ -178,6 +179,19 @@ def test_foresight_remembers_while_nothing_changes_and_forgets_when_it_does() ->
     assert changed[0].argmax() == 1
     # The past had 20 times 100 results of partition 0 and 4 times 100 of partition 1: RRPJ goes on keeping 0.
     assert changed[0, 1] > 10 * changed[0, 0]
+
+
+def test_foresight_is_not_misled_by_bursts_of_one_side() -> None:
+    # Tuples of the left come in bursts: those in memory on the left have no results meanwhile, and are as good as before.
+    policy, held = Foresight(), [[50, 50], [50, 50]]
+    for flushes in range(20):
+        side, results = flushes // 5 % 2, np.zeros((2, 2), np.int64)
+        results[1 - side] = [100, 50]
+        fresh = np.zeros((2, 2), np.int64)
+        fresh[side] = 5
+        policy.arrive(side, np.zeros(10, np.uint64), np.zeros(10, np.int32))
+        scores = policy.scores(ledger(held, fresh=fresh, recent=results, flushes=flushes))
+    assert scores[:, 0].min() > scores[:, 1].max()
 
 
 def test_foresight_flushes_more_of_what_is_useless() -> None:
