@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from headrace.spark.postgresql_sink import load_postgresql
     from headrace.spark.postgresql_source import read_postgresql, stream_postgresql
     from headrace.spark.progress import progress
+    from headrace.spark.progressive import progressive_join
     from headrace.spark.remember import finish
     from headrace.spark.replay import replay
     from headrace.spark.shed import Shedding
@@ -91,6 +92,7 @@ __all__ = [
     "maintain",
     "postgresql",
     "progress",
+    "progressive_join",
     "read_pipeline",
     "read_postgresql",
     "refresh",
@@ -112,6 +114,7 @@ _HOME = {
     "finish": "headrace.spark.remember",
     "load": "headrace.spark.load",
     "progress": "headrace.spark.progress",
+    "progressive_join": "headrace.spark.progressive",
     "BadPipeline": "headrace.pipeline.document",
     "read_pipeline": "headrace.pipeline.read",
     "delta": "headrace.sources.delta",

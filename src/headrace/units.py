@@ -23,7 +23,8 @@ _SECONDS = {
     "d": 86400.0,
 }
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
-_TERM = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|m|h|d)", re.ASCII)
+_WORDS = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day": "d"}  # as Spark has them, and plural
+_TERM = re.compile(r"(\d+(?:\.\d+)?)\s*(milliseconds?|seconds?|minutes?|hours?|days?|ns|us|µs|ms|s|m|h|d)", re.ASCII)
 
 SIZE_EXAMPLES = "'64MiB', '1.5GB', '512kB' or a number of bytes"
 DURATION_EXAMPLES = "'10s', '250ms', '1m30s' or a number of seconds"
@@ -78,13 +79,13 @@ def parse_duration(value: str | float | timedelta, *, name: str = "duration", ze
     """Seconds from a number, a `timedelta` or a text such as ``"1m30s"``.
 
     Args:
-        value: seconds, or terms of a number and one of ``ns us ms s m h d``.
+        value: seconds, or terms of a number and one of ``ns us ms s m h d``, or a word such as ``minutes``.
         name: what the duration is for; errors name it.
         zero: whether 0 is allowed.
 
     Example:
-        >>> parse_duration("250ms"), parse_duration("1m30s"), parse_duration(10)
-        (0.25, 90.0, 10.0)
+        >>> parse_duration("250ms"), parse_duration("1m30s"), parse_duration("10 minutes"), parse_duration(10)
+        (0.25, 90.0, 600.0, 10.0)
     """
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
@@ -133,7 +134,7 @@ def _sum_terms(text: str, name: str) -> float:
         pass
     total, at = 0.0, 0
     while found := _TERM.match(compact, at):
-        total += float(found[1]) * _SECONDS[found[2]]
+        total += float(found[1]) * _SECONDS[_WORDS.get(found[2].removesuffix("s"), found[2])]
         at = found.end()
         while at < len(compact) and compact[at] == " ":
             at += 1

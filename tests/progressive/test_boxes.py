@@ -159,6 +159,32 @@ def test_oracle_values_that_no_double_tells_apart(type_: pa.DataType, values: li
     assert through(op, left, right, 9) == Counter(wanted)
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "type_", "other_type"),
+    [
+        (1294639275203533000, 1294639275203533, pa.timestamp("ns"), pa.timestamp("us")),
+        (9269786713763870, 926978671376387000, pa.decimal128(18, 2), pa.decimal128(18, 4)),
+        (EDGE + 1, EDGE + 1, pa.int64(), pa.decimal128(18, 0)),
+    ],
+    ids=str,
+)
+def test_equal_corners_of_two_types_touch(one: int, other: int, type_: pa.DataType, other_type: pa.DataType) -> None:
+    def interval(low: int, high: int, type_: pa.DataType) -> pa.RecordBatch:
+        exact = [Decimal(v).scaleb(-type_.scale) for v in (low, high)] if pa.types.is_decimal(type_) else [low, high]
+        return pa.record_batch({name: pa.array([v], pa.int64() if isinstance(v, int) else type_).cast(type_)
+                                for name, v in zip(("a", "b"), exact, strict=True)})  # fmt: skip
+
+    touch, first, second = hr.intersects(("a", "b")), (one, type_), (other, other_type)
+    for (end, ends), (start, starts) in ((first, second), (second, first)):
+        below, above = interval(end - 1000, end, ends), interval(start, start + 1000, starts)
+        apart = interval(end - 1000, end - 1, ends)
+        for left, right in ((below, above), (above, below)):
+            assert pairs(BoxGrid(touch, cells=3), left, right) == {(0, 0): 1}
+        for left, wanted in ((below, {(0, 0): 1}), (apart, {})):
+            op = ProgressiveJoin(touch, memory="1MiB", partitioning=BoxGrid(touch, cells=3))
+            assert through(op, left, above, 1) == wanted
+
+
 def test_intervals_and_boxes_of_three_dimensions() -> None:
     rng = np.random.default_rng(0)
     for d in (1, 3):

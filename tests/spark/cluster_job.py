@@ -33,7 +33,7 @@ def pids(batches):
 
     for _ in batches:
         daemon = os.getppid()
-        yield pa.record_batch({"jvm": [parent(daemon)], "directory": [str(worker._executor())]})
+        yield pa.record_batch({"jvm": [parent(daemon)], "directory": [str(worker.executor_directory())]})
 
 
 def executors(spark) -> dict[str, int]:

@@ -54,3 +54,20 @@ def test_contract_each_row_once_on_two_executors_and_with_one_of_them_killed(clu
     assert 16 << 20 in facts["limits"][:files]
     # While one of them is killed, tasks may have run on it, on the other and on the one that comes after it.
     assert set(facts["limits"]) <= {8 << 20, 16 << 20, 24 << 20}
+
+
+def test_contract_each_pair_once_on_two_executors_and_with_one_of_them_killed(cluster, tmp_path):
+    from deltalake import DeltaTable
+
+    files, rows, keys = 2, 1000, 400
+    facts = cluster.run(Path(__file__).with_name("cluster_pairs.py"), tmp_path, files, rows, keys)
+    got = DeltaTable(str(tmp_path / "table")).to_pyarrow_table()
+    i = np.arange(2 * files * rows)
+    left, right = pa.table({"k": i * 7919 % keys, "n": i}), pa.table({"k": i * 104729 % keys, "m": i})
+    wanted = left.join(right, "k", join_type="inner")
+    pairs = [np.sort(t["n"].to_numpy() * i.size + t[m].to_numpy()) for t, m in ((got, "n_right"), (wanted, "m"))]
+    assert np.array_equal(*pairs)
+    assert facts["rows"] >= 2 * i.size  # a task that ran twice may be counted in two micro-batches
+    assert facts["deferred"] > 0
+    assert facts["waiting"] == 0
+    assert all(used <= limit for used, limit in zip(facts["memory"], facts["limits"], strict=True))

@@ -485,7 +485,7 @@ def executor_directory(spark) -> Path:
         from headrace.spark import worker
 
         for _ in batches:
-            yield pa.record_batch({"where": [str(worker._executor())]})
+            yield pa.record_batch({"where": [str(worker.executor_directory())]})
 
     return Path(spark.range(1).mapInArrow(where, "where string").first()[0])
 

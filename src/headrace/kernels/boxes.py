@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from headrace.kernels.cells import MATCH, bucket
-from headrace.kernels.grids import code_of, tile_at
+from headrace.kernels.grids import code_of, tile_at, tiles_in
 from headrace.kernels.jit import F64, U8, i32, int64, kernel, u64
 
 
@@ -46,12 +46,14 @@ def cover_tiles(values, valid, grid, rows, codes):
 def match_boxes(heads, codes, after, held, wanted, rows, values, limits, stop, number, slots):
     """Pairs (i, slot) of boxes that intersect, in the tile of the low corner of their intersection. limits is the grid.
 
-    Both boxes are in that tile, since both have that corner and tiles never fall as coordinates grow. Goes on from stop, like
-    cells.match_codes.
+    Both boxes are in that tile, since both have that corner and tiles never fall as coordinates grow. In each dimension the
+    corner is the larger of two low edges, so its tile is the larger of two tiles: it is this one if either box begins in this
+    one. Goes on from stop, like cells.match_codes.
     """
     n = 0
     d = limits.size // 4
-    at = np.empty(d, np.int64)
+    tiles = np.empty(d, np.int64)
+    begins = np.empty(d, np.bool_)
     i = stop[0]
     s = stop[1]
     fresh = s < 0
@@ -60,6 +62,9 @@ def match_boxes(heads, codes, after, held, wanted, rows, values, limits, stop, n
         b = 2 * d * np.int64(rows[i])
         if fresh:
             s = np.int64(heads[bucket(code, heads.size)])
+        tiles_in(code, limits, tiles)
+        for j in range(d):
+            begins[j] = tile_at(values[b + j], limits, j) == tiles[j]
         while s >= 0:
             if codes[s] == code:
                 a = 2 * d * s
@@ -68,17 +73,17 @@ def match_boxes(heads, codes, after, held, wanted, rows, values, limits, stop, n
                     if held[a + j] > values[b + d + j] or values[b + j] > held[a + d + j]:
                         meet = False
                         break
+                    if not begins[j] and tile_at(held[a + j], limits, j) != tiles[j]:
+                        meet = False
+                        break
                 if meet:
-                    for j in range(d):
-                        at[j] = tile_at(max(held[a + j], values[b + j]), limits, j)
-                    if code_of(at, limits) == code:
-                        if n == slots.size:
-                            stop[0] = i
-                            stop[1] = s
-                            return n
-                        number[n] = i
-                        slots[n] = s
-                        n += 1
+                    if n == slots.size:
+                        stop[0] = i
+                        stop[1] = s
+                        return n
+                    number[n] = i
+                    slots[n] = s
+                    n += 1
             s = np.int64(after[s])
         fresh = True
         i += 1

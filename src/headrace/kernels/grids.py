@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.kernels.jit import F64, I64, U8, helper, i32, i64, int64, kernel, u64, void
+from headrace.kernels.jit import F64, I64, U8, helper, i32, int64, kernel, u64
 
 
 @helper
@@ -42,13 +42,22 @@ def code_of(tiles, grid):
     return np.uint64((cell << bits) | inside)
 
 
-@kernel(void(F64, int64, I64, F64, i64))
-def tiles_of(values, width, axes, grid, out):
-    """Tiles of vectors of `width` numbers, in the grid's dimensions, which are their numbers `axes`."""
-    d = axes.size
-    for i in range(out.size // d):
-        for j in range(d):
-            out[i * d + j] = tile_at(values[i * width + axes[j]], grid, j)
+@helper
+def tiles_in(code, grid, tiles):
+    """The coordinates of the tile with this code."""
+    d = grid.size // 4
+    bits = np.int64(0)
+    for j in range(d):
+        bits += np.int64(grid[3 * d + j])
+    cell = np.int64(code >> np.uint64(bits))
+    inside = np.int64(code)
+    for step in range(d):
+        j = d - 1 - step
+        shift = np.int64(grid[3 * d + j])
+        cells = np.int64(grid[2 * d + j])
+        tiles[j] = ((cell % cells) << shift) | (inside & ((np.int64(1) << shift) - 1))
+        cell //= cells
+        inside >>= shift
 
 
 @kernel(int64(F64, U8, int64, I64, F64, i32, u64))

@@ -90,8 +90,14 @@ class Both:
     def rows_at_once(self, batch: pa.RecordBatch) -> int:
         """Rows of a batch that fit the memory for work."""
         each: int = batch.nbytes // max(1, batch.num_rows) + 1
-        beside = _ROW_WORK + 8 * self.partitioning.width + int(_CELL_WORK * self.partitioning.fan)
+        copies = self.partitioning.fan if self.partitioning.identity else 1
+        beside = int(_CELL_WORK * (copies - 1)) + _ROW_WORK + 8 * self.partitioning.width
         return max(1, self.work // (2 * each + beside))
+
+    @property
+    def cells_at_once(self) -> int:
+        """Cells to look into that fit it."""
+        return max(1, self.work // _CELL_WORK)
 
     def pairs_at_once(self, each: int, other: int) -> int:
         """Pairs of rows of so many bytes that fit it."""
@@ -126,7 +132,7 @@ class Both:
         if other is not None:  # names and conditions are checked before anything is joined
             left, right = (schema, other.schema) if number == 0 else (other.schema, schema)
             Output(self.condition, left, right, self._ask if self.partitioning.exact else self.condition, self.suffix)
-        each, room = slot_bytes(self.partitioning, self._counted), self.budget.left
+        each, room = slot_bytes(self.partitioning, self._counted), self.budget.limit
         rows = max(64, room // (each + batch.nbytes // max(1, batch.num_rows) + 8))
         most = self.budget.limit // each + 1  # the other side may have it all now, and leave it later
         side = Side(number, schema, self.partitioning, self.budget, most, rows // 2, self._counted)

@@ -14,7 +14,7 @@ from headrace.errors import BadInput, choice
 from headrace.kernels.boxes import cover_tiles, match_boxes
 from headrace.kernels.hashing import hash_ints, shards_of
 from headrace.predicates.numbers import Scale
-from headrace.progressive.partitioning import SIDES, Doubles, Entries, Mask, Partitioning, Reading
+from headrace.progressive.partitioning import SIDES, Doubles, Entries, Partitioning, Reading
 from headrace.progressive.space import Grid, check_tiles, observed_space, parse_cells, parse_space
 from headrace.relation.columns import Longs
 from headrace.relation.keys import Hashes, Ints
@@ -23,7 +23,6 @@ _CELLS = 100  # in all, if not given: the grid of [PQP] Table 5.1 in two dimensi
 _GRID_DIMENSIONS = 6  # if cells are not given; boxes are not told apart by the others
 _COPIES = 2.5  # of a box, on average, that smaller tiles may cost if their number is not given
 _MOST_SHIFT = 6
-_WHOLE = 2**53  # from here on integers lie closer than doubles
 
 
 class BoxGrid(Partitioning):
@@ -220,13 +219,11 @@ def _fits_double(type_: pa.DataType) -> bool:
 
 
 def _outwards(column: Longs | Doubles, scale: Scale, to: float) -> Doubles:
-    """Numbers as doubles, moved towards `to` where they may have been rounded."""
-    if scale.unit is None:
-        return np.asarray(column, np.float64)
-    if scale.unit >= 1:
-        near = column * float(scale.unit)
-        rounded: Mask = np.abs(near) >= _WHOLE
-    else:
-        near, rounded = column / float(1 / scale.unit), np.ones(column.size, np.bool_)
-        near = np.nextafter(near, to)  # rounded twice: to a double, and by the division
-    return np.where(rounded, np.nextafter(near, to), near)
+    """Numbers as doubles that are in the same order, or equal; a number that is rounded twice is moved towards `to`.
+
+    Rounding alone keeps the order of low and high corners: equal numbers stay equal. Rounded to a double and again by a division,
+    1294639275203533000 ns and 1294639275203533 us become two doubles.
+    """
+    if scale.unit is None or scale.unit >= 1:
+        return np.asarray(column, np.float64) * float(scale.unit or 1)
+    return np.nextafter(np.nextafter(column / float(1 / scale.unit), to), to)

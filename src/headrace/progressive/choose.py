@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from headrace.conditions import AllOf, Condition, Equal, Intersects, Within
 from headrace.errors import BadInput
 from headrace.progressive.boxes import BoxGrid
+from headrace.progressive.endless import EndlessBoxes, EndlessVectors
 from headrace.progressive.keys import HashPartitioning
 from headrace.progressive.partitioning import Partitioning
 from headrace.progressive.vectors import VectorGrid
+
+Cell: TypeAlias = "float | Sequence[float]"
 
 
 def divide(
@@ -67,6 +71,24 @@ def divide(
     if cells is not None and not isinstance(cells, int):
         raise BadInput(f"cells={cells!r} is not a number; a grid over vectors has as many in each dimension")
     return VectorGrid(lead, space, 4 if cells is None else cells), ask
+
+
+def divide_endless(condition: Condition, partitions: int, cell: Cell | None) -> tuple[Partitioning, Condition | None]:
+    """The same where the space is not known: a grid over boxes or vectors has cells of a given width."""
+    parts = list(_parts(condition))
+    lead = next((one for one in parts if isinstance(one, Intersects | Within)), None)
+    if lead is None or any(isinstance(one, Equal) for one in parts):
+        _only_for_grids(condition, cell=cell)
+        return divide(condition, partitions)
+    ask = _all([one for one in parts if one is not lead])
+    if isinstance(lead, Within):
+        return EndlessVectors(lead, cell, partitions), ask
+    if cell is None:
+        raise BadInput(
+            f"{lead!r} on streams needs cell=..., the width of a grid's cell: about that of the larger boxes, one number or one"
+            " for each dimension"
+        )
+    return EndlessBoxes(lead, cell, partitions), ask
 
 
 def _only_for_grids(condition: Condition, **options: object) -> None:

@@ -170,7 +170,7 @@ class RRPJ(FlushPolicy):
     """
 
     def _scores(self, ledger: Ledger) -> Doubles:
-        return ledger.results / np.maximum(1, ledger.arrived)
+        return np.divide(ledger.results, np.maximum(1, ledger.arrived))
 
 
 class AmortisedRRPJ(RRPJ):

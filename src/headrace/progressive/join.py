@@ -20,7 +20,7 @@ from headrace.progressive.output import Held, Picked, in_order
 from headrace.progressive.partitioning import SIDES, Doubles, Entries, Partitioning
 from headrace.progressive.phases import Phases
 from headrace.progressive.policies import policy_of
-from headrace.progressive.side import Side
+from headrace.progressive.side import Side, copied
 from headrace.progressive.stats import ProgressiveStats
 from headrace.relation.disk import Disk
 from headrace.relation.keys import Ints
@@ -126,8 +126,9 @@ class ProgressiveJoin:
     def insert(self, side: Literal["left", "right"], batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take in tuples of one side: probe the other, send results, keep them."""
         number = SIDES.index(choice("side", side, SIDES))
-        self._begin("insert")
+        self._may_begin()
         batch = self._both.accept(number, batch)
+        self._open = "insert"
         return self._whole(self._insert(number, batch))
 
     def idle(self, budget: float | None = None) -> Iterator[pa.RecordBatch]:
@@ -138,7 +139,7 @@ class ProgressiveJoin:
         budget
             Seconds; None goes on until there is nothing to do, or the iterator is left.
         """
-        self._begin(None)
+        self._may_begin()
         end = None if budget is None else self.clock.now() + budget
         for out in self._phases.run():
             if out.num_rows:
@@ -148,8 +149,8 @@ class ProgressiveJoin:
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Both streams have ended: everything that is left."""
-        self._begin("finish")
-        self._finished = True
+        self._may_begin()
+        self._open, self._finished = "finish", True
         return self._whole(self._phases.run())
 
     # -- the in-memory phase ---------------------------------------------------------------------------------------------
@@ -177,8 +178,11 @@ class ProgressiveJoin:
         self.stats.skipped[number] += int(batch.num_rows - reading.valid.sum())
         self.stats.outside[number] += reading.outside
         if both.there:
-            reach = home if partitioning.identity else partitioning.reach(number, reading)
-            yield from self._probe(both.side(1 - number), batch, reach, reading.values)
+            reach = (
+                [home] if partitioning.identity else partitioning.reach_in_steps(number, reading, both.cells_at_once)
+            )
+            for some in reach:
+                yield from self._probe(both.side(1 - number), batch, some, reading.values)
         if home.row.size:
             partitions = partitioning.partition_of(home.cell)
             self.policy.arrive(number, home.cell, partitions)
@@ -215,7 +219,7 @@ class ProgressiveJoin:
         both, budget = self._both, self.budget
         spills = [both.spill(side.number) for side in both.sides]
         while True:
-            need = batch.nbytes + both.side(number).more_bytes(slots) + sum(spill.uncounted for spill in spills)
+            need = copied(batch) + both.side(number).more_bytes(slots) + sum(spill.uncounted for spill in spills)
             over = 0 if self.capacity is None else both.held + slots - self.capacity
             short = need - budget.left
             if short <= 0 and (over <= 0 or not both.held):
@@ -255,14 +259,13 @@ class ProgressiveJoin:
         self._stamp += 1
         return self._stamp
 
-    def _begin(self, what: str | None) -> None:
+    def _may_begin(self) -> None:
         if self._open is not None:
             raise BadInput(
                 f"the results of the last {self._open} were not read to the end; iterate over what it returns"
             )
         if self._finished:
             raise BadInput("this join has been finished; make another")
-        self._open = what
 
     def _whole(self, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for out in results:

@@ -69,9 +69,9 @@ class Output:
         self, condition: Condition, left: pa.Schema, right: pa.Schema, ask: Condition | None, suffix: str | None
     ) -> None:  # fmt: skip
         equal = {name for c in _equalities(condition) for name in c.right}
-        self._right = [name for name in right.names if name not in equal]
+        self.right = [name for name in right.names if name not in equal]
         fields, taken = list(left), set(left.names)
-        for name in self._right:
+        for name in self.right:
             called = name
             if called in taken:
                 if suffix is None:
@@ -91,7 +91,7 @@ class Output:
             which = self._residual.keep(left.take(self._residual.columns(0)), right.take(self._residual.columns(1)))
             if which.all():
                 which = None
-        a, b = left.take(None, which), right.take(self._right, which)
+        a, b = left.take(None, which), right.take(self.right, which)
         return pa.RecordBatch.from_arrays([*a.columns, *b.columns], schema=self.schema), which
 
     def empty(self) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ may be much smaller, is where matches are looked for in memory.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -44,7 +44,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Cells of rows: entry k is row[k] in cell[k]. A row that can match nothing has no entry. Rows ascend in `home`."""
+    """Cells of rows: entry k is row[k] in cell[k]. Rows ascend; one that can match nothing has no entry."""
 
     row: Ints
     cell: Hashes
@@ -90,6 +90,14 @@ class Partitioning(ABC):
     def reach(self, side: int, reading: Reading) -> Entries:
         """The cells of the other side that hold all matches of rows. For identity: the same."""
         return self.home(side, reading)
+
+    def reach_in_steps(self, side: int, reading: Reading, room: int) -> Iterator[Entries]:
+        """The same, for as many rows at a time as make about `room` cells."""
+        step = max(1, int(room / self.fan))
+        for at in range(0, reading.valid.size, step):
+            values = reading.values[at * self.width : (at + step) * self.width]
+            some = self.reach(side, Reading(reading.codes[at : at + step], values, reading.valid[at : at + step]))
+            yield Entries(some.row + np.int32(at), some.cell)
 
     @abstractmethod
     def partition_of(self, cells: Hashes) -> Ints:

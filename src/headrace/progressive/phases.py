@@ -90,17 +90,17 @@ class Phases:
         """Segments meet what came to the other side since they left, or since they met it last."""
         other = self._both.side(1 - number)
         block = spill.read(segments)
-        entries, values = self._entries(number, block)
-        met = spill.met[block.segment[entries.row]]
         stamp = self._tick()
         most = self._both.pairs_at_once(block.row_bytes, other.row_bytes)
-        for entry, slots in other.match(entries.cell, entries.row, values, most):
-            fresh = np.flatnonzero(other.arrived[slots] > met[entry])
-            order = fresh[other.by_chunk(slots[fresh])]
-            mine, theirs = Picked(block.rows, entries.row[entry[order]]), Held(other, slots[order])
-            out, _ = self._both.output.make(*in_order(number, mine, theirs))
-            self._stats.memory_disk += out.num_rows
-            yield out
+        for entries, values in self._entries(number, block):
+            met = spill.met[block.segment[entries.row]]
+            for entry, slots in other.match(entries.cell, entries.row, values, most):
+                fresh = np.flatnonzero(other.arrived[slots] > met[entry])
+                order = fresh[other.by_chunk(slots[fresh])]
+                mine, theirs = Picked(block.rows, entries.row[entry[order]]), Held(other, slots[order])
+                out, _ = self._both.output.make(*in_order(number, mine, theirs))
+                self._stats.memory_disk += out.num_rows
+                yield out
         spill.meet(segments, stamp)
 
     # -- disk with disk --------------------------------------------------------------------------------------------------
@@ -150,9 +150,8 @@ class Phases:
                 self._left = ours, block, self._index(block)
             mine, index = self._left[1:]
             theirs = right.read(others)
-            entries, values = self._entries(RIGHT, theirs)
-            for number, rows in self._matches(index, entries, values, mine, theirs):
-                pairs = rows, entries.row[number]
+            for pairs in self._matches(index, mine, theirs):
+                rows = pairs[0]
                 keep = np.ones(rows.size, np.uint8)
                 owed(
                     *pairs, mine.segment, theirs.segment, mine.arrived, theirs.arrived, left.departed, right.departed,
@@ -176,15 +175,16 @@ class Phases:
         rate = self._ledger.results[number] / np.maximum(1, self._ledger.arrived[number])
         return np.lexsort([partitions, -rate[partitions]])
 
-    def _entries(self, number: int, block: Block) -> tuple[Entries, Doubles]:
-        """Where to look for the matches of a block."""
+    def _entries(self, number: int, block: Block) -> Iterator[tuple[Entries, Doubles]]:
+        """Where to look for the matches of a block, as many rows at a time as there is room for their cells."""
         partitioning = self._partitioning
-        if partitioning.identity and not partitioning.width:
-            return Entries(all_rows(block.cell.size), block.cell), NO_DOUBLES
-        reading = partitioning.read(number, block.rows)
         if partitioning.identity:
-            return Entries(all_rows(block.cell.size), block.cell), reading.values
-        return partitioning.reach(number, reading), reading.values
+            values = partitioning.read(number, block.rows).values if partitioning.width else NO_DOUBLES
+            yield Entries(all_rows(block.cell.size), block.cell), values
+            return
+        reading = partitioning.read(number, block.rows)
+        for some in partitioning.reach_in_steps(number, reading, self._both.cells_at_once):
+            yield some, reading.values
 
     def _index(self, block: Block) -> tuple[Ints, Hashes, Ints, Doubles]:
         """An index of a left block: heads, cells, links, what rows compare by. Row i is in slot i."""
@@ -198,17 +198,20 @@ class Phases:
         return heads, codes, after, values
 
     def _matches(
-        self, index: tuple[Ints, Hashes, Ints, Doubles], entries: Entries, values: Doubles, mine: Block, theirs: Block
+        self, index: tuple[Ints, Hashes, Ints, Doubles], mine: Block, theirs: Block
     ) -> Iterator[tuple[Ints, Ints]]:  # fmt: skip
-        partitioning, stop = self._partitioning, np.array([0, -1], np.int64)
+        """Pairs of a row of a left block, whose index this is, and one of a right block."""
+        partitioning = self._partitioning
         most = self._both.pairs_at_once(mine.row_bytes, theirs.row_bytes)
-        while stop[0] < entries.cell.size:
-            number, rows = np.empty(most, np.int32), np.empty(most, np.int32)
-            n = partitioning.match(
-                *index, entries.cell, entries.row, values, partitioning.limits, stop, number, rows
-            )  # fmt: skip
-            if n:
-                yield number[:n], rows[:n]
+        for entries, values in self._entries(RIGHT, theirs):
+            stop = np.array([0, -1], np.int64)
+            while stop[0] < entries.cell.size:
+                number, rows = np.empty(most, np.int32), np.empty(most, np.int32)
+                n = partitioning.match(
+                    *index, entries.cell, entries.row, values, partitioning.limits, stop, number, rows
+                )  # fmt: skip
+                if n:
+                    yield rows[:n], entries.row[number[:n]]
 
 
 def _newest(spill: Spill, partitions: int) -> Longs:

@@ -18,6 +18,7 @@ from headrace.relation.columns import Longs
 from headrace.relation.keys import Hashes, Ints
 
 _SLOT_BYTES = 8 + 4 + 8 + 4 + 4 + 4 + 4 + 4  # cell, partition, arrival, chunk, row, two links, slot in its chunk
+_FLUSH_BYTES = 8  # of a slot, while others are flushed: which leave, where chunks have their rows, new numbers
 _CHUNKS = 32  # a chunk is at most such a part of memory
 POOL = (
     pa.system_memory_pool()
@@ -117,11 +118,14 @@ class Side:
 
     # -- in and out ------------------------------------------------------------------------------------------------------
 
-    def insert(self, batch: pa.RecordBatch, entries: Entries, values: Doubles, partitions: Ints, stamp: int) -> None:
-        """Keep rows in their cells. There must be room."""
+    def insert(
+        self, batch: pa.RecordBatch, entries: Entries, values: Doubles, partitions: Ints, stamp: int | Longs
+    ) -> None:  # fmt: skip
+        """Keep rows in their cells, with one stamp or one for each entry. There must be room."""
         n = entries.row.size
         if not n:
             return
+        assert self.used + n <= self.cell.size, f"{self.used} slots of {self.cell.size} are in use, and {n} are to come"
         slots = np.empty(n, np.int32)
         self._index.resize(self._index.nbytes + self.more_bytes(n))
         cells.insert(self._heads, self.cell, self._before, self._after, self._ends, entries.cell, slots)
@@ -134,7 +138,7 @@ class Side:
             self._values.reshape(-1, self.width)[slots] = values.reshape(-1, self.width)[entries.row]
         if self.results.size:
             self.results[slots] = 0
-        self.latest = stamp
+        self.latest = int(np.max(stamp))
         self._add(Chunk(rows, slots))
         self._put_together()
 
@@ -219,6 +223,11 @@ class Side:
     def match(self, wanted: Hashes, rows: Ints, values: Doubles, most: int) -> Iterator[tuple[Ints, Ints]]:
         """Pairs of an entry of the other side and a slot of this one, at most so many at a time."""
         stop = np.array([0, -1], np.int64)
+        order = None
+        if self.width:
+            # Who looks into one cell does so one after the other, while it is in the processor's cache: twice as fast and more.
+            order = np.argsort(wanted).astype(np.int32)
+            wanted, rows = wanted[order], rows[order]
         while stop[0] < wanted.size:
             number, slots = np.empty(most, np.int32), np.empty(most, np.int32)
             n = self._partitioning.match(
@@ -226,7 +235,7 @@ class Side:
                 number, slots,
             )  # fmt: skip
             if n:
-                yield number[:n], slots[:n]
+                yield number[:n] if order is None else order[number[:n]], slots[:n]
 
     def by_chunk(self, slots: Ints) -> Longs:
         """The order in which `rows` wants slots."""
@@ -251,6 +260,11 @@ def take(batch: pa.RecordBatch, rows: Ints | Longs) -> pa.RecordBatch:
     return pc.take(batch, pa.array(rows), memory_pool=POOL)
 
 
+def copied(batch: pa.RecordBatch) -> int:
+    """Bytes of a copy at most: it may say of each value whether it is there, where the batch does not."""
+    return int(batch.nbytes + batch.num_columns * (batch.num_rows // 8 + 64))
+
+
 def slot_bytes(partitioning: Partitioning, counted: bool) -> int:
     """What a slot takes beside its row."""
-    return _SLOT_BYTES + 8 * partitioning.width + (4 if counted else 0)
+    return _SLOT_BYTES + _FLUSH_BYTES + 8 * partitioning.width + (4 if counted else 0)

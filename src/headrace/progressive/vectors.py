@@ -18,9 +18,13 @@ from headrace.progressive.space import Grid, observed_space, parse_cells, parse_
 from headrace.relation.columns import Longs
 from headrace.relation.keys import Hashes, Ints
 
-_MOST_PARTITIONS = 4096
+_MOST_PARTITIONS = 256  # more would be flushed in pieces too small to be written and read with profit
 _MOST_LOOKS = 256
 _TILE_BITS = 24  # of a tile's place in its cell, at most
+_TILE_DIMENSIONS = 8
+_TILES_ENOUGH = (
+    1 << 15
+)  # to tell as many vectors apart as memory holds; more dimensions would cost more looks than they save
 _SLACK = 64 * np.finfo(np.float64).eps  # of a coordinate: what is rounded must not part two cells
 
 
@@ -33,8 +37,8 @@ class VectorGrid(Partitioning):
                                 . o . .
 
     Choose it for `within`. A partition is a cell. With many dimensions a grid has more cells than there are vectors, and a vector
-    more neighbours: the grid has only as many dimensions as keep both in bounds, those in which the space is widest; the others
-    count in distances alone.
+    more neighbours: cells are laid in the few dimensions in which the space is widest, tiles in some more, as long as a vector
+    has not too many to look into; the others count in distances alone.
 
     Parameters
     ----------
@@ -45,11 +49,11 @@ class VectorGrid(Partitioning):
         that are read. Vectors outside are in the cells at its edge: they join as any other, more slowly the more there are, and
         `stats.outside` counts them.
     cells
-        A dimension of the grid; 4 in [PQP] Table 6.1.
+        A dimension; 4 in [PQP] Table 6.1.
     dimensions
-        Of the grid, at most: as many as make at most 4096 cells, by default.
+        That have cells, at most: as many as make at most 256 of them, by default.
     looks
-        Tiles that a vector looks into on average, at most; a grid of more dimensions is not laid.
+        Tiles that a vector looks into on average, at most; tiles are laid in no more dimensions.
 
     Example
     -------
@@ -90,15 +94,14 @@ class VectorGrid(Partitioning):
         usual = 1
         while cells > 1 and cells ** (usual + 1) <= _MOST_PARTITIONS:
             usual += 1
-        self._most_dimensions = min(size, dimensions or usual)
-        super().__init__(cells**self._most_dimensions)
-        parse_cells(cells, self._most_dimensions)
+        self._cell_dimensions = min(size, dimensions or usual)
+        super().__init__(cells**self._cell_dimensions)
+        parse_cells(cells, self._cell_dimensions)
         self.grid: Grid | None = None
         """known when there is something to divide"""
         self.axes: Longs = np.empty(0, np.int64)
         """the dimensions of the grid"""
         self._vectors: list[Vector | None] = [None, None]
-        self._reached = 8.0
         self._eps, self._metric = float(condition.eps), METRICS.index(condition.metric)
 
     def bind(self, side: int, schema: pa.Schema) -> None:
@@ -151,20 +154,17 @@ class VectorGrid(Partitioning):
         if self.grid is None:
             return Entries(np.empty(0, np.int32), np.empty(0, np.uint64))
         n = reading.valid.size
-        room = int(1.2 * self._reached * n) + 64
+        room = int(1.2 * self.fan * n) + 64
         while True:
             rows, codes = np.empty(room, np.int32), np.empty(room, np.uint64)
             found = reach_tiles(
                 reading.values, reading.valid.view(np.uint8), self.width, self.axes, self._numbers, self._eps, self._metric,
                 rows, codes,
             )  # fmt: skip
-            self._reached = max(1.0, found / max(1, n))
             if found <= room:
-                break
+                self.fan = max(1.0, found / max(1, n))  # at the edge of the space there is less to look into
+                return Entries(rows[:found], codes[:found])
             room = found
-        # Vectors that look into one tile do so one after the other, while it is in the processor's cache: 3 times as fast.
-        order = np.argsort(codes[:found])
-        return Entries(rows[order], codes[order])
 
     def partition_of(self, cells: Hashes) -> Ints:
         """The cell of a tile."""
@@ -182,21 +182,25 @@ class VectorGrid(Partitioning):
         return np.flatnonzero(found).astype(np.int32)
 
     def _lay(self, low: Doubles, high: Doubles) -> None:
-        """Lay the grid over the widest dimensions, as many as keep probes in bounds; a tile is a cell, or at least eps wide."""
-        widest = np.argsort(low - high, kind="stable")[: self._most_dimensions].tolist()
-        axes: dict[int, int] = {}
-        looks = Looks(self.condition.metric)
+        """Lay the grid over the widest dimensions, as many as keep probes in bounds.
+
+        The first of them have cells, the others tiles alone. A tile is at least eps wide, or the whole cell.
+        """
+        widest = np.argsort(low - high, kind="stable")[:_TILE_DIMENSIONS].tolist()
+        finest = _TILE_BITS // len(widest)
+        axes: dict[int, tuple[int, int]] = {}
+        looks, tiles = Looks(self.condition.metric), 1
         for j in widest:
-            width = (high[j] - low[j]) / self.cells
-            finest = _TILE_BITS // len(widest)
+            cells = self.cells if len(axes) < self._cell_dimensions else 1
+            width = (high[j] - low[j]) / cells
             shift = math.floor(np.clip(np.log2(width / self._eps), 0, finest)) if width < math.inf else 0
             more = looks.beside(self._eps * 2.0**shift / width)
-            if axes and more.average > self.looks:
+            if axes and (more.average > self.looks or tiles >= _TILES_ENOUGH or cells << shift == 1):
                 break
-            axes[j], looks = shift, more
+            axes[j], looks, tiles = (cells, shift), more, tiles * (cells << shift)
         self.axes = np.array(sorted(axes), np.int64)
-        cells, shifts = np.full(len(axes), self.cells), np.array([axes[j] for j in sorted(axes)])
-        self.grid = Grid(low[self.axes], high[self.axes], cells, shifts)
+        cut = np.array([axes[j] for j in sorted(axes)], np.int64)
+        self.grid = Grid(low[self.axes], high[self.axes], cut[:, 0].copy(), cut[:, 1].copy())
         self._numbers = self.grid.numbers()
         self.fan = looks.average
 
@@ -224,5 +228,5 @@ class Looks:
     def _ball(self, k: int) -> float:
         """The volume of a ball of radius 1 in k dimensions."""
         if self.metric == "euclidean":
-            return math.pi ** (k / 2) / math.gamma(k / 2 + 1)
-        return 2.0**k / (math.factorial(k) if self.metric == "manhattan" else 1)
+            return float(math.pi ** (k / 2) / math.gamma(k / 2 + 1))
+        return float(2.0**k / (math.factorial(k) if self.metric == "manhattan" else 1))

@@ -6,7 +6,7 @@ import errno
 import fcntl
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,10 +137,20 @@ class ShardLog:
 
     # -- fewer files -----------------------------------------------------------------------------------------------------
 
-    def compact(self, kind: str, *, before: int, since: int = 0) -> None:
+    def compact(
+        self, kind: str, *, before: int, since: int = 0, facts: Mapping[str, Any] | None = None,
+        merge: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = iter,
+    ) -> None:  # fmt: skip
         """Put the files of earlier batches together, with the facts of the last. That of `before`, which may be replayed, stays.
 
         A reader sees the files or the one they became: the new one has its name before the old ones lose theirs.
+
+        Parameters
+        ----------
+        facts
+            Instead of those of the last.
+        merge
+            Given the rows of all, gives those of the new file.
         """
         entries = self.entries(kind, before=before, since=since)
         if len(entries) < 2:
@@ -148,17 +158,22 @@ class ShardLog:
         last = read_state(entries[-1].path)
         rows = (batch for entry in entries for batch in read_state(entry.path).batches())
         name = _name(kind, entries[0].first).replace(".", f"-{entries[-1].last:010d}.", 1)
-        write_state(self.path / name, last.schema, rows, last.facts)
-        self._remove(entries)
+        write_state(self.path / name, last.schema, merge(rows), last.facts if facts is None else facts)
+        self.remove([entry.path for entry in entries])
 
     def expire(self, kind: str, *, before: int) -> None:
         """Remove the files of batches before this one, which nobody needs any more."""
-        self._remove([e for k, e in self._all() if k == kind and e.last < before])
+        self.remove([e.path for k, e in self._all() if k == kind and e.last < before])
 
-    def _remove(self, entries: list[Entry]) -> None:
-        for entry in entries:
-            entry.path.unlink(missing_ok=True)
-        if entries:
+    def discard(self, kind: str, batch: int) -> None:
+        """Remove what an attempt wrote that died before its decision."""
+        self.remove([path for path in [self.path / _name(kind, batch)] if path.exists()])
+
+    def remove(self, paths: list[Path]) -> None:
+        """Remove files of this shard."""
+        for path in paths:
+            path.unlink(missing_ok=True)
+        if paths:
             sync_directory(self.path)
 
     # -- one attempt at a time -------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class Plan:
 
     source: DataFrame
     steps: tuple[Step, ...]
-    relations: tuple[Relation, ...]
+    relations: tuple[Relation | None, ...]  # of the steps; None for one that has none
     schema: StructType
     stream: StructType | None = None  # of the rows that come by shard into a step that remembers
     earlier: tuple[str, ...] = ()  # run logs of steps before `source`
@@ -54,7 +54,7 @@ class Plan:
         plan: Plan | None = getattr(df, _PLAN, None)
         return plan or cls(df, (), (), df.schema)
 
-    def then(self, step: Step, rel: Relation, schema: StructType) -> DataFrame:
+    def then(self, step: Step, rel: Relation | None, schema: StructType) -> DataFrame:
         """The DataFrame that one more step gives."""
         plan = replace(self, steps=(*self.steps, step), relations=(*self.relations, rel), schema=schema)
         out = plan.map(plan.source, numbered(schema), worker.Task(plan.steps)).toDF(*schema.names)

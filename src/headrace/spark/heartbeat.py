@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,19 +22,24 @@ _MADE = "_headrace_heartbeats"
 
 
 class HeartbeatReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """One row for each shard whenever a period is over; one tick at the start of a run that ends by itself.
+    """One row for each shard whenever a period is over.
+
+    A run that ends by itself has one tick at its start, and more at its end while something is owed.
 
     Args:
         shards: how many shards there are.
         period: seconds between two ticks.
         clock: says what time it is.
+        owed: the files that say that something is owed, as a directory and a pattern; None if nothing ever is.
     """
 
-    def __init__(self, shards: int, period: float, clock: Clock) -> None:
+    def __init__(self, shards: int, period: float, clock: Clock, owed: tuple[str, str] | None = None) -> None:
         self.shards = shards
         self.period = period
         self.clock = clock
+        self.owed = owed
         self._ends = False
+        self._before: dict[Path, str] = {}
         self._last: int | None = None
 
     def initialOffset(self) -> dict[str, int]:
@@ -45,12 +52,26 @@ class HeartbeatReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         if self._ends:
             if self._last is None:
                 self._last = max(start[_TICK] + 1, now)  # one, also when the run before has had this one
+            elif start[_TICK] == self._last and self._owes():
+                self._last += 1
             now = self._last
         return {_TICK: max(start[_TICK], now)}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The next tick is the last."""
+        """The next tick is the last, unless something is owed then."""
         self._ends = True
+        self._before = self._notes()
+
+    def _owes(self) -> bool:
+        """Whether a task of this run says so: what others left behind does not count."""
+        return any(self._before.get(path) != note for path, note in self._notes().items())
+
+    def _notes(self) -> dict[Path, str]:
+        notes = {}
+        for path in Path(self.owed[0]).glob(self.owed[1]) if self.owed else ():
+            with suppress(FileNotFoundError):
+                notes[path] = path.read_text()
+        return notes
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """One, however many ticks have passed."""
@@ -75,15 +96,20 @@ class Heartbeat(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: object) -> HeartbeatReader:
         """The reader that the options describe."""
-        return HeartbeatReader(int(self.options["shards"]), float(self.options["period"]), WallClock())
+        options = self.options
+        owed = (options["directory"], options["owed"]) if "owed" in options else None
+        return HeartbeatReader(int(options["shards"]), float(options["period"]), WallClock(), owed)
 
 
-def heartbeat(session: SparkSession, shards: int, period: float) -> DataFrame:
+def heartbeat(
+    session: SparkSession, shards: int, period: float, owed: tuple[str, str] | None = None
+) -> DataFrame:  # fmt: skip
     """A stream of shard numbers, all of them with every tick."""
     # Kept with the session: to make one starts a Python process, which takes a second.
-    made: dict[tuple[int, float], DataFrame] = session.__dict__.setdefault(_MADE, {})
-    if (shards, period) not in made:
+    made: dict[object, DataFrame] = session.__dict__.setdefault(_MADE, {})
+    name = shards, period, owed
+    if name not in made:
         session.dataSource.register(Heartbeat)
         reader = session.readStream.format(NAME).options(shards=str(shards), period=repr(period))
-        made[shards, period] = reader.load()
-    return made[shards, period]
+        made[name] = (reader.options(directory=owed[0], owed=owed[1]) if owed else reader).load()
+    return made[name]

@@ -17,12 +17,15 @@ class Pins:
 
     def latest(self) -> Plan:
         """The plan with each relation at its latest version, which stays open until the next call."""
-        latest: list[Relation] = []
+        latest: list[Relation | None] = []
         for relation in self._relations:
+            if relation is None:
+                latest.append(None)
+                continue
             newest = relation.refresh()
             latest.append(relation if newest.version == relation.version else newest)
         self._relations = latest
         pairs = zip(self.plan.steps, latest, strict=True)
         # A step that remembers takes the version that its first attempt noted, also after a restart.
-        steps = (replace(s, version=r.version, follow=s.deferral is not None) for s, r in pairs)
+        steps = (s if r is None else replace(s, version=r.version, follow=s.deferral is not None) for s, r in pairs)
         return replace(self.plan, steps=tuple(steps))

@@ -139,14 +139,14 @@ class Finishing:
         step = plan.steps[0] if plan.steps else None
         if step is None or step.deferral is None:
             raise BadInput(
-                "nothing of this DataFrame waits: hr.finish is for what comes straight from hr.enrich(..., deadline=...) or"
-                " unmatched='retry'; where there are transformations between it and the sink, give hr.finish the DataFrame that"
-                " hr.enrich gave, and write=... with the transformations"
+                "nothing of this DataFrame waits: hr.finish is for what comes straight from hr.progressive_join, or from"
+                " hr.enrich(..., deadline=...) or unmatched='retry'; where there are transformations between it and the sink,"
+                " give hr.finish the DataFrame that they gave, and write=... with the transformations"
             )
         if plan.earlier:
             raise BadInput(
-                "two hr.enrich in a row remember rows, and hr.finish cannot send those of the first through the second; let the"
-                " query run until nothing waits, or give one of them no deadline"
+                "two steps in a row remember rows, and hr.finish cannot send those of the first through the second; let the query"
+                " run until nothing waits: hr.progressive_join ends a run with trigger availableNow when nothing is owed"
             )
         self.step = step
         self.log = RunLog(step.state, query, step.log, shards=step.shards)
@@ -171,7 +171,7 @@ class Finishing:
     def latest(self) -> Plan:
         """The plan with each relation at its latest version."""
         pairs = zip(self.plan.steps, self.plan.relations, strict=True)
-        steps = tuple(replace(s, version=r.refresh().version, follow=False) for s, r in pairs)
+        steps = tuple(s if r is None else replace(s, version=r.refresh().version, follow=False) for s, r in pairs)
         return replace(self.plan, steps=steps)
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,7 +35,7 @@ def deferred(
     assert step.deferral is not None and step.stream is not None
     log = RunLog(step.state, query, step.log, shards=step.shards)
     number = _AFTER_ALL if finish else int(batch)
-    for shard, rows in _by_shard(batches, step.stream):
+    for shard, rows in by_shard(batches, step.stream, _rows):
         with log.shard(shard) as held:
             join = DeferredJoin(operator, held, step.deferral, number, run=local("spark.jobGroup.id") or "")
             if finish:
@@ -44,18 +44,20 @@ def deferred(
                 yield from join.join(rows, step.stream)
 
 
-def _by_shard(batches: Batches, stream: pa.Schema) -> Iterator[tuple[int, Batches]]:
-    """The rows of each shard, in the types of the stream. A partition has one shard; rows of others are put by meanwhile."""
+def by_shard(
+    batches: Batches, stream: pa.Schema, rows_of: Callable[[pa.RecordBatch, pa.Schema], pa.RecordBatch]
+) -> Iterator[tuple[int, Batches]]:  # fmt: skip
+    """The rows of each shard, as `rows_of` makes them. A partition has one shard; rows of others are put by meanwhile."""
     others: dict[int, list[pa.RecordBatch]] = {}
 
     def of(shard: int) -> Batches:
         """Rows of a shard, while those of others go to their lists."""
         while others.get(shard):
-            yield _rows(others[shard].pop(0), stream)
+            yield rows_of(others[shard].pop(0), stream)
         for batch in batches:
             for number, part in _split(batch):
                 if number == shard:
-                    yield _rows(part, stream)
+                    yield rows_of(part, stream)
                 else:
                     others.setdefault(number, []).append(part)
 

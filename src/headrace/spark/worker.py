@@ -129,7 +129,7 @@ def _join(
     begun = clock.now()
     step = steps[0]
     relation = _relation(step, context)
-    divider = None if step.shed is None or finish else Divider(steps, relation, context, str(_executor()))
+    divider = None if step.shed is None or finish else Divider(steps, relation, context, str(executor_directory()))
     if divider is not None:
         batches = divider.kept(batches)
     renamed: Batches = batches
@@ -231,7 +231,7 @@ def _operator(step: Step, relation: Relation) -> SemiStreamJoin:
     key = _name(step, relation)
     operator = _operators.pop(key, None)
     if operator is None or operator.relation is not relation:
-        operator = make_operator(step, relation, _executor())
+        operator = make_operator(step, relation, executor_directory())
     _operators[key] = operator
     while len(_operators) > _OPERATORS:
         del _operators[next(iter(_operators))]
@@ -273,7 +273,7 @@ def _mark(step: Step) -> str | None:
     return MARK if step.deferral is not None and step.deferral.sorts_out else None
 
 
-def _executor() -> Path:
+def executor_directory() -> Path:
     """A directory that the Python workers of this executor, and no others, have in common."""
     local = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     return Path(local or tempfile.gettempdir(), "headrace" if local else f"headrace-{os.getppid()}")
@@ -317,6 +317,6 @@ def _report(
         "step": step.id, "relation": step.path, "version": operator.relation.version,
         "query": finish or local("sql.streaming.queryId"),
         "batch": -1 - execution if finish else int(batch if batch is not None else execution),
-        "partition": context.partitionId(), "executor": f"{_executor()}{'' if shared else f'/{os.getpid()}'}",
+        "partition": context.partitionId(), "executor": f"{executor_directory()}{'' if shared else f'/{os.getpid()}'}",
         "seconds": seconds, "algorithm": step.algorithm, "stats": operator.stats.as_dict(),
     }  # fmt: skip

@@ -1,0 +1,103 @@
+"""Spark's own join of two streams beside ours: ``python -m benchmarks.progressive.spark SYSTEM ROWS MEMORY``. Prints JSON.
+
+Equality and a bound on event time, since Spark joins no streams without one. State in RocksDB, as Spark's guide advises for
+much of it; the same files, micro-batches and cores, and results counted by the same sink.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SEED = 11
+WARM = 3  # micro-batches that are not counted
+PARTS = 12  # micro-batches in all; a quarter of an hour of event time is some three of them
+MINUTES = 5  # of event time in a micro-batch
+WITHIN = "10 minutes"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def write(directory: Path, rows: int) -> None:
+    """Two directories of files, each a micro-batch of one side."""
+    rng, n = np.random.default_rng(SEED), rows // 2 // PARTS
+    for side, column in (("left", "a"), ("right", "b")):
+        (directory / side).mkdir()
+        for part in range(PARTS):
+            micros = (part * MINUTES * 60 * 10**6 + np.sort(rng.integers(0, MINUTES * 60 * 10**6, n))).astype(np.int64)
+            table = pa.table({
+                "k": rng.integers(0, 16 * n, n), "t": pa.array(micros, pa.timestamp("us", "UTC")),
+                column: rng.integers(0, 1 << 40, n), f"{column}x": rng.random(n),
+            })  # fmt: skip
+            pq.write_table(table, directory / side / f"{part:04d}.parquet")
+
+
+def stream(session: SparkSession, directory: Path) -> DataFrame:
+    schema = session.read.parquet(str(directory)).schema
+    return session.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(directory))
+
+
+def sparks(session: SparkSession, left: DataFrame, right: DataFrame, memory: int, state: Path) -> DataFrame:
+    """Spark's stream-stream join."""
+    from pyspark.sql.functions import col, expr
+
+    session.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
+    a = left.withWatermark("t", "0 seconds").alias("l")
+    b = right.withWatermark("t", "0 seconds").alias("r")
+    near = f"l.k = r.k and l.t >= r.t - interval {WITHIN} and l.t <= r.t + interval {WITHIN}"
+    joined = a.join(b, expr(near))
+    return joined.select(col("l.k"), col("l.t"), "a", "ax", col("r.t").alias("t_right"), "b", "bx")
+
+
+def ours(session: SparkSession, left: DataFrame, right: DataFrame, memory: int, state: Path) -> DataFrame:
+    """hr.progressive_join."""
+    import headrace as hr
+
+    a, b = left.withWatermark("t", "0 seconds"), right.withWatermark("t", "0 seconds")
+    return hr.progressive_join(a, b, hr.equal("k"), memory=memory, within_time=WITHIN, state=state)
+
+
+SYSTEMS = {"spark": sparks, "headrace": ours}
+
+
+def run(system: str, rows: int, memory: int) -> dict[str, Any]:
+    from benchmarks.spark.memory import Sampler, now
+    from benchmarks.spark.session import session
+
+    with tempfile.TemporaryDirectory() as scratch:
+        work = Path(scratch)
+        write(work, rows)
+        with session(work) as spark:
+            left, right = stream(spark, work / "left"), stream(spark, work / "right")
+            joined = SYSTEMS[system](spark, left, right, memory, work / "log")
+            results: list[int] = []
+            before = now()
+            with Sampler() as sampler:
+                query = (
+                    joined.writeStream.foreachBatch(lambda df, _: results.append(df.count()))
+                    .option("checkpointLocation", str(work / "checkpoint"))
+                    .trigger(availableNow=True)
+                    .start()
+                )
+                query.awaitTermination()
+            batches = [p for p in query.recentProgress if p["numInputRows"] > 1_000]
+            seconds = [p["durationMs"]["triggerExecution"] / 1000 for p in batches]
+            counted = [p["numInputRows"] for p in batches]
+    grew = sampler.peak.private + sampler.peak.jvm - before.private - before.jvm
+    return {
+        "rows": rows, "results": sum(results), "seconds": sum(seconds[WARM:]), "counted": sum(counted[WARM:]),
+        "batches": len(batches), "growth": grew, "jvm": sampler.peak.jvm, "python": sampler.peak.private,
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(run(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
