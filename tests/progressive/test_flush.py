@@ -200,7 +200,7 @@ def test_foresight_flushes_more_of_what_is_useless() -> None:
     alike.scores(ledger([[400] * 4, [400] * 4], results=[[100] * 4, [100] * 4]))
     useless.scores(ledger([[400] * 4, [400] * 4], results=[[100, 0, 0, 0], [100, 0, 0, 0]]))
     assert alike.wanted(3200) == 100
-    assert useless.wanted(3200) == 320
+    assert useless.wanted(3200) == 200
 
 
 def test_foresight_without_any_results() -> None:

@@ -12,8 +12,8 @@ from headrace.relation.keys import Hashes, Ints
 
 _KEEP = np.array([1.0, 7 / 8, 1 / 2, 0.0])  # what a memory keeps of the past at each flush; the longest wins a tie
 _FADE = 3 / 4  # what an old mistake counts at the next flush
-_LOSS = 1 / 128  # share of the results a flush may cost
-_LEAST, _MOST = 1 / 32, 1 / 10  # share of the tuples that are flushed
+_LOSS = 1 / 512  # share of the results a flush may cost
+_LEAST, _MOST = 1 / 32, 1 / 16  # share of the tuples that are flushed
 
 
 class Foresight(FlushPolicy):
@@ -29,9 +29,9 @@ class Foresight(FlushPolicy):
       what came since the last one, each has foretold how the results would be spread over partitions; their mistakes are summed
       up (an old mistake fades by 3/4), and the memory with the least so far ranks the partitions. Steady arrivals favour the
       long memory, which is the least noisy; after a change the short ones are right sooner. This replaces sigma.
-    - *How much.* As many of the worst tuples as bring 1 result in 128 together by their rates at the last flush, and at least
-      1/32 and at most 1/10 of memory. If all are alike, memory stays nearly full; if many are useless, flushes are few and their
-      segments long. This replaces the share.
+    - *How much.* As many of the worst tuples as bring 1 result in 512 together by their rates at the last flush, and at least
+      1/32 and at most 1/16 of memory. If all are alike, memory stays nearly full; if many are useless, flushes are fewer
+      and their segments longer. This replaces the share.
 
     Ours; [PQP] §4.1.3 leaves the tuning of sigma and share to future work. Measured: `docs/reference/flush-policies.md`.
     """
