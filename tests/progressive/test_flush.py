@@ -236,7 +236,7 @@ def _early(flush: str) -> tuple[int, int]:
     op = ProgressiveJoin(
         hr.equal("k"), "1MiB", flush, partitioning=HashPartitioning(hr.equal("k"), 8), capacity=200
     )  # fmt: skip
-    for _ in range(40):
+    for _ in range(15):
         for side in ("left", "right"):
             keys = pa.record_batch({"k": rng.zipf(1.5, 50) % 100})
             for _ in op.insert(side, keys):
