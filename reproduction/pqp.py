@@ -108,6 +108,14 @@ def course(setting: Setting, flush: FlushPolicy, *, clean: bool = False, real: b
     return Course(arrived, at, results, now() - ended, total, facts)
 
 
+def mean(courses: list[Course]) -> Course:
+    """Of runs with as many tuples."""
+    at, results = (np.mean([getattr(one, name) for one in courses], axis=0) for name in ("at", "results"))
+    facts = {name: float(np.mean([one.facts[name] for one in courses])) for name in courses[0].facts}
+    cleaned, total = (float(np.mean([getattr(one, name) for one in courses])) for name in ("cleaned", "total"))
+    return Course(courses[0].arrived, at, results, cleaned, round(total), facts)
+
+
 Runs = Callable[[str], Course]
 
 
