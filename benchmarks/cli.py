@@ -60,7 +60,7 @@ def main() -> int:
             budgets=tuple(b / 100 for b in arguments.budget),
             exponents=(0.0, 1.0) if quick else (0.0, 0.5, 1.0),
         ),
-        progressive=ProgressivePlan(200_000, 40_000, 10_000) if quick else ProgressivePlan(),
+        progressive=ProgressivePlan(200_000, 40_000, 10_000, 60_000) if quick else ProgressivePlan(),
         spark=SparkPlan(
             rows=arguments.rows or ((1_000_000,) if quick else (1_000_000, 10_000_000, 30_000_000)),
             batches=arguments.batch,

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 SECTION = "progressive"
+ON_SPARK = "keys on Spark"
 OURS = "headrace"
 FIRST = 1_000  # results, the time until which is measured

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.progressive import SECTION
+from benchmarks.progressive import ON_SPARK, SECTION
 
 _PATIENCE = 900.0  # seconds of a process
 
@@ -38,8 +38,9 @@ class ProgressivePlan:
     """
 
     keys: int = 2_000_000
-    boxes: int = 400_000
-    vectors: int = 60_000
+    boxes: int = 200_000
+    vectors: int = 40_000
+    on_spark: int = 300_000
     pace: int = 400_000
 
     def joins(self) -> Iterator[Join]:
@@ -54,15 +55,20 @@ class ProgressivePlan:
         for system in ("headrace", "duckdb"):
             yield Join(system, "vectors", self.vectors, enough)
         yield Join("headrace", "vectors", self.vectors, max(2 << 20, self.vectors * 32 // 10))
+        for system in ("headrace", "spark"):
+            yield Join(system, ON_SPARK, self.on_spark, 64 << 20)
 
 
 def measure(join: Join) -> dict[str, Any]:
     """What a process saw."""
+    module = "measure"
     words = [join.system, join.kind, str(join.rows), str(join.memory), str(join.pace)]
+    if join.kind == ON_SPARK:
+        module, words = "spark", [join.system, str(join.rows), str(join.memory)]
     cell = {"section": SECTION, **asdict(join)}
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.progressive.measure", *words], cwd=Path(__file__).parents[2],
+            [sys.executable, "-m", f"benchmarks.progressive.{module}", *words], cwd=Path(__file__).parents[2],
             capture_output=True, text=True, timeout=_PATIENCE, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:

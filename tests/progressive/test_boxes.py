@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -76,6 +76,7 @@ def test_oracle_each_pair_in_one_tile(left: Any, right: Any, space: Any, cells: 
     mapping=st.sampled_from(["round-robin", "hash"]), partitions=st.sampled_from([None, 1, 5]),
     flush=st.sampled_from(["xjoin", "rrpj"]),
 )  # fmt: skip
+@settings(max_examples=40)
 def test_oracle_through_the_driver(
     left: Any, right: Any, cut: int, capacity: int, mapping: Any, partitions: Any, flush: str
 ) -> None:  # fmt: skip
@@ -107,13 +108,13 @@ def test_oracle_many_boxes_in_little_memory() -> None:
         high = low + rng.exponential(1.0, (n, 2)) * (rng.random((n, 1)) < 0.9)
         return pa.record_batch(dict(zip(NAMES, np.hstack([low, high]).T, strict=True)))
 
-    left, right = some(4000), some(3000)
+    left, right = some(2500), some(2000)
     op = ProgressiveJoin(TOUCH, memory="512KiB")
     found = through(op, left, right, 700)
     a, b = (np.stack([np.asarray(rows[name]) for name in NAMES], axis=1)[:, None] for rows in (left, right))
     meet = ((a[..., :2] <= b[..., 2:].swapaxes(0, 1)) & (b[..., :2].swapaxes(0, 1) <= a[..., 2:])).all(axis=2)
     assert found == Counter(zip(*(w.tolist() for w in np.nonzero(meet)), strict=True))
-    assert op.stats.flushes > 0 and len(found) > 3000
+    assert op.stats.flushes > 0 and len(found) > 1000
     assert isinstance(op.partitioning, BoxGrid) and op.partitioning.grid is not None
     assert op.partitioning.grid.bits >= 4  # small boxes: tiles smaller than cells
 
@@ -183,6 +184,17 @@ def test_equal_corners_of_two_types_touch(one: int, other: int, type_: pa.DataTy
         for left, wanted in ((below, {(0, 0): 1}), (apart, {})):
             op = ProgressiveJoin(touch, memory="1MiB", partitioning=BoxGrid(touch, cells=3))
             assert through(op, left, above, 1) == wanted
+
+
+def test_oracle_a_box_over_all_that_comes_late() -> None:
+    rng = np.random.default_rng(3)
+    low = rng.random((400, 2))
+    small = np.hstack([low, low + 0.001])
+    late = np.vstack([small, [[-1, -1, 2, 2], [0.2, -5, 0.3, 5]]])
+    op = ProgressiveJoin(TOUCH, memory="1MiB")
+    found = through(op, batch(late.tolist()), batch(small.tolist()), 150)
+    assert found == brute(late.tolist(), small.tolist())
+    assert sum(i == 400 for i, _ in found) == 400
 
 
 def test_intervals_and_boxes_of_three_dimensions() -> None:

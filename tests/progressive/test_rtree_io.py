@@ -59,17 +59,14 @@ def test_fully_dynamic_by_hand():
 
 
 def test_block_dynamic_by_hand():
-    """Four frames: a block of one page a side, two for the trees. Nodes: left 0, right 1; both fit until they split.
-
-    Two full blocks a side. Left: 4 into 0; right: 4 into 1, with 0 there. The next of left split 0: 2 new, 1 is written; 3 new,
-    0 is written; the three boxes that follow go to leaf 2 or 0 by 3.
-    """
+    """Four frames: a block of one page a side, and two for the trees. Nodes: left 0, right 1, there until one splits."""
     join = BlockDynamicJoin(4 * PAGE, disk=Disk2008(page_size=PAGE))
     assert feed(join, ("left", at(0)), ("right", at(0))) == 4
     assert counts(join) == (0, 0, 0, 0)
     join = BlockDynamicJoin(4 * PAGE, disk=Disk2008(page_size=PAGE))
     assert feed(join, ("left", at(0)), ("right", at(50)), ("left", at(0)[:1])) == 0
-    # The last: 0 is changed, and splits: 1 and 0 are written. Then 1 is read to look into it, and 2 is written.
+    # The fifth box of left, at the end, splits 0: 2 is new, and 1 is written; 3 is the new root, and 0 is written. To look into 1
+    # it is read again, and 2 is written.
     assert counts(join) == (0, 2, 1, 1)
 
 
@@ -99,9 +96,9 @@ def test_symmetric_indexed_block_nested_loop_by_hand():
 @names
 def test_the_clock_has_what_was_counted(name):
     left, right = clustered(3_000, 5)
-    join = ALGORITHMS[name](16 * 4096)
+    join = ALGORITHMS[name](9 * 4096)
     feed(join, ("left", left), ("right", right))
-    assert join.stats.io > 0 or name.startswith("s")
+    assert join.stats.io > 0 and join.stats.tests > 0
     assert join.clock.now() == pytest.approx(join.stats.io * 8e-3 + join.stats.tests * 10e-9)
 
 

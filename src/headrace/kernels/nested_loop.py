@@ -14,7 +14,9 @@ def nested_loop(mine, stored, stored_rows, pages, low, high, reads, page_rows, p
     """Join rows low[k] to high[k] of one side with page pages[k] of the other, one k after the other. [PQP] Alg. 17, 18
 
     place[NEXT] and place[ROW] say where to go on; PAIRS, TESTS and READS count pairs of pages, pairs of boxes and pages that are
-    read (reads[k]). Returns whether all is done; if not, the output has too little room for another row's pairs with a page.
+    read (reads[k]). All boxes of a page count as compared with all of the rows, as in a nested loop, though rows that do not meet
+    the box around the page are passed over. Returns whether all is done; if not, the output has too little room for another
+    row's pairs with a page.
     """
     while place[NEXT] < pages.size:
         k = place[NEXT]
@@ -24,6 +26,7 @@ def nested_loop(mine, stored, stored_rows, pages, low, high, reads, page_rows, p
         bottom, top = stored[YMIN, begin : begin + rows], stored[YMAX, begin : begin + rows]
         if place[FOUND] + rows > own.size:
             return False
+        x_least, x_most, y_least, y_most = left.min(), right.max(), bottom.min(), top.max()
         if place[ROW] == 0:
             place[READS] += reads[k]
             place[PAIRS] += (high[k] - low[k] + page_rows - 1) // page_rows
@@ -32,6 +35,9 @@ def nested_loop(mine, stored, stored_rows, pages, low, high, reads, page_rows, p
                 place[ROW] = b - low[k]
                 return False
             x0, y0, x1, y1 = mine[XMIN, b], mine[YMIN, b], mine[XMAX, b], mine[YMAX, b]
+            place[TESTS] += rows
+            if x0 > x_most or x1 < x_least or y0 > y_most or y1 < y_least:
+                continue
             some = False  # most rows have no match in a page, and this loop is vectorised
             for i in range(left.size):
                 some = some | ((left[i] <= x1) & (right[i] >= x0) & (bottom[i] <= y1) & (top[i] >= y0))
@@ -40,7 +46,6 @@ def nested_loop(mine, stored, stored_rows, pages, low, high, reads, page_rows, p
                     if (left[i] <= x1) & (right[i] >= x0) & (bottom[i] <= y1) & (top[i] >= y0):
                         own[place[FOUND]], other[place[FOUND]] = b, begin + i
                         place[FOUND] += 1
-            place[TESTS] += rows
         place[ROW] = 0
         place[NEXT] += 1
     return True

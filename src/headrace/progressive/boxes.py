@@ -20,9 +20,9 @@ from headrace.relation.columns import Longs
 from headrace.relation.keys import Hashes, Ints
 
 _CELLS = 100  # in all, if not given: the grid of [PQP] Table 5.1 in two dimensions
-_GRID_DIMENSIONS = 6  # if cells are not given; boxes are not told apart by the others
+_GRID_DIMENSIONS = 6  # that have tiles, and cells if not given; the others do not tell boxes apart
 _COPIES = 2.5  # of a box, on average, that smaller tiles may cost if their number is not given
-_MOST_SHIFT = 6
+_MOST_TILES = 1 << 14  # if their number is not given: what a box that covers all of the space would be copied into
 
 
 class BoxGrid(Partitioning):
@@ -182,19 +182,20 @@ class BoxGrid(Partitioning):
             self._lay(low, high, self.tiles.bit_length() - 1)
             return
         shift = 0
-        while shift < _MOST_SHIFT:
+        count, tiled = math.prod(self._cells.tolist()), np.arange(d) < _GRID_DIMENSIONS
+        while count * 2.0 ** ((shift + 1) * int(tiled.sum())) <= _MOST_TILES:
             # A box touches, on average, a tile more than its extent is wide, in each dimension.
             with np.errstate(over="ignore", invalid="ignore"):
                 widths = (high - low) / self._cells / 2.0 ** (shift + 1)
                 inside = np.clip(boxes[:, d:], low, high) - np.clip(boxes[:, :d], low, high)
-                copies = np.where(self._cells > 1, 1.0 + inside / widths, 1.0).prod(axis=1)
+                copies = np.where(tiled, 1.0 + inside / widths, 1.0).prod(axis=1)
             if not copies.mean() <= _COPIES:
                 break
             shift += 1
         self._lay(low, high, shift)
 
     def _lay(self, low: Doubles, high: Doubles, shift: int) -> None:
-        shifts = np.where(self._cells > 1, shift, 0).astype(np.int64)
+        shifts = np.where(np.arange(low.size) < _GRID_DIMENSIONS, shift, 0).astype(np.int64)
         self.grid = check_tiles(Grid(low, high, self._cells, shifts))
         self.limits = self.grid.numbers()
 

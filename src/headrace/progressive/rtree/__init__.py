@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from headrace.progressive.rtree.base import SpatialJoin
 from headrace.progressive.rtree.block import BlockDynamicJoin
-from headrace.progressive.rtree.disk import Disk2008, SpatialStats
+from headrace.progressive.rtree.disk import Buffer, Disk2008, SpatialStats
 from headrace.progressive.rtree.dynamic import FullyDynamicJoin
 from headrace.progressive.rtree.indexed import SymmetricIndexedBlockNestedLoop
 from headrace.progressive.rtree.nested import SymmetricBlockNestedLoop
@@ -27,6 +27,7 @@ ALGORITHMS: dict[str, type[SpatialJoin]] = {
 __all__ = [
     "ALGORITHMS",
     "BlockDynamicJoin",
+    "Buffer",
     "Disk2008",
     "FullyDynamicJoin",
     "RTree",
