@@ -163,8 +163,10 @@ PAPER = Paper(
         10% flushed at a time, Euclidean distance (Table 6.1). RPJ is the text's naive extension (neRPJ): the same formula
         over cells. At the scales here the grid has 3 cells a dimension in 5 and 7 dimensions, and eps grows with the width
         of a cell (0.133 for 0.1), so that a cell has as many points and eps is as large beside it as in the text: (3/4)^5 =
-        0.237 and (3/4)^7 = 0.133 of the points. In 3 dimensions there are points enough. Results are counted against the
-        share of data that has arrived, as in the text. `foresight` is our own policy (docs/reference/flush-policies.md).""",
+        0.237 and (3/4)^7 = 0.133 of the points. In 3 dimensions there are points enough; in 7 the grid has cells in 6 of
+        them for eps = 0.1 and in 5 for 0.3, as more would give a probe too many tiles to look into. Results are counted
+        against the share of data that has arrived, as in the text. `foresight` is our own policy
+        (docs/reference/flush-policies.md).""",
     figures=(
         *_figures(
             "6.1", "Uniform", uniform, "All are as good as random.",
