@@ -42,9 +42,9 @@ def last_again(checkpoint):
 
 
 def test_oracle_every_pair_once_over_restarts_and_a_replay(spark, tmp_path):
-    lefts, rights = [rows(i, 1200) for i in range(3)], [rows(i + 5, 1200) for i in range(3)]
-    files(tmp_path / "l", *lefts[:2])
-    files(tmp_path / "r", *rights[:2])
+    lefts, rights = [rows(i, 1800) for i in range(2)], [rows(i + 5, 1800) for i in range(2)]
+    files(tmp_path / "l", lefts[0])
+    files(tmp_path / "r", rights[0])
     out = hr.progressive_join(
         source(spark, tmp_path / "l"), source(spark, tmp_path / "r"), hr.equal("k"), memory="1MiB", state=tmp_path / "state",
         shards=2, partitions=8, idle="20s",
@@ -54,15 +54,15 @@ def test_oracle_every_pair_once_over_restarts_and_a_replay(spark, tmp_path):
     query = sink.run(out, tmp_path / "check")
     finished(query)
     # A run that ends by itself does so when nothing is owed.
-    assert sink.rows == duck(*map(pa.concat_tables, (lefts[:2], rights[:2])))
+    assert sink.rows == duck(lefts[0], rights[0])
     done = hr.progress(query)
-    assert sum(p.rows for p in done) == 4800
+    assert sum(p.rows for p in done) == 3600
     assert sum(p.stats.deferred for p in done) > 0
     assert sum(p.stats.results for p in done) == sink.rows.total()
     assert all(sum(p.stats.memory.values()) <= p.stats.memory_limit for p in done)
     again = last_again(tmp_path / "check")
-    files(tmp_path / "l", lefts[2])
-    files(tmp_path / "r", rights[2])
+    files(tmp_path / "l", lefts[1])
+    files(tmp_path / "r", rights[1])
     # Stopped as soon as the new rows are in, long before the next heartbeat: what is owed is for hr.finish.
     query = sink.run(out, tmp_path / "check", processingTime="0 seconds")
     try:

@@ -57,7 +57,7 @@ class Foresight(FlushPolicy):
         came = self._came if self._came.any() else ledger.fresh.sum(axis=1, keepdims=True)
         mean_held = np.maximum(0.0, ledger.held - ledger.fresh / 2)
         chances, one = mean_held * came[::-1], max(1.0, came.sum() / 2)
-        if ledger.flushes and ledger.recent.any():
+        if np.ndim(self._results) and ledger.recent.any():  # a ledger may have had flushes before this policy saw one
             foretold = self._rates(one) * chances
             foretold *= ledger.recent.sum() / foretold.sum(axis=(1, 2), keepdims=True).clip(min=1e-9)
             missed = np.abs(foretold - ledger.recent).sum(axis=(1, 2)) / ledger.recent.sum()
