@@ -35,7 +35,7 @@ demo: setup ## a retail warehouse fed by a bursty stream, proved in about a minu
 	$(BIN)/headrace demo $(ARGS)
 
 PAPER ?= mesh
-reproduce: setup ## the figures of a paper: PAPER=mesh|def|ssij|xhj|models|pqp CHAPTER=A FIGURE=10b SCALE=full
+reproduce: setup ## the figures of a paper: PAPER=mesh|def|ssij|xhj|models|pqp CHAPTER=4|5|6|A FIGURE=10b SCALE=full
 	@$(if $(filter ssij,$(PAPER)),scripts/postgresql)
 	$(PY) -m reproduction $(PAPER) $(if $(CHAPTER),--chapter $(CHAPTER)) $(if $(FIGURE),--figure $(FIGURE)) $(if $(SCALE),--scale $(SCALE)) $(ARGS)
 

@@ -77,6 +77,53 @@ class Faster(Check):
 
 
 @dataclass(frozen=True)
+class BestOf(Check):
+    """One curve is nowhere below the best of several others by more than a share; at one x, or everywhere."""
+
+    series: str
+    others: tuple[str, ...]
+    within: float
+    at: float | None = None
+
+    def look(self, curves: Curves) -> Verdict:
+        """Compare with the best at every x that all were measured at."""
+        mine, others = _curve(curves, self.series), [_curve(curves, name) for name in self.others]
+        shared = set(mine).intersection(*others)
+        ratios = [mine[x] / max(one[x] for one in others) for x in shared if self.at is None or x == self.at]
+        expected = (
+            f"{self.series} is {_where(self.at)} at least the best of {', '.join(self.others)}, less {self.within:.1%}"
+        )
+        if not ratios:
+            return Verdict(expected, "there is no x at which all were measured", False)
+        return Verdict(expected, f"{min(ratios) - 1:+.1%} to {max(ratios) - 1:+.1%}", min(ratios) >= 1 - self.within)
+
+
+@dataclass(frozen=True)
+class Widens(Check):
+    """How many times one curve is another grows with x: by this factor in all, and no step falls by more than a share."""
+
+    series: str
+    than: str
+    factor: float
+    steps: float = 0.05
+
+    def look(self, curves: Curves) -> Verdict:
+        """The ratio as a curve."""
+        mine, other = _curve(curves, self.series), _curve(curves, self.than)
+        shared = sorted(mine.keys() & other.keys())
+        expected = (
+            f"{self.series} over {self.than} grows from first to last to {self.factor:g} times or more, and no step falls by more"
+            f" than {self.steps:.0%}"
+        )
+        ratios = [mine[x] / other[x] for x in shared]
+        if len(ratios) < 2:
+            return Verdict(expected, "too few points", False)
+        steady = all(b / a >= 1 - self.steps for a, b in pairwise(ratios))
+        holds = steady and ratios[-1] / ratios[0] >= self.factor
+        return Verdict(expected, "ratios " + ", ".join(f"{r:.3g}" for r in ratios), holds)
+
+
+@dataclass(frozen=True)
 class About(Check):
     """A curve has a value that the text gives, within a share of it."""
 

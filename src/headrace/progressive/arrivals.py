@@ -17,16 +17,24 @@ from headrace.relation.keys import Hashes, Ints
 class RPJ(FlushPolicy):
     """The partitions go whose opposite is least likely to get the next tuple. [PQP] §2.1, eq. 5.1; Tao et al. 2005
 
-    p(side, partition) is the partition's share of all that came to its side, times the side's share of what came lately (since
-    the last flush). The same formula over the cells of a grid is the naive extension to boxes of §5.1.2 and to vectors of §6.1.3:
-    it knows nothing of the neighbours that a vector's matches may lie in.
+    p(side, partition) is the partition's share of all that came to its side, times the side's share of what came lately: of the
+    last arrivals, about as many as memory holds. The same formula over the cells of a grid is the naive extension to boxes of
+    §5.1.2 and to vectors of §6.1.3: it knows nothing of the neighbours that a vector's matches may lie in.
+
+    Deviation: the original counts what came lately by intervals of time. Since the last flush would not do: it may be one tuple.
     """
 
+    def __init__(self, share: float | int = 0.1) -> None:
+        super().__init__(share)
+        self._lately = np.zeros((2, 1))
+
     def _scores(self, ledger: Ledger) -> Doubles:
-        lately = ledger.fresh if ledger.fresh.any() else ledger.arrived
-        of_side = lately.sum(axis=1, keepdims=True) / max(1, int(lately.sum()))
+        keep = max(0.0, 1 - ledger.fresh.sum() / max(1, ledger.held.sum()))
+        self._lately = keep * self._lately + ledger.fresh.sum(axis=1, keepdims=True)
+        of_side = self._lately / max(1.0, self._lately.sum())
         within = ledger.arrived / np.maximum(1, ledger.arrived.sum(axis=1, keepdims=True))
-        return np.asarray(within * of_side)[::-1]
+        chance: Doubles = within * of_side
+        return chance[::-1]
 
 
 class LA(FlushPolicy):

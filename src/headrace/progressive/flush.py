@@ -191,11 +191,10 @@ class AmortisedRRPJ(RRPJ):
         if not 0 <= sigma <= 1:
             raise BadInput(f"sigma={sigma!r} is not a weight of the past; give one from 0 to 1")
         self.sigma = sigma
-        self._results: Doubles | None = None
+        self._results: Doubles = np.zeros((2, 1))
 
     def _scores(self, ledger: Ledger) -> Doubles:
-        before = np.zeros(ledger.recent.shape) if self._results is None else self._results
-        self._results = self.sigma * before + ledger.recent.astype(np.float64)
+        self._results = (self.sigma * self._results + ledger.recent).astype(np.float64)
         return self._results / np.maximum(1, ledger.arrived)
 
 

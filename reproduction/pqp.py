@@ -1,0 +1,154 @@
+"""What the chapters of [PQP] have in common: two streams with arrival times, and a progressive join that takes them in.
+
+Time is virtual: tuple i arrives at i times the gap, reads and writes cost what the simulated disk of headrace.cost.HDD takes, and
+the join itself costs nothing; so the same curve comes out on every machine. Real time is taken with real=True.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.conditions import Condition
+from headrace.cost import HDD, disk_of
+from headrace.progressive import FlushPolicy, Partitioning, ProgressiveJoin
+from reproduction.figure import Cell, Computed
+
+GAP = 1e-3  # seconds between two tuples, Table 4.1
+POINTS = 10  # of a curve over time
+Numbers = Any  # arrays
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Tuples of two streams in the order in which they arrive."""
+
+    side: Numbers
+    rows: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return int(self.side.size)
+
+    def chunk(self, begin: int, end: int) -> list[tuple[Any, pa.RecordBatch]]:
+        """The tuples of each side among those from begin to end."""
+        side = self.side[begin:end]
+        part = self.rows.slice(begin, end - begin)
+        return [(name, part.filter(pa.array(side == number))) for number, name in enumerate(("left", "right"))]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is joined, how, and in how much memory."""
+
+    streams: Callable[[], Streams]
+    """made when they are wanted"""
+    condition: Condition
+    partitioning: Callable[[], Partitioning]
+    share: float
+    """of the tuples that fit memory"""
+    memory: int = 1 << 28
+    """bytes, enough for them; what is left of it is for work, of which clean-up makes use"""
+    chunks: int = 400
+    """that arrivals are taken in by, of 20 tuples at least"""
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a run went, chunk by chunk."""
+
+    arrived: Numbers
+    at: Numbers
+    """seconds"""
+    results: Numbers
+    cleaned: float
+    """seconds of the clean-up; 0 if there was none"""
+    total: int
+    """results in the end"""
+    facts: Mapping[str, Any]
+
+    def after(self, share: float) -> float:
+        """Results when this share of the tuples had arrived."""
+        return float(self.results[np.searchsorted(self.arrived, round(share * self.arrived[-1]))])
+
+    def by(self, seconds: float) -> float:
+        """Results so many seconds after the beginning; tuples of a chunk come one after the other."""
+        return float(np.interp(seconds, self.at, self.results))
+
+
+def course(setting: Setting, flush: FlushPolicy, *, clean: bool = False, real: bool = False) -> Course:
+    """Take in two streams by turns, and finish if asked to."""
+    streams, disk = setting.streams(), disk_of(HDD)
+    join = ProgressiveJoin(
+        setting.condition, setting.memory, flush, partitioning=setting.partitioning(),
+        capacity=round(setting.share * len(streams)), disk=None if real else disk,
+    )  # fmt: skip
+    now = time.perf_counter if real else disk.clock.now
+    size, begun, sent = max(20, len(streams) // setting.chunks), now(), 0
+    seen = []
+    for begin in range(0, len(streams), size):
+        end = min(len(streams), begin + size)
+        if not real:
+            disk.clock.advance(max(0.0, end * GAP - now()))
+        for side, rows in streams.chunk(begin, end):
+            sent += sum(out.num_rows for out in join.insert(side, rows))
+        seen.append((end, now() - begun, sent))
+    ended, total = now(), sent
+    if clean:
+        total += sum(out.num_rows for out in join.finish())
+    stats = join.stats
+    facts = {name: getattr(stats, name) for name in ("flushes", "flushed", "pages_written", "pages_read", "seeks")}
+    arrived, at, results = (np.array(column) for column in zip(*seen, strict=True))
+    return Course(arrived, at, results, now() - ended, total, facts)
+
+
+def mean(courses: list[Course]) -> Course:
+    """Of runs with as many tuples."""
+    at, results = (np.mean([getattr(one, name) for one in courses], axis=0) for name in ("at", "results"))
+    facts = {name: float(np.mean([one.facts[name] for one in courses])) for name in courses[0].facts}
+    cleaned, total = (float(np.mean([getattr(one, name) for one in courses])) for name in ("cleaned", "total"))
+    return Course(courses[0].arrived, at, results, cleaned, round(total), facts)
+
+
+Runs = Callable[[str], Course]
+
+
+def runs(make: Callable[[str], Course]) -> Runs:
+    """The same, each made once and kept as long as its figure is measured."""
+    return lru_cache(maxsize=None)(make)
+
+
+def against_time(series: tuple[str, ...], run: Runs, seconds: float) -> list[Cell]:
+    """Curves of results against time."""
+    return _curves(series, [seconds * point / POINTS for point in range(1, POINTS + 1)], Course.by, run)
+
+
+def against_arrivals(series: tuple[str, ...], run: Runs) -> list[Cell]:
+    """Curves of results, and of the seconds until then, against the percentage of data that has arrived."""
+    return _curves(
+        series, [100 * point / POINTS for point in range(1, POINTS + 1)], lambda one, x: one.after(x / 100), run
+    )
+
+
+def _curves(series: tuple[str, ...], xs: list[float], value: Callable[[Course, float], float], run: Runs) -> list[Cell]:
+    def at(name: str, x: float) -> Callable[[Path], Mapping[str, Any]]:
+        def compute(directory: Path) -> dict[str, Any]:
+            one = run(name)
+            results = value(one, x)
+            return {"results": results, "seconds": float(np.interp(results, one.results, one.at)), **one.facts}
+
+        return compute
+
+    return [Computed(name, x, at(name, x)) for name in series for x in xs]
+
+
+def zipf(values: int, exponent: float) -> Numbers:
+    """Probabilities by rank."""
+    weights = 1 / np.arange(1, values + 1) ** exponent
+    return weights / weights.sum()

@@ -1,0 +1,279 @@
+"""Flush policies on ledgers made by hand: what goes first, what is remembered, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import headrace as hr
+from headrace.progressive import (
+    HMJ,
+    LA,
+    POLICIES,
+    RPJ,
+    RRPJ,
+    RRPJF,
+    AllFlush,
+    AmortisedRRPJ,
+    FlushPolicy,
+    Foresight,
+    HashPartitioning,
+    Ledger,
+    ProgressiveJoin,
+    Random,
+    Resident,
+    XJoin,
+    policy_of,
+)
+
+
+def ledger(
+    held: Any, *, arrived: Any = None, fresh: Any = None, results: Any = None, recent: Any = None, flushes: int = 0
+) -> Ledger:
+    """With the arrays given; others are like the tuples held, and results 0."""
+    held = np.array(held, np.int64)
+    came = held if arrived is None else np.array(arrived, np.int64)
+    made = np.zeros_like(held) if results is None else np.array(results, np.int64)
+    return Ledger(
+        held, came, came if fresh is None else np.array(fresh, np.int64), made,
+        made if recent is None else np.array(recent, np.int64), flushes,
+    )  # fmt: skip
+
+
+def order(policy: FlushPolicy, book: Ledger) -> list[tuple[int, int]]:
+    """(side, partition) as they would go."""
+    scores = policy.scores(book)
+    return [(int(i) // scores.shape[1], int(i) % scores.shape[1]) for i in np.argsort(scores, axis=None, kind="stable")]
+
+
+def flushed(policy: FlushPolicy, tuples: int, held: list[list[int]], book: Ledger) -> dict[tuple[int, int], int]:
+    """What of (side, partition) goes if so many tuples must."""
+    out = {}
+    for side, partition in order(policy, book):
+        gone = min(tuples, held[side][partition])
+        if gone:
+            out[side, partition] = gone
+        tuples -= gone
+    return out
+
+
+# -- worked examples ---------------------------------------------------------------------------------------------------------
+
+
+def test_rpj_worked_example() -> None:
+    """[PQP] §2.1: values 2, 4, 6, 8, two tuples each in memory, six to flush: S of 6, R of 2, S of 8."""
+    arrived = [[10, 15, 4, 6], [5, 20, 30, 10]]  # of a hundred: the probabilities in percent
+    held = [[2] * 4, [2] * 4]
+    assert flushed(RPJ(), 6, held, ledger(held, arrived=arrived)) == {(1, 2): 2, (0, 0): 2, (1, 3): 2}
+
+
+def test_rpj_weighs_sides_by_what_came_lately() -> None:
+    policy, held = RPJ(), [[5, 5], [5, 5]]
+    book = ledger(held, arrived=[[50, 50], [90, 10]], fresh=[[1, 1], [9, 9]])
+    # p(R) = 0.1 * (0.5, 0.5), p(S) = 0.9 * (0.9, 0.1): S waits for R, which hardly comes.
+    np.testing.assert_allclose(policy.scores(book), [[0.81, 0.09], [0.05, 0.05]])
+    # Few have come since, all of R: they change little of the last twenty.
+    book = ledger(held, arrived=[[51, 50], [90, 10]], fresh=[[1, 0], [0, 0]])
+    assert policy.scores(book)[0].sum() == pytest.approx(0.95 * 18 / (0.95 * 20 + 1))
+
+
+def test_rrpj_small_and_large_partitions_are_alike() -> None:
+    """[PQP] §3.2.1: 1 tuple with 100 results is worth as much as 10 with 1000."""
+    scores = RRPJ().scores(ledger([[1, 10, 10], [1, 1, 1]], results=[[100, 1000, 999], [0, 0, 1]]))
+    assert scores[0, 0] == scores[0, 1] > scores[0, 2] > scores[1, 2] > scores[1, 0] == 0
+
+
+def test_amortised_rrpj_tells_the_present_from_the_past() -> None:
+    """[PQP] §3.2.2: 5 then 45 results, and 45 then 5: RRPJ cannot tell them apart, amortised RRPJ keeps the first."""
+    held = [[10, 10], [0, 0]]
+    first = ledger(held, results=[[5, 45], [0, 0]], recent=[[5, 45], [0, 0]])
+    second = ledger(held, results=[[50, 50], [0, 0]], recent=[[45, 5], [0, 0]], flushes=1)
+    plain, amortised, latest, none = (
+        RRPJ(),
+        AmortisedRRPJ(sigma=0.5),
+        AmortisedRRPJ(sigma=0.0),
+        AmortisedRRPJ(sigma=1.0),
+    )
+    for policy in (plain, amortised, latest, none):
+        policy.scores(first)
+    np.testing.assert_allclose(plain.scores(second)[0], [5, 5])
+    np.testing.assert_allclose(amortised.scores(second)[0], [4.75, 2.75])  # (0.5 * 5 + 45) / 10, (0.5 * 45 + 5) / 10
+    np.testing.assert_allclose(latest.scores(second)[0], [4.5, 0.5])
+    np.testing.assert_allclose(none.scores(second)[0], [5, 5])
+
+
+# -- each one's order --------------------------------------------------------------------------------------------------------
+
+
+def test_xjoin_takes_the_largest() -> None:
+    assert XJoin.whole
+    assert order(XJoin(), ledger([[3, 9, 1], [4, 2, 8]]))[:3] == [(0, 1), (1, 2), (1, 0)]
+
+
+def test_hmj_takes_the_largest_pair_that_keeps_sides_even() -> None:
+    assert HMJ.pairs
+    # Left holds more. Partition 2 is the largest pair, but mostly of the right side.
+    scores = HMJ().scores(ledger([[30, 20, 5], [10, 10, 30]]))
+    np.testing.assert_array_equal(scores[0], scores[1])
+    assert np.argsort(scores[0]).tolist() == [0, 1, 2]
+
+
+def test_random_is_seeded() -> None:
+    book = ledger([[1] * 8, [1] * 8])
+    one, same, other = Random(seed=1), Random(seed=1), Random(seed=2)
+    first = order(one, book)
+    assert first == order(same, book) != order(other, book)
+    assert first != order(one, book) == order(same, book)
+
+
+def test_all_flush_takes_all() -> None:
+    assert AllFlush().wanted(1234) == 1234
+
+
+def test_la_follows_the_last_arrivals() -> None:
+    book = ledger([[5, 5], [5, 5]], arrived=[[90, 10], [50, 50]])
+    policy = LA(h=4, b=0.5)
+    policy.arrive(0, np.zeros(6, np.uint64), np.array([0, 0, 1, 1, 1, 1], np.int32))
+    # Left partition 1 is rare but came four times in a row: right partition 1 is worth more than right partition 0.
+    np.testing.assert_allclose(policy.scores(book), [[0.125, 0.125], [0.225, 0.525]])
+    assert order(LA(h=4, b=1.0), book) == order(RPJ(), ledger([[5, 5], [5, 5]], arrived=[[90, 10], [50, 50]]))
+
+
+def test_rrpj_f_counts_by_tuple() -> None:
+    resident = Resident(
+        np.zeros(3, np.int32), np.zeros(3, np.uint64), np.array([3, 1, 2]), np.array([4, 0, 2], np.int32)
+    )
+    assert RRPJF.per_tuple
+    assert RRPJF().tuple_scores(ledger([[3], [0]]), 0, resident).tolist() == [4, 0, 2]
+
+
+# -- Foresight ---------------------------------------------------------------------------------------------------------------
+
+
+def test_foresight_ranks_by_results_a_chance() -> None:
+    # As many results a tuple, but those of partition 1 came halfway through: it had half the chances.
+    book = ledger([[100, 100], [100, 100]], fresh=[[0, 100], [50, 50]], results=[[50, 50], [5, 0]])
+    scores = Foresight().scores(book)
+    assert scores[0, 1] > scores[0, 0] > scores[1, 0] > scores[1, 1] > 0
+
+
+def steps(policy: Foresight, results: list[list[int]]) -> np.ndarray[Any, Any]:
+    for flushes, recent in enumerate(results):
+        scores = policy.scores(
+            ledger([[50] * 4, [50] * 4], fresh=[[5] * 4, [5] * 4], recent=[recent, recent], flushes=flushes)
+        )
+    return scores
+
+
+def test_foresight_remembers_while_nothing_changes_and_forgets_when_it_does() -> None:
+    rng = np.random.default_rng(3)
+    noisy = [rng.poisson([30, 30, 30, 20]).tolist() for _ in range(40)]
+    steady = steps(Foresight(), noisy)
+    assert steady[0].argmin() == 3
+    mean = np.mean(noisy, axis=0)
+    np.testing.assert_allclose(steady[0] / steady[0].sum(), mean / mean.sum(), rtol=0.02)  # all of the past counts
+    changed = steps(Foresight(), [[100, 1, 1, 1]] * 20 + [[1, 100, 1, 1]] * 4)
+    assert changed[0].argmax() == 1
+    # The past had 20 times 100 results of partition 0 and 4 times 100 of partition 1: RRPJ goes on keeping 0.
+    assert changed[0, 1] > 10 * changed[0, 0]
+
+
+def test_foresight_is_not_misled_by_bursts_of_one_side() -> None:
+    # Tuples of the left come in bursts: those in memory on the left have no results meanwhile, and are as good as before.
+    policy, held = Foresight(), [[50, 50], [50, 50]]
+    for flushes in range(20):
+        side, results = flushes // 5 % 2, np.zeros((2, 2), np.int64)
+        results[1 - side] = [100, 50]
+        fresh = np.zeros((2, 2), np.int64)
+        fresh[side] = 5
+        policy.arrive(side, np.zeros(10, np.uint64), np.zeros(10, np.int32))
+        scores = policy.scores(ledger(held, fresh=fresh, recent=results, flushes=flushes))
+    assert scores[:, 0].min() > scores[:, 1].max()
+
+
+def test_foresight_flushes_more_of_what_is_useless() -> None:
+    alike, useless = Foresight(), Foresight()
+    assert alike.wanted(3200) == useless.wanted(3200) == 100
+    alike.scores(ledger([[400] * 4, [400] * 4], results=[[100] * 4, [100] * 4]))
+    useless.scores(ledger([[400] * 4, [400] * 4], results=[[100, 0, 0, 0], [100, 0, 0, 0]]))
+    assert alike.wanted(3200) == 100
+    assert useless.wanted(3200) == 200
+
+
+def test_foresight_without_any_results() -> None:
+    policy = Foresight()
+    for flushes in range(3):
+        scores = policy.scores(ledger([[5, 0], [0, 5]], flushes=flushes))
+        np.testing.assert_array_equal(scores, 0)
+    assert policy.wanted(10) == 1
+    with np.errstate(all="raise"):
+        policy.scores(ledger([[5, 0], [0, 5]], results=[[1, 0], [0, 0]], flushes=3))
+    assert order(policy, ledger([[5, 5], [5, 5]], results=[[9, 0], [0, 0]], flushes=4))[-1] == (0, 0)
+
+
+# -- all of them -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_policies_score_any_ledger(name: str) -> None:
+    policy, rng = policy_of(name), np.random.default_rng(5)
+    for flushes in range(4):
+        held = rng.integers(0, 3, (2, 5))
+        came = rng.integers(0, 5, 3).astype(np.int32)
+        policy.arrive(0, came.astype(np.uint64), came)
+        book = ledger(held, arrived=held + 1, fresh=held * 0, results=rng.integers(0, 2, (2, 5)), flushes=flushes)
+        scores = policy.scores(book)
+        assert scores.shape == (2, 5) and np.isfinite(scores).all()
+    assert np.isfinite(policy_of(name).scores(Ledger.empty(3))).all()
+
+
+def _early(flush: str) -> tuple[int, int]:
+    """Results before the end, and flushes, of skewed keys in a memory of 200 tuples."""
+    rng = np.random.default_rng(11)
+    op = ProgressiveJoin(
+        hr.equal("k"), "1MiB", flush, partitioning=HashPartitioning(hr.equal("k"), 8), capacity=200
+    )  # fmt: skip
+    for _ in range(15):
+        for side in ("left", "right"):
+            keys = pa.record_batch({"k": rng.zipf(1.5, 50) % 100})
+            for _ in op.insert(side, keys):
+                pass
+    return op.stats.in_memory, op.stats.flushes
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_runs_repeat(name: str) -> None:
+    assert _early(name) == _early(name)
+
+
+def test_keeping_what_gives_results_gives_more() -> None:
+    early = {name: _early(name)[0] for name in ("allflush", "xjoin", "rrpj", "foresight")}
+    assert early["allflush"] < early["rrpj"] and early["xjoin"] < early["rrpj"] <= 1.05 * early["foresight"], early
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: policy_of("rrjp"), "flush='rrjp' is not supported; choose one of xjoin, hmj, random, rpj, la, rrpj"),
+        (lambda: policy_of(7), "flush=7 is not supported"),  # type: ignore[arg-type]
+        (lambda: RRPJ(0), "share=0 is not a part of memory"),
+        (lambda: RRPJ(1.5), "share=1.5 is not"),
+        (lambda: RRPJ(True), "share=True is not"),
+        (lambda: AmortisedRRPJ(sigma=1.2), "sigma=1.2 is not a weight of the past; give one from 0 to 1"),
+        (lambda: LA(h=0), "h=0 is not a number of arrivals"),
+        (lambda: LA(b=-0.1), "b=-0.1 is not a probability"),
+    ],
+)
+def test_refusals(make: Any, says: str) -> None:
+    with pytest.raises(hr.BadInput) as refusal:
+        make()
+    assert says in str(refusal.value)
+
+
+def test_a_policy_object_is_taken_as_it_is() -> None:
+    policy = RRPJ(share=7)
+    assert policy_of(policy) is policy and policy.wanted(100) == 7 and policy.wanted(3) == 3
+    assert RRPJ(0.25).wanted(100) == 25 and RRPJ(0.001).wanted(100) == 1
