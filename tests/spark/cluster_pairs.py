@@ -47,7 +47,8 @@ def main(master: str, where: str, *numbers: str) -> None:
         return reader.parquet(str(directory / side))
 
     out = hr.progressive_join(
-        stream("left"), stream("right"), hr.equal("k"), memory="256KiB", state=directory / "state", shards=3, partitions=8
+        stream("left"), stream("right"), hr.equal("k"), memory="256KiB", state=directory / "state", shards=3, partitions=8,
+        idle="30s",
     )  # fmt: skip
 
     def run():
