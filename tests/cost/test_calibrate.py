@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,10 +16,14 @@ from headrace.cost.calibrate import (
     machine_facts,
     read_calibration,
 )
+from headrace.cost.facts import Facts, Machine
 from headrace.cost.measure import calibrate, fitted
-from headrace.cost.models import MODELS
+from headrace.cost.models import MODELS, predict
+from headrace.cost.overheads import measure_overheads
 from headrace.errors import BadInput
 from headrace.metrics import Factors, Overhead
+from headrace.relation.disk import Disk
+from headrace.semistream import ALGORITHMS
 
 NOW = datetime(2030, 5, 1, tzinfo=UTC)
 
@@ -126,6 +131,37 @@ def test_a_quick_calibration_really_measures(tmp_path):
     assert list(tmp_path.iterdir()) == []
     assert seen[-1][0] == seen[-1][1]
     assert load_calibration(found.save(tmp_path / "c.json"), directory=tmp_path) == found
+
+
+@pytest.mark.parametrize("algorithm", ["meshjoin", "rmeshjoin", "hybridjoin"])
+def test_an_overhead_is_measured_with_the_sizes_that_the_model_takes(tmp_path, monkeypatch, algorithm):
+    # Operators on a disk that nobody has measured tune by a guess of their overhead. The model took them to have none: what was
+    # fitted belonged to other sizes. Here a run takes exactly what the model says for the sizes that the operator has.
+    true = Overhead(1.2, 2e-3, 1e-4)
+    seen = []
+
+    def run(name, relation, stream, memory, *, measuring, **options):
+        op = ALGORITHMS[name](relation, "k", memory, **options)
+        op.offer(stream.open().take(10))
+        sizes = (op._w, op._b) if "mesh" in name else (op._k,)
+        facts = Facts.of(relation, skew=stream.exponent, stream_bytes=20, machine=machine)
+        told = replace(machine, overheads={name: relation.disk.overhead(name)})
+        work = predict(name, facts.on(told), memory)
+        seen.append((sizes, tuple(work.parameters[p] for p in (("w", "b") if "mesh" in name else ("k",)))))
+        return SimpleNamespace(rate=1 / work.work.seconds(true))
+
+    machine = Machine(1e-4, 1e-5, Factors())
+    monkeypatch.setattr("headrace.cost.overheads.service_rate", run)
+    monkeypatch.setattr("headrace.cost.overheads.MODELS", [algorithm])
+    monkeypatch.setattr("headrace.cost.overheads._ROWS", 40_000)
+    found = measure_overheads(tmp_path, Disk("buffered", seek=1e-4, transfer=1e-5, factors=Factors()), machine)[
+        algorithm
+    ]
+    assert len(seen) == 3 + 6
+    for sizes, modelled in seen:
+        assert sizes == pytest.approx(modelled, rel=0.2, abs=2)
+    assert found.steps == pytest.approx(true.steps, rel=1e-3)
+    assert found.iteration + found.request == pytest.approx(true.iteration + true.request, rel=1e-3)
 
 
 def test_what_cannot_be_measured_is_refused(tmp_path):

@@ -134,6 +134,59 @@ def test_oracle_reads_through_a_small_buffer(root, wanted, buffer_pages, workers
         assert got == places.tolist()
 
 
+def going_on() -> Disk:
+    """One request at a time: a seek of 8, or 0.5 where it goes on; a page of 4 KiB takes 1."""
+    return Disk("simulated", seek=8.0, transfer=2.0, follow=0.5, workers=1)
+
+
+@pytest.mark.parametrize(
+    ("reads", "seconds", "pages"),
+    [
+        ([range(10)], 8 + 2 * 0.5 + 10, 10),  # a run longer than the buffer: requests of 4, 4 and 2, of which two go on
+        ([[0, 2, 3]], 8 + 4, 4),  # a page is read through
+        (
+            [range(3), [5, 6]],
+            8 + 3 + 0.5 + 4,
+            7,
+        ),  # the second read begins where the first ended: 2 pages are less than a seek
+        ([range(3), [9, 10]], 8 + 3 + (0.5 + 4) + (0.5 + 4), 11),  # 6 pages and a request: still less
+        ([range(3), [10, 11]], 8 + 3 + 8 + 2, 5),  # 7 are not
+        ([[5, 6], [0, 1]], 8 + 2 + 8 + 2, 4),  # back is a seek
+        ([[5, 6], [6, 7]], 8 + 2 + 8 + 2, 4),  # also to a page that was read last
+    ],
+)
+def test_reads_sweep_over_the_relation(root, reads, seconds, pages):
+    disk = going_on()
+    with hr.Relation.open(root, disk=disk) as rel:
+        reader, stats = PageReader(rel.opened, 4 * 4096), JoinStats()
+        for wanted in reads:
+            places = rel.opened.places(0)[list(wanted)]
+            found = [places[a:b] for a, b, _ in reader.read(places, stats)]
+            assert np.concatenate(found).tolist() == places.tolist()
+    assert (disk.clock.now(), stats.pages_read) == (seconds, pages)
+
+
+@given(st.lists(st.sets(st.integers(0, 40), min_size=1), min_size=1, max_size=4), st.integers(2, 9))
+@settings(deadline=None, max_examples=50)
+def test_oracle_sweeps_bring_every_page_once_and_take_no_longer_than_seeks(root, wanted, buffer_pages):
+    disk = going_on()
+    with hr.Relation.open(root, disk=disk) as rel:
+        every = rel.opened.places(0)
+        raw = (root / rel.opened.manifest.shards[0].files[0].name).read_bytes()
+        reader = PageReader(rel.opened, buffer_pages * 4096)
+        base, least = reader._buffer.__array_interface__["data"][0], 0.0
+        for some in wanted:
+            places, got, stats = every[sorted({w % every.size for w in some})], [], JoinStats()
+            for a, b, addresses in reader.read(places, stats):
+                for place, at in zip(places[a:b].tolist(), (addresses - base).tolist(), strict=True):
+                    assert reader._buffer[at : at + 4096].tobytes() == raw[place * 4096 :][:4096]
+                    got.append(place)
+            assert got == places.tolist()
+            assert stats.reads >= -(-stats.pages_read // (2 * (buffer_pages // 2)))
+            least += 9.0 * places.size
+        assert disk.clock.now() <= least
+
+
 def test_a_buffer_below_two_pages_is_refused(root):
     with hr.Relation.open(root) as rel, pytest.raises(hr.MemoryRefused, match="two pages of 4KiB"):
         PageReader(rel.opened, 8191)

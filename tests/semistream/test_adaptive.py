@@ -1,11 +1,14 @@
 """What is particular to AdaptiveJoin: hot set, filter, split, names."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import headrace as hr
 from headrace.errors import BadInput, DamagedRelation
+from headrace.metrics import Factors
 from headrace.relation import Disk
 from headrace.relation.keys import IntKeys
 from headrace.semistream import AdaptiveJoin
@@ -267,3 +270,30 @@ def test_a_crowded_sketch_does_not_make_strangers_popular(skewed, share):
     found = Popularity.of(before, counts, sketch.window, sketch.strangers())
     assert naive.hit_ratio(1e9) > 0.9
     assert share[0] <= found.hit_ratio(1e9) <= share[1]
+
+
+def test_join_phases_sweep_over_the_relation_with_few_seeks(tmp_path):
+    """A piece begins to read where the last one ended, over pages that nobody wants; requests are of the buffer's size."""
+    seek, transfer, follow = 8e-3, 97e-6, 0.5e-3
+    disk = Disk("simulated", seek=seek, transfer=transfer, follow=follow, factors=Factors(0, 0, 0, 0, 0, 0))
+    rows = {"k": np.arange(150_000), **{f"p{i}": np.zeros(150_000) for i in range(12)}}
+    rel = hr.Relation.create(tmp_path / "r", pa.table(rows), key="k", shards=1, disk=disk)
+    op, rng = AdaptiveJoin(rel, on="k", memory="220KiB", order="any"), np.random.default_rng(1)
+
+    def go_on(batches):
+        for _ in range(batches):
+            op.offer(pa.record_batch({"k": rng.integers(0, 150_000, 500)}))
+            for _ in op.advance():
+                pass
+
+    go_on(20)
+    before, then, pieces = disk.clock.now(), replace(op.stats), op._split.slice_rows
+    go_on(60)
+    pages, reads = op.stats.pages_read - then.pages_read, op.stats.reads - then.reads
+    seeks = (disk.clock.now() - before - pages * transfer - reads * follow) / (seek - follow)
+    rounds = pages / rel.num_pages
+    assert rounds > 4
+    assert 60 * 500 / pieces > 25 * rounds, "many pieces a round"
+    # Join phases are for a quarter of the rows, and may begin on the page that the last one ended on.
+    assert seeks <= 5 * rounds + 2, f"{seeks:.0f} seeks in {rounds:.1f} rounds over the relation"
+    assert reads <= 1.2 * pages / op._reader.pages + 60 * 500 / pieces

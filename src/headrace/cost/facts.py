@@ -41,7 +41,7 @@ class Machine:
     in_flight: tuple[float, float] | None = None
     longest: int = 200
     follow: float | None = None
-    overheads: Mapping[str, Overhead] = field(default_factory=dict)
+    overheads: Mapping[str, Overhead] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         for name in ("seek", "transfer"):

@@ -44,7 +44,7 @@ Report = Callable[[int, int | None], None]
 def calibrate(
     directory: str | Path, *, seconds: float = 10.0, clock: Clock | None = None, progress: Report | None = None
 ) -> Calibration:  # fmt: skip
-    """Measure this machine, on the device of a directory, in about so many seconds and some twenty more.
+    """Measure this machine, on the device of a directory, in about so many seconds and some thirty more.
 
     A file of 128 MiB and a small relation are made in the directory and removed again. Each figure is the median of several.
     """

@@ -113,7 +113,7 @@ def _waiting_room(name: str, facts: Facts, memory: int, needed: float) -> tuple[
 
 def _mesh_family(name: str, make: Callable[[Facts, str], MeshCost]) -> Model:
     def model(facts: Facts, memory: int) -> Prediction:
-        needed = facts.page_bytes + LEAST_WINDOW * (facts.slot_bytes + POINTER_BYTES + 64)
+        needed = facts.page_bytes + LEAST_WINDOW * (facts.slot_bytes + POINTER_BYTES + 80)
         found = _waiting_room(name, facts, memory, needed)
         if isinstance(found, Prediction):
             return found
@@ -186,7 +186,7 @@ def _hybrid_family(name: str, *, popular: bool) -> Model:
             return refused(name, memory, "it needs unique keys, and some of the relation's repeat")
         if popular and not facts.ordered:
             return refused(name, memory, "it needs a relation stored by popularity (order='frequency')")
-        needed = facts.index_bytes + facts.page_bytes + LEAST_WINDOW * (facts.slot_bytes + POINTER_BYTES + 64)
+        needed = facts.index_bytes + facts.page_bytes + LEAST_WINDOW * (facts.slot_bytes + POINTER_BYTES + 80)
         found = _waiting_room(name, facts, memory, needed)
         if isinstance(found, Prediction):
             return found

@@ -6,30 +6,40 @@ the cache serves, how many different pages the rest needs, and what the plan mak
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from math import ceil, inf
 
 import numpy as np
 
 from headrace.cost.facts import Facts
-from headrace.cost.popularity import Popularity
+from headrace.cost.popularity import Floats, Popularity
 from headrace.cost.prediction import Prediction, Work, output_bytes, refused
 from headrace.relation import Disk
+from headrace.relation.columns import Longs
 from headrace.semistream import split
 from headrace.semistream.balance import Balance
 from headrace.semistream.cache import FRAME_BYTES
 from headrace.semistream.hotset import ENTRY_BYTES, SEGMENTS
-from headrace.semistream.inverted import PAIR_BYTES, SLOT_BYTES
+from headrace.semistream.inverted import (
+    LIST_BYTES,
+    NUMBER_BYTES,
+    PAIR_BYTES,
+    SLOT_BYTES,
+    InvertedIndex,
+    tuples_that_fit,
+)
 from headrace.semistream.ssij_memory import (
     _IB_SHARE,
     _LEAST_CHUNK,
     _LEAST_IB,
     _MOST_IB,
-    _MOST_PLANNED,
     _PLAN_BYTES,
     _SCAN_SHARE,
     _WORK_BYTES,
+    planned_together,
 )  # fmt: skip
 from headrace.semistream.waiting import LEAST_WINDOW
 from headrace.units import format_size
@@ -60,25 +70,45 @@ class Plan:
 
     @classmethod
     def of(
-        cls, facts: Facts, wanted: float, longest: int, *, goes_on: bool = False, together: int = 1 << 62
+        cls, facts: Facts, wanted: float, longest: int, *, goes_on: bool = False, together: int = 1 << 62,
+        chances: tuple[Floats, Floats] | None = None,
     ) -> Plan:  # fmt: skip
         """For so many wanted pages, in requests of at most `longest`. `goes_on`: a run may be longer, as several requests.
 
-        `together`: so many are planned at a time; where one plan ends and the next begins a run may be cut.
+        `together`: so many are planned at a time. A disk that goes on reads as far as the next plan, if that is less than a seek;
+        else the last run of a plan waits for the next one. `chances`: how many pages lie side by side that are wanted
+        with a chance, group by group, where that is not the same everywhere.
         """
         if wanted <= 0:
             return cls(0.0, 0.0, 0.0)
         seek, transfer = facts.costs(in_flight=True)
         request = max(1, min(facts.machine.longest, longest))
         longest = facts.machine.longest if goes_on else request
+        near = facts.costs(scan=True)[0]
         if goes_on:
-            transfer += facts.costs(scan=True)[0] / request
-        density = min(1.0, wanted / facts.pages)
-        luck = _uniform()[: max(_LEAST_DRAWN, _PLANS * together)]
-        steps = np.ones(luck.size) if density == 1 else np.ceil(np.log(luck) / np.log1p(-density))
-        places = np.cumsum(np.maximum(1, steps)).astype(np.int64)
+            transfer += near / request
+        luck = _uniform()
+        if chances is None:
+            density = min(1.0, wanted / facts.pages)
+            luck = luck[: max(_LEAST_DRAWN, _PLANS * together)]
+            steps = np.ones(luck.size) if density == 1 else np.ceil(np.log(luck) / np.log1p(-density))
+            places = np.cumsum(np.maximum(1, steps)).astype(np.int64)
+        else:
+            ends = np.cumsum(chances[0])
+            drawn = max(1, min(luck.size, round(ends[-1])))
+            group = np.searchsorted(ends, (np.arange(drawn) + 0.5) * ends[-1] / drawn)
+            chance = np.tile(chances[1][group], luck.size // drawn)  # several rounds, if there is luck for them
+            places = np.flatnonzero(luck[: chance.size] <= chance)
+            if not places.size:
+                return cls(wanted, wanted, 0.0)
         disk = Disk("simulated", seek=seek, transfer=transfer, longest=longest)
-        parts = [disk.runs(places[a : a + together], 8192, longest) for a in range(0, places.size, together)]
+        parts = list(_plans(disk, places, longest, together, goes_on=goes_on))
+        if goes_on:
+            for (begins, lasts), (first, length) in pairwise(parts):
+                gap = int(first[0] - begins[-1] - lasts[-1])
+                if gap * transfer < seek - near:
+                    first[0] -= gap
+                    length[0] += gap
         first, length = (np.concatenate(some) for some in zip(*parts, strict=True))
         scale = wanted / places.size
         beside = int((first[1:] == first[:-1] + length[:-1]).sum())
@@ -92,6 +122,21 @@ class Plan:
         return self.pages * transfer + (self.runs - self.beside) * seek + self.beside * near
 
 
+def _plans(
+    disk: Disk, places: Longs, longest: int, together: int, *, goes_on: bool
+) -> Iterator[tuple[Longs, Longs]]:  # fmt: skip
+    a = 0
+    while a < places.size:
+        some = places[a : a + together]
+        first, length = disk.runs(some, 8192, longest)
+        taken = some.size
+        if not goes_on and a + taken < places.size and first.size > 1:
+            taken = int(np.searchsorted(some, first[-1]))
+            first, length = first[:-1], length[:-1]
+        yield first, length
+        a += taken
+
+
 @cache
 def _uniform() -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return 1 - np.random.default_rng(_SEED).random(_DRAWN)
@@ -103,8 +148,9 @@ def _uniform() -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 def ssij(facts: Facts, memory: int) -> Prediction:
     """SSIJ in a memory, with the thresholds that it comes to by itself: see its `_begin` and Balance."""
     page, v_S = facts.page_size, facts.stream_bytes
-    waits = v_S + SLOT_BYTES + facts.pages_per_key * PAIR_BYTES  # of a tuple in SB and II
-    least = facts.index_bytes + 3 * (page + FRAME_BYTES) + LEAST_WINDOW * (waits + 64)
+    own, entry = v_S + NUMBER_BYTES + SLOT_BYTES, PAIR_BYTES + LIST_BYTES  # of a tuple in SB, and of a pair in II
+    least = facts.index_bytes + 3.0 * (page + FRAME_BYTES)
+    least += LEAST_WINDOW * (64 + NUMBER_BYTES + SLOT_BYTES + entry)
     least += (_LEAST_IB + _LEAST_CHUNK) * (64 + _WORK_BYTES)
     least += 16 * (facts.tuple_bytes + 40) + facts.texts * page
     if memory < least:
@@ -114,22 +160,25 @@ def ssij(facts: Facts, memory: int) -> Prediction:
     halves = 1 if facts.machine.in_flight is None else 2
     scan = max(1, min(facts.machine.longest, facts.pages, int(_SCAN_SHARE * left) // page // halves))
     IB = int(np.clip(_IB_SHARE * left / (v_S + _WORK_BYTES), _LEAST_IB, _MOST_IB))
-    planned = int(np.clip(_IB_SHARE * left / _PLAN_BYTES, _LEAST_CHUNK, _MOST_PLANNED))
+    planned = planned_together(left, scan)
     read = scan * halves * page + min(planned, facts.pages) * _PLAN_BYTES
     held = int(IB * v_S) + max(_LEAST_CHUNK, IB) * _WORK_BYTES
     moving = max(0.0, left - read - held - IB * SLOT_BYTES)
     balance = Balance()
     for _ in range(_PHASES):
-        SB = max(1, int(balance.share * moving / waits))
-        CR = max(0, int((moving - SB * waits) / (page + FRAME_BYTES)))
+        SB = max(1, int(tuples_that_fit(balance.share * moving, own, facts.pages_per_key, facts.pages)))
+        pairs = facts.pages_per_key * SB
+        waiting = SB * own + InvertedIndex.size(pairs, facts.pages)
+        CR = max(0, int((moving - waiting) / (page + FRAME_BYTES)))
         phase = _Phase.of(facts, SB, IB, CR, scan, planned)
         before = balance.share
         if CR:
-            balance.move(phase.tail, page + FRAME_BYTES, int(phase.misses), waits, int(phase.misses), phase.sharing)
+            more = own + facts.pages_per_key * (entry if pairs < facts.pages else PAIR_BYTES)  # of one tuple more
+            balance.move(phase.tail, page + FRAME_BYTES, int(phase.misses), more, int(phase.misses), phase.sharing)
         if balance.share == before:
             break
     parts = {
-        "index": facts.index_bytes, "read buffer": read, "IB": held + IB * SLOT_BYTES, "SB and II": int(SB * waits),
+        "index": facts.index_bytes, "read buffer": read, "IB": held + IB * SLOT_BYTES, "SB and II": int(waiting),
         "CR": CR * (page + FRAME_BYTES), "output": output,
     }  # fmt: skip
     why = (
@@ -169,13 +218,15 @@ class _Phase:
         draws = N * facts.pages_per_key
         plans = []
         for some in (draws, draws / 2):
-            wanted = float((pages.count * (1 - kept) * -np.expm1(-some * pages.p)).sum())
-            plans.append(Plan.of(facts, wanted, scan, together=planned))
+            chance = (1 - kept) * -np.expm1(-some * pages.p)
+            chances = None if facts.scattered else (pages.count, chance)
+            plans.append(Plan.of(facts, float((pages.count * chance).sum()), scan, together=planned, chances=chances))
         costs = [max(1e-12, plan.seconds(facts, follow=False)) for plan in plans]
         sharing = float(np.clip(1 - np.log2(costs[0] / costs[1]), 0, 1))
         most = float((mass * pages.kept_by_count(0.75 * CR, draws)).sum())
         tail = N * max(0.0, hits - most) / max(1.0, 0.25 * CR)
-        steps = f.c_S + f.c_X + f.c_E + (1 - hits) * f.c_A + facts.pages_per_key * f.c_H + facts.matches * f.c_O
+        # A tuple that is served from CR is not put in SB, nor taken out of it.
+        steps = f.c_S + f.c_X + (1 - hits) * (f.c_A + f.c_E) + facts.pages_per_key * f.c_H + facts.matches * f.c_O
         # A request's overhead is that of a read buffer filled: what is in it is worked on together, however it was read.
         work = Work(plans[0].seconds(facts) / N, steps, 1 / IB, plans[0].pages / scan / N)
         return cls(N, work, hits, plans[0].pages, tail, sharing)
@@ -246,11 +297,11 @@ class _Room:
     longest: int  # pages of a request
     buffer: int  # pages that are worked on together
 
-    def reads(self, facts: Facts, wanted: float) -> tuple[float, float]:
-        """Seconds of a plan for so many pages, and read buffers filled."""
+    def reads(self, facts: Facts, wanted: float, together: int = 1 << 62) -> tuple[float, float]:
+        """Seconds of plans for so many pages, a few together, and read buffers filled."""
         machine = facts.machine
         goes_on = machine.in_flight is None and machine.follow is not None and machine.follow < machine.seek
-        plan = Plan.of(facts, wanted, self.longest, goes_on=goes_on)
+        plan = Plan.of(facts, wanted, self.longest, goes_on=goes_on, together=together)
         return plan.seconds(facts), plan.pages / self.buffer
 
 
@@ -298,7 +349,7 @@ def _round(facts: Facts, room: _Room, share: float) -> tuple[Work, int, float, f
     lookups = distinct + rest.keys.distinct(piece * asked) / piece + unknown
     lookups += missed * (1 / split.PHASE - 1)  # to sort a row again takes as long
     cpu = f.c_S + lookups * f.c_X + missed * f.c_A + facts.matches * f.c_O
-    seconds, buffers = room.reads(facts, wanted)
+    seconds, buffers = room.reads(facts, wanted, max(1, round(piece * wanted / turn)))
     work = Work(missed * seconds / turn, cpu, (1 + missed) / piece, missed * buffers / turn)
     return work, int(W), entries, turn
 

@@ -84,6 +84,9 @@ class Measuring:
         Rounds over R of a join that scans it before its rate is measured over the next one: four in [MESH].
     warm
         Stream tuples before the rate of another join is measured; without it, until its rate settles.
+    fill
+        Stream tuples over which a join whose tuples wait is let fill up; by default all at once. HYBRIDJOIN loads each partition
+        about once in the time that a tuple waits: filled at once, it goes through R in waves that take long to die away.
     tuples
         Stream tuples to measure over; by default twice what waits in the join, some thousands at least.
     batch
@@ -95,12 +98,13 @@ class Measuring:
 
     loops: int = 4
     warm: int | None = None
+    fill: int | None = None
     tuples: int | None = None
     batch: int | None = None
     backlog: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("loops", "tuples", "batch", "backlog"):
+        for name in ("loops", "fill", "tuples", "batch", "backlog"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise BadInput(f"{name}={value} is not possible; give 1 or more")
@@ -169,6 +173,7 @@ class _Run:
         self.asks = False  # whether the join says how many it wants in a batch
         self.limit = limit
         self.stream_bytes = stream_bytes
+        self.fill = 0  # tuples until all of the join's room is in use
         self.seconds = 0.0
 
     @classmethod
@@ -179,7 +184,9 @@ class _Run:
         size = float(stream.tuple_bytes)
         op = make(limit)
         if hasattr(op, "advance") and not (isinstance(op, AdaptiveJoin) and op.order == "stream"):
-            return cls(op, stream.open(), 0, limit, size)
+            run = cls(op, stream.open(), 0, limit, size)
+            run.fill = measuring.fill or 0
+            return run
         batch = measuring.batch or max(1, int(limit * _INPUT_SHARE / size))
         if not measuring.batch and hasattr(op, "wanted_rows"):
             batch = min(batch, 2 * op.wanted_rows)  # it may come to want more than it does at first
@@ -242,7 +249,15 @@ class _Run:
         """A step with as many tuples as it wants."""
         if not self.batch and not self.feed.taken:
             self.offer(1)  # it chooses its sizes when it has seen a tuple
-        self.step(self.wanted)
+        self.step(min(self.wanted, self._allowed))
+
+    @property
+    def _allowed(self) -> int:
+        """Tuples that may be handed over now, while it fills up."""
+        if self.feed.taken >= self.fill:
+            return self.wanted
+        room: int = self.op.capacity  # type: ignore[attr-defined]
+        return max(1, int(room * self.feed.taken / self.fill) - self.waiting)
 
     def _timed(self, work: Callable[..., Iterator[pa.RecordBatch] | None], *args: Any) -> None:
         begun = self.op.clock.now()

@@ -129,32 +129,6 @@ def spell_out(low, high, stop, which, row):
     return n
 
 
-@kernel(int64(I64, I64, i64, i32, i32))
-def unpack(pairs, places, place, start, slot):
-    """Sorted pairs (page << 32 | slot) as lists: places[page], where the list of each starts, slots. Returns how many pages."""
-    n = 0
-    last = -1
-    for i in range(pairs.size):
-        p = pairs[i] >> 32
-        slot[i] = pairs[i] & 0xFFFFFFFF
-        if p != last:
-            place[n] = places[p]
-            start[n] = i
-            last = p
-            n += 1
-    return n
-
-
-@kernel(int64(I64))
-def count_pages(pairs):
-    """How many pages sorted pairs have."""
-    n = 0
-    for i in range(pairs.size):
-        if i == 0 or pairs[i] >> 32 != pairs[i - 1] >> 32:
-            n += 1
-    return n
-
-
 @kernel(void(I64, I64, int64))
 def copy_pages(sources, targets, page_size):
     """Copy pages from address to address."""

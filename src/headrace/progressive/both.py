@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace.conditions import Condition
 from headrace.errors import BadInput
-from headrace.memory import MemoryBudget
+from headrace.memory import MemoryBudget, Reservation, trim
 from headrace.progressive.choose import divide
 from headrace.progressive.output import Output, plain
 from headrace.progressive.partitioning import SIDES, Partitioning
@@ -49,13 +49,14 @@ class Both:
         self.suffix = suffix
         self.budget = budget
         self.work = budget.limit // _WORK // _PARTS
-        """bytes of a block that is read, of a piece that comes in, of results"""
+        """bytes of a piece that comes in, and of results"""
         budget.reserve("work", budget.limit // _WORK)
         self.sides: list[Side] = []
         self._sides: list[Side | None] = [None, None]
         self._spills: list[Spill | None] = [None, None]
         self._counted, self._disk, self._directory, self._stats = counted, disk, directory, stats
         self._output: Output | None = None
+        self._later: Reservation | None = None
 
     @property
     def there(self) -> bool:
@@ -66,6 +67,18 @@ class Both:
     def held(self) -> int:
         """Tuples in memory; one in several cells counts in each."""
         return sum(side.used for side in self.sides)
+
+    @property
+    def block(self) -> int:
+        """Bytes of a block that is read: what rows of boxes and vectors compare by takes as much again."""
+        return self.work // 2 if self.partitioning.width else self.work
+
+    def clear(self) -> None:
+        """Memory is not needed any more: it is all for work."""
+        for side in self.sides:
+            side.clear()
+        trim()
+        self.work = self.budget.limit // _PARTS // 2
 
     def side(self, number: int) -> Side:
         """A side that has seen a batch."""
@@ -135,7 +148,13 @@ class Both:
         each, room = slot_bytes(self.partitioning, self._counted), self.budget.limit
         rows = max(64, room // (each + batch.nbytes // max(1, batch.num_rows) + 8))
         most = self.budget.limit // each + 1  # the other side may have it all now, and leave it later
-        side = Side(number, schema, self.partitioning, self.budget, most, rows // 2, self._counted)
+        if self._later is None:  # when the other side comes, memory may be full
+            buckets = rows // 2
+            self._later = self.budget.reserve("index of the other side", buckets * 4)
+        else:
+            buckets = self._later.nbytes // 4
+            self._later.release()
+        side = Side(number, schema, self.partitioning, self.budget, most, buckets, self._counted)
         self._sides[number] = side
         self._spills[number] = Spill(number, schema, self._disk, self.budget, self._stats, self._directory)
         self.sides = [side for side in self._sides if side is not None]

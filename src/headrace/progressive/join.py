@@ -151,7 +151,7 @@ class ProgressiveJoin:
         """Both streams have ended: everything that is left."""
         self._may_begin()
         self._open, self._finished = "finish", True
-        return self._whole(self._phases.run())
+        return self._whole(self._phases.run(last=True))
 
     # -- the in-memory phase ---------------------------------------------------------------------------------------------
 

@@ -51,12 +51,12 @@ class Phases:
         self._left: tuple[Longs, Block, tuple[Ints, Hashes, Ints, Doubles]] | None = None
         self._step: Iterator[pa.RecordBatch] | None = None
 
-    def run(self) -> Iterator[pa.RecordBatch]:
-        """All results that can be made now."""
+    def run(self, *, last: bool = False) -> Iterator[pa.RecordBatch]:
+        """All results that can be made now. `last`: no more tuples will come, so memory that met disk is done with."""
         yield from self.complete()
         if not self._both.there:
             return
-        for step in self._steps():
+        for step in self._steps(last):
             self._step = step
             yield from self.complete()
             yield self._both.output.empty()
@@ -74,13 +74,15 @@ class Phases:
         """Tuples come again: the memory for work is theirs."""
         self._left = None
 
-    def _steps(self) -> Iterator[Iterator[pa.RecordBatch]]:
+    def _steps(self, last: bool) -> Iterator[Iterator[pa.RecordBatch]]:
         for number in (LEFT, RIGHT):
             spill, other = self._both.spill(number), self._both.side(1 - number)
             old = np.flatnonzero(spill.met < other.latest) if other.used else np.empty(0, np.int64)
             old = old[self._productive_first(number, spill.partition[old])]
-            for some in spill.blocks(old, self._both.work):
+            for some in spill.blocks(old, self._both.block):
                 yield self._meet(number, spill, some)
+        if last:
+            self._both.clear()
         while self._sweep is not None or self._next_sweep():
             yield self._join_blocks()
 
@@ -120,12 +122,12 @@ class Phases:
         there = there[self._productive_first(LEFT, there)]
         there = there[self._done[there] == self._done[there[0]]]
         size = np.bincount(left.partition, weights=left.length, minlength=self._done.size)[there]
-        fit = max(1, int(np.searchsorted(np.cumsum(size), self._both.work, side="right")))
+        fit = max(1, int(np.searchsorted(np.cumsum(size), self._both.block, side="right")))
         self._sweep = self._make_sweep(left, right, there[:fit].astype(np.int32))
         return True
 
     def _make_sweep(self, left: Spill, right: Spill, partitions: Ints) -> Sweep:
-        most, done = self._both.work, int(self._done[partitions[0]])
+        most, done = self._both.block, int(self._done[partitions[0]])
         mine = np.flatnonzero(np.isin(left.partition, partitions))
         theirs = np.flatnonzero(np.isin(right.partition, self._partitioning.neighbours(partitions)))
         new_mine, new_theirs = left.departed[mine] > done, right.departed[theirs] > done

@@ -148,6 +148,15 @@ class Side:
         self.partition[slots] = -1
         self._chunk[slots] = -1
 
+    def clear(self) -> None:
+        """Let go of everything, for good."""
+        self._chunks.clear()
+        self._ends[:] = -1, 0, 0
+        self._heads = np.full(1, -1, np.int32)
+        self._rooms.give_back(0)
+        self._index.release()
+        self._tuples.release()
+
     def compact(self) -> None:
         """Rewrite chunks that lost rows."""
         for name, chunk in list(self._chunks.items()):

@@ -33,6 +33,7 @@ _FIELDS = {
     "length": np.int64,
 }
 _SEGMENT_BYTES = 40
+_MEETING_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,8 @@ class Spill:
         self._segments = {name: np.empty(0, type_) for name, type_ in _FIELDS.items()}
         self._room = self._count = 0
         self._new: list[tuple[int, ...]] = []
-        self._meetings: dict[int, list[int]] = {}
+        self._meetings: list[tuple[Ints, int]] = []  # segments, and when they met memory
+        self._met = 0
         self._plain = schema
         self._list = budget.reserve(f"{SIDES[number]} segments", 0)
 
@@ -137,13 +139,17 @@ class Spill:
         self._spend(1, pages)
 
     @property
+    def _size(self) -> int:
+        return self._room * _SEGMENT_BYTES + self._met * _MEETING_BYTES
+
+    @property
     def uncounted(self) -> int:
         """Bytes that the list has grown by and that are not reserved yet: it grows while memory is full."""
-        return self._room * _SEGMENT_BYTES - self._list.nbytes
+        return self._size - self._list.nbytes
 
     def count(self) -> None:
         """Reserve them."""
-        self._list.resize(self._room * _SEGMENT_BYTES)
+        self._list.resize(self._size)
 
     # -- reading ---------------------------------------------------------------------------------------------------------
 
@@ -191,13 +197,15 @@ class Spill:
     def meet(self, segments: Longs, stamp: int) -> None:
         """These segments were joined with all that is in memory of the other side."""
         self._segments["met"][segments] = stamp
-        for segment in segments.tolist():
-            self._meetings.setdefault(segment, []).append(stamp)
+        self._meetings.append((segments.astype(np.int32), stamp))
+        self._met += segments.size
 
     def meetings(self) -> tuple[Longs, Longs]:
         """When each segment met the memory of the other side: where its stamps begin, and all stamps."""
         first = np.zeros(self._count + 1, np.int64)
-        for segment, stamps in self._meetings.items():
-            first[segment + 1] = len(stamps)
-        stamps = [stamp for segment in sorted(self._meetings) for stamp in self._meetings[segment]]
-        return np.cumsum(first), np.array(stamps, np.int64)
+        if not self._meetings:
+            return first, np.empty(0, np.int64)
+        segments = np.concatenate([some for some, _ in self._meetings])
+        stamps = np.repeat([stamp for _, stamp in self._meetings], [some.size for some, _ in self._meetings])
+        np.cumsum(np.bincount(segments, minlength=self._count), out=first[1:])
+        return first, stamps[np.argsort(segments, kind="stable")].astype(np.int64)

@@ -116,7 +116,7 @@ class AMeshJoin(WaitingJoin):
         """tuples and pages of the last iteration, and the seconds it took"""
 
     def _least(self) -> int:
-        return self._page_bytes + LEAST_WINDOW * int(self._slot_bytes + POINTER_BYTES + 64)
+        return self._page_bytes + LEAST_WINDOW * int(self._slot_bytes + POINTER_BYTES + 80)
 
     @property
     def most_memory(self) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.relation.columns import Longs
+from headrace.kernels.pairs import wanted_by_half
+from headrace.relation.columns import Bytes, Longs
 from headrace.relation.disk import Disk, PlanKind
 from headrace.relation.keys import Ints
 
 _FIRST = 0.8
-_LEAST, _MOST = 0.02, 0.98
+_LEAST, _MOST = 0.02, 0.995
 _STEP = 0.6  # by which the odds of SB against CR move; less where they went to and fro
 _LEAST_PACE = 0.125
 _CLEARLY = 1.1  # better
@@ -55,10 +56,15 @@ class Balance:
 
 
 def sharing(
-    disk: Disk, page_size: int, longest: int, plan: PlanKind, places: Longs, starts: Ints, slots: Ints
-) -> float:
-    """1 - the exponent by which the cost of a pass grows with its tuples, from a plan for every second of them."""
-    half = np.add.reduceat((slots & 1) == 0, starts[:-1]) > 0
+    disk: Disk, page_size: int, longest: int, plan: PlanKind, places: Longs, ranks: Ints, starts: Ints, slots: Ints,
+    together: int = 1 << 30,
+) -> float:  # fmt: skip
+    """1 - the exponent by which the cost of a pass grows with its tuples, from a plan for every second of them.
+
+    The pass is over places[ranks], with lists of slots; `together`: so many pages are planned at a time.
+    """
+    half: Bytes = np.empty(ranks.size, np.uint8)
+    wanted_by_half(starts, slots, half)
     if half.all() or not half.any():
         return float(half.all())
     seek, transfer = disk.costs(page_size)
@@ -67,4 +73,9 @@ def sharing(
         _, length = disk.runs(wanted, page_size, longest, plan=plan)
         return float(length.size * seek + int(length.sum()) * transfer)
 
-    return float(np.clip(1 - np.log2(cost(places) / cost(places[half])), 0, 1))
+    whole = part = 0.0
+    for a in range(0, ranks.size, together):
+        some = places[ranks[a : a + together]]
+        whole += cost(some)
+        part += cost(some[half[a : a + together] == 1])
+    return float(np.clip(1 - np.log2(whole / part), 0, 1))

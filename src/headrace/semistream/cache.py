@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -88,27 +88,27 @@ class PageCache:
         self._tick += 1
         self._used_at[frames] = self._tick
 
-    def choose(self, wanted: Longs, uses: Longs, capacity: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def choose(self, starts: Ints, capacity: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Which of the pages about to be read are to stay: ToKeep. Pages that give way to them, ToRemove, leave now.
 
         Nothing but the read pages is needed during a join phase, so which page of ToRemove leaves when makes no difference.
 
         Parameters
         ----------
-        wanted, uses
-            Places of the pages, and the length of the list of each in II.
+        starts
+            Where the list of each page in II starts, and the end of the last: its length is what the page is worth.
         capacity
             Pages that may be here at the end.
         """
-        have = self.used
+        have, wanted = self.used, starts.size - 1
+        value: np.ndarray[tuple[int], np.dtype[Any]]
         if self.policy == "utility":
-            value = np.concatenate([self.utility, uses])
+            value = np.empty(have + wanted, np.int32)
+            value[:have] = self.utility
+            np.subtract(starts[1:], starts[:-1], out=value[have:])
         else:
-            value = np.concatenate([self.used_at, self._tick + 1 + np.arange(wanted.size)])
-        # On a tie pages that are here stay: nothing is copied for the same gain.
-        chosen = np.argsort(-value, kind="stable")[:capacity]
-        stays = np.zeros(value.size, np.bool_)
-        stays[chosen] = True
+            value = np.concatenate([self.used_at, self._tick + 1 + np.arange(wanted)])
+        stays = _largest(value, capacity)  # on a tie pages that are here: nothing is copied for the same gain
         self._worth[self._frame] = self.utility
         self._keep(stays[:have])
         if self.frames > capacity:
@@ -187,3 +187,15 @@ class PageCache:
 
     def _keep(self, stays: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
         self.places, self._frame = self.places[stays], self._frame[stays]
+
+
+def _largest(value: Any, count: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which of the values are the so many largest; of equal ones the first. Takes less memory than an order of all of them."""
+    least = value.size - count
+    if least <= 0 or count <= 0:
+        return np.full(value.size, count > 0)
+    limit = np.partition(value, least)[least]
+    stays: np.ndarray[tuple[int], np.dtype[np.bool_]] = value > limit
+    ties = value == limit
+    stays |= ties & (np.cumsum(ties, dtype=np.int32) <= count - int(stays.sum()))
+    return stays

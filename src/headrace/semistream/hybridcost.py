@@ -157,9 +157,13 @@ class HybridCost:
 
         def held(T: float) -> float:
             waiting = float((many * share * T * (1 + share * T / 2) / (1 + share * T)).sum())
-            # H is full at every load. In the mean over the stream fewer wait: those that do not stay are gone, and of what a load
-            # of S tuples served half is still to come in. S of the stream's tuples see that load.
-            return waiting + served(T) * p_N / (1 - p_N) + 0.5 * float((many * share * (1 + share * T)).sum())
+            # H is full before the non-swappable part lets its own go; then comes the load. In the mean over the stream fewer
+            # wait: h go at once, S by the load, and of those that come in their place half are still to come; S of the stream's
+            # tuples see a load of S.
+            mean = served(T)
+            h = mean * p_N / (1 - p_N)
+            square = float((many * share * (1 + share * T)).sum())
+            return waiting + (1 - p_N**2) / 2 * (square + 2 * h + h * h / mean)
 
         low, high = 0.0, 2.0 * h_S  # at least half of T tuples wait
         for _ in range(_HALVINGS):

@@ -93,7 +93,7 @@ class HybridJoin(WaitingJoin):
     # -- sizes -----------------------------------------------------------------------------------------------------------
 
     def _least(self) -> int:
-        window = LEAST_WINDOW * int(self._slot_bytes + POINTER_BYTES + 64)
+        window = LEAST_WINDOW * int(self._slot_bytes + POINTER_BYTES + 80)
         return self._index_bytes + self._least_pages * self._page_bytes + window
 
     @property

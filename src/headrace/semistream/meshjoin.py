@@ -209,7 +209,7 @@ class MeshJoin(WaitingJoin):
         self._w = self._b = 0
 
     def _least(self) -> int:
-        return self._page_bytes + LEAST_WINDOW * int(self._slot_bytes + POINTER_BYTES + 64)
+        return self._page_bytes + LEAST_WINDOW * int(self._slot_bytes + POINTER_BYTES + 80)
 
     def cost(self, stream_bytes: float) -> MeshCost:
         """The cost model for stream tuples of so many bytes. [MESH] §3.2"""

@@ -12,6 +12,7 @@ from headrace.relation.columns import NO_BYTES, NO_LONGS, Buffers, Bytes, Longs,
 from headrace.relation.keys import Ints
 from headrace.semistream.window import StreamWindow
 
+_IN_BATCHES = 8 + 8  # of a tuple with columns in batches: its number there, and its share of tuples that left
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
@@ -44,7 +45,8 @@ class SlotWindow:
     def more_bytes(schema: pa.Schema) -> int:
         """Bytes a tuple that it takes beyond what Arrow does, and the one for nulls that every slot has."""
         fixed = [field.type for field in schema if _in_slots(field.type)]
-        return max(0, len(fixed) - 1) // 8 + sum(1 for type_ in fixed if pa.types.is_boolean(type_))
+        in_batches = _IN_BATCHES if len(fixed) < len(schema) else 0
+        return max(0, len(fixed) - 1) // 8 + sum(1 for type_ in fixed if pa.types.is_boolean(type_)) + in_batches
 
     @property
     def rows(self) -> int:
@@ -88,7 +90,7 @@ class SlotWindow:
             self._values[c] = values
         planes = (len(self._fixed) + 7) // 8
         nulls: Bytes = np.zeros((planes, capacity), np.uint8)
-        nulls[:, after] = self._nulls.reshape(planes, -1)[:, before]
+        nulls[:, after] = self._nulls.reshape(planes, self._capacity)[:, before]
         self._nulls, self._capacity = nulls.reshape(-1), capacity
 
     def _note_nulls(self, c: int, slots: Ints, valid: Bytes) -> None:
@@ -111,12 +113,12 @@ class SlotWindow:
 def _in_slots(type_: pa.DataType) -> bool:
     t = pa.types
     plain = t.is_integer(type_) or t.is_floating(type_) or t.is_decimal(type_) or t.is_temporal(type_)
-    return bool(plain or t.is_boolean(type_))
+    return bool(plain or t.is_boolean(type_) or (t.is_fixed_size_binary(type_) and type_.byte_width))
 
 
 def _room(type_: pa.DataType, capacity: int) -> np.ndarray[Any, Any]:
-    """An array for values of a type; those wider than a word are rows of words."""
+    """An array for values of a type; those wider than a word are rows of words, or of bytes."""
     width = width_of(type_)
     if width in _WORDS:
         return np.empty(capacity, _WORDS[width])
-    return np.empty((capacity, width // 4), np.uint32)
+    return np.empty((capacity, width), np.uint8) if width % 4 else np.empty((capacity, width // 4), np.uint32)

@@ -12,6 +12,7 @@ from headrace.clock import Clock
 from headrace.conditions import Between
 from headrace.errors import BadInput, choice
 from headrace.kernels.cache import spell_out
+from headrace.kernels.pairs import cross_off
 from headrace.relation import Relation
 from headrace.relation.columns import Longs
 from headrace.relation.disk import PlanKind
@@ -19,7 +20,7 @@ from headrace.relation.keys import Ints, Keys
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.cache import Policy
 from headrace.semistream.deadlines import seconds
-from headrace.semistream.inverted import PAIR_BYTES, Times
+from headrace.semistream.inverted import LIST_BYTES, PAIR_BYTES, Times
 from headrace.semistream.spans import Spans, keys_of, range_columns
 from headrace.semistream.ssij_memory import SSIJMemory
 from headrace.units import parse_duration
@@ -197,10 +198,10 @@ class SSIJ(SSIJMemory):
         if not count:
             return
         begun = self.clock.now()
-        each = self._stream_bytes + PAIR_BYTES
-        if self._SB.room < count or self._waiting_bytes + count * each > self._waiting_room:
+        if self._SB.room < count or self._waiting_bytes + self._more_bytes_for(count) > self._waiting_room:
             yield from self._join_phase()
             self._resize()
+            each = self._column_bytes + PAIR_BYTES + LIST_BYTES
             count = max(1, min(count, int(self._waiting_room / each)))
         SB = self._SB
         taken, numbers, deadlines = self._pick(count)
@@ -217,7 +218,7 @@ class SSIJ(SSIJMemory):
         yield from self._finish(slots[SB.pending[slots] == 0])
         stop: Longs = np.zeros(2, np.int64)
         while stop[0] < spans.size:
-            room = (self._waiting_room - self._waiting_bytes) // PAIR_BYTES
+            room = self._II.room(self._waiting_room - self._waiting_bytes)
             if room < 1 and self._II.pairs:
                 yield from self._join_phase()
                 continue
@@ -234,12 +235,12 @@ class SSIJ(SSIJMemory):
         if here.any():
             self._CR.count(frame[here])
             yield from self._search(keys, row[here], slot[here], self._CR.addresses(frame[here]))
-            self._met(slot[here])
+            cross_off(slot[here], SB.pending)
             seen = np.unique(slot[here])
             yield from self._finish(seen[SB.pending[seen] == 0])
         if not here.all():
             new, first = np.unique(slot[~here], return_index=True)
-            fresh = SB.waits[new] == 0
+            fresh = ~SB.waits(new)
             SB.add_keys(new[fresh], [some.take(row[~here][first[fresh]]) for some in keys])
             self._spend(c_A=int(fresh.sum()))
             self._II.add(places[~here], slot[~here])
@@ -250,28 +251,50 @@ class SSIJ(SSIJMemory):
             return
         begun = self.clock.now()
         SB = self._SB
-        places, starts, slots = self._II.lists()
-        uses, keys = np.diff(starts), SB.keys()
+        ranks, starts, slots = self._II.lists()
+        keys = SB.keys()
         self._book()
-        self._weigh(places, starts, slots)
-        keep = self._CR.choose(places, uses, self._capacity(self._beside))
+        self._weigh(ranks, starts, slots)
+        keep = self._CR.choose(starts, self._capacity(self._beside))
         self._book(self._CR.used + int(keep.sum()))
-        for start in range(0, places.size, self._planned):
-            with closing(self._disk_buffer.read(places[start : start + self._planned], self.stats)) as rounds:
+        for start, places in self._plans(ranks):
+            with closing(self._disk_buffer.read(places, self.stats)) as rounds:
                 for i, j, addresses in rounds:
                     a, b = start + i, start + j
-                    mine, kept = slots[starts[a] : starts[b]], keep[a:b]
-                    yield from self._search(keys, SB.which(mine), mine, np.repeat(addresses, uses[a:b]))
-                    self._CR.put(places[a:b][kept], addresses[kept], uses[a:b][kept])
-        self._met(slots)
+                    yield from self._meet_pages(keys, addresses, starts[a : b + 1], slots)
+                    kept = keep[a:b]
+                    self._CR.put(places[i:j][kept], addresses[kept], np.diff(starts[a : b + 1])[kept])
+        cross_off(slots, SB.pending)
+        del slots  # the memory of II
         self._II.clear()
-        waited = SB.slots()
-        waited = waited[(SB.pending[waited] == 0) & (SB.waits[waited] == 1)]
-        yield from self._leave(waited)
-        self._time.joined(places.size, self.clock.now() - begun)
-        SB.forget_keys()
+        for done in SB.done(self._chunk):
+            yield from self._let_go(done)
+        self._window.keep(self._numbers())
+        self._time.joined(ranks.size, self.clock.now() - begun)
+        SB.forget()
         self._CR.clear_counters()
         self._book()
+
+    def _plans(self, ranks: Ints) -> Iterator[tuple[int, Longs]]:
+        """Pages to plan together, and how many came before: without the last run, which may go on in the next plan."""
+        start = 0
+        while start < ranks.size:
+            places = self._places[ranks[start : start + self._planned]]
+            if start + places.size < ranks.size:
+                disk, page = self.relation.disk, self.relation.page_size
+                first, _ = disk.runs(places, page, self._scan, plan=self.plan)
+                if first.size > 1:
+                    places = places[: int(np.searchsorted(places, first[-1]))]
+            yield start, places
+            start += places.size
+
+    def _meet_pages(self, keys: list[Keys], addresses: Longs, starts: Ints, slots: Ints) -> Iterator[pa.RecordBatch]:
+        """Join pages in memory with the tuples in their lists: many at a time, so that one popular page takes no more memory."""
+        for a in range(int(starts[0]), int(starts[-1]), self._chunk):
+            b = min(a + self._chunk, int(starts[-1]))
+            some = np.clip(starts, a, b)
+            each: Ints = some[1:] - some[:-1]
+            yield from self._search(keys, self._SB.which(slots[a:b]), slots[a:b], np.repeat(addresses, each))
 
     def _search(self, keys: list[Keys], which: Ints, slots: Ints, pages: Longs) -> Iterator[pa.RecordBatch]:
         """Join tuples, keys[which] in `slots`, each with one page in memory."""
@@ -307,19 +330,15 @@ class SSIJ(SSIJMemory):
         self._buffer, self._buffered = [whole.take(pa.array(rest))], rest.size
         return whole.take(pa.array(first)), numbers, deadlines
 
-    def _met(self, slots: Ints) -> None:
-        """Each of these tuples, as often as it is named, has met a page."""
-        self._SB.pending -= np.bincount(slots, minlength=self._SB.capacity).astype(np.int32)
-
     def _finish(self, slots: Ints) -> Iterator[pa.RecordBatch]:
         """Tuples that an online phase is done with: those that never waited were hits."""
-        waited = self._SB.waits[slots] == 1
+        waited = self._SB.waits(slots)
         yield from self._leave(slots[waited])
         yield from self._leave(slots[~waited], hits=True, queued=False)
 
-    def _leave(self, slots: Ints, *, hits: bool = False, queued: bool = True) -> Iterator[pa.RecordBatch]:
+    def _let_go(self, slots: Ints, *, hits: bool = False, queued: bool = True) -> Iterator[pa.RecordBatch]:
         self.stats.late += self._SB.late(slots, self.clock.now())
-        yield from super()._leave(slots, hits=hits, queued=queued)
+        yield from super()._let_go(slots, hits=hits, queued=queued)
 
     def _stream_key(self, on: On | None) -> tuple[str, ...]:
         return () if self._range else super()._stream_key(on)

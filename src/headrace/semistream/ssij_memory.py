@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from headrace.errors import MemoryRefused
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
 from headrace.relation.disk import PlanKind
 from headrace.relation.keys import Ints
 from headrace.relation.reader import PageReader, key_column
@@ -24,7 +23,15 @@ from headrace.semistream.balance import Balance, sharing
 from headrace.semistream.base import On
 from headrace.semistream.cache import FRAME_BYTES, PageCache, Policy
 from headrace.semistream.deadlines import Deadlines, JoinTime
-from headrace.semistream.inverted import PAIR_BYTES, SLOT_BYTES, InvertedIndex, StreamBuffer
+from headrace.semistream.inverted import (
+    LIST_BYTES,
+    NUMBER_BYTES,
+    PAIR_BYTES,
+    SLOT_BYTES,
+    InvertedIndex,
+    StreamBuffer,
+    tuples_that_fit,
+)
 from headrace.semistream.snapshot import Snapshot
 from headrace.semistream.split import tuple_bytes
 from headrace.semistream.waiting import LEAST_WINDOW, WaitingJoin
@@ -36,7 +43,15 @@ _PLAN_BYTES = 64  # of a page in a read plan
 _IB_SHARE, _SCAN_SHARE = 0.04, 0.35  # of the memory that is left, by default
 _LEAST_IB, _MOST_IB = 16, 1 << 13
 _LEAST_CHUNK = 64  # pairs of a tuple and a page looked at together
-_MOST_PLANNED = 1 << 14  # pages planned together: where one plan ends and the next begins, a run may be cut
+_RUNS, _MOST_PLANNED = (
+    16,
+    1 << 14,
+)  # of the longest, and pages: where one plan ends and the next begins, a run may be cut
+
+
+def planned_together(left: float, scan: int) -> int:
+    """Pages of one read plan, out of so many bytes, with reads of `scan` pages at most."""
+    return int(np.clip(min(_IB_SHARE * left / _PLAN_BYTES, _RUNS * scan), _LEAST_CHUNK, _MOST_PLANNED))
 
 
 class SSIJMemory(WaitingJoin):
@@ -49,6 +64,7 @@ class SSIJMemory(WaitingJoin):
     cache: Policy
     split: float | None
     _range: tuple[str, str] | None
+    _window: StreamWindow
 
     def __init__(self, relation: Relation, on: On | None, memory: int | str, **options: Any) -> None:
         super().__init__(relation, on, memory, **options)
@@ -67,7 +83,8 @@ class SSIJMemory(WaitingJoin):
         return StreamWindow()  # slots for columns would be memory that does not move
 
     def _least(self) -> int:
-        tuples = LEAST_WINDOW * (64 + SLOT_BYTES + PAIR_BYTES + 16) + (_LEAST_IB + _LEAST_CHUNK) * (64 + _WORK_BYTES)
+        each = 64 + SLOT_BYTES + NUMBER_BYTES + PAIR_BYTES + LIST_BYTES
+        tuples = LEAST_WINDOW * each + (_LEAST_IB + _LEAST_CHUNK) * (64 + _WORK_BYTES)
         return self.relation.index_bytes + 3 * (self.relation.page_size + FRAME_BYTES) + tuples
 
     def _begin(self) -> None:
@@ -80,7 +97,7 @@ class SSIJMemory(WaitingJoin):
         share = int(_IB_SHARE * left / (v_S + _WORK_BYTES))
         self._IB_now = self.IB_thresh or int(np.clip(share, _LEAST_IB, _MOST_IB))
         self._chunk = max(_LEAST_CHUNK, self._IB_now)
-        self._planned = int(np.clip(_IB_SHARE * left / _PLAN_BYTES, _LEAST_CHUNK, _MOST_PLANNED))
+        self._planned = planned_together(left, self._scan)
         self._reserve(
             "read buffer", self._scan * self._halves * page + min(self._planned, self._places.size) * _PLAN_BYTES
         )
@@ -98,9 +115,9 @@ class SSIJMemory(WaitingJoin):
             matches = max(1.0, self.relation.num_rows / max(1, self.relation.distinct_keys))
             width = self._stream_bytes + tuple_bytes(self.relation, [c for c in self._payload if c.name]) + 8
             room = min(room, self._tuple_bytes * (self.budget.limit - self._room) / 2 / matches / width)
-        self._SB_now = self.SB_thresh or max(1, int(room / self._tuple_bytes))
+        self._SB_now = self.SB_thresh or max(1, int(self._fits(room)))
         slots = self._SB_now + self._IB_now
-        most = int(self._left_to_move() / self._tuple_bytes) - self._IB_now
+        most = int(self._fits(self._left_to_move())) - self._IB_now
         if self.SB_thresh and self._SB_now > max(1, most):
             raise MemoryRefused(
                 f"SB_thresh={self._SB_now} does not fit memory={format_size(self.budget.limit)}: a waiting tuple takes"
@@ -108,7 +125,8 @@ class SSIJMemory(WaitingJoin):
             )
         self._SB = StreamBuffer(slots, self._version.codec, ranges=self._range is not None)
         self._H = self._SB  # type: ignore[assignment]
-        self._moving = self._left_to_move() - slots * SLOT_BYTES
+        self._moving = max(0, self._left_to_move() - slots * SLOT_BYTES)
+        self._II = InvertedIndex(self._places, self._moving // PAIR_BYTES)
         self._book()
         self._reserve("SB", slots * SLOT_BYTES)
 
@@ -129,7 +147,6 @@ class SSIJMemory(WaitingJoin):
         shards = range(new.num_shards)
         self._places = np.sort(np.concatenate([np.empty(0, np.int64), *(version.places(s) for s in shards)]))
         self._CR.follow(old, version, self._places)
-        self._II = InvertedIndex(self._places)
         self.relation, self._version = new, version
         payload = new.payload(self.columns)
         if self.how in ("inner", "left"):
@@ -141,13 +158,31 @@ class SSIJMemory(WaitingJoin):
             self._disk_buffer = self._new_reader()
             self._size_buffer()
 
+    def _fits(self, room: float) -> float:
+        """Tuples of SB and II, slots and all, that so many bytes have room for."""
+        return tuples_that_fit(room, self._own_bytes, self._pages_each, self._places.size)
+
+    @property
+    def _column_bytes(self) -> float:
+        """Of a waiting tuple's columns, and of finding them."""
+        return self._stream_bytes + NUMBER_BYTES
+
+    @property
+    def _own_bytes(self) -> float:
+        """Of a tuple in SB, without its entries in II."""
+        return self._column_bytes + SLOT_BYTES + (0 if self._version.codec.integer else 16)
+
+    @property
+    def _pages_each(self) -> float:
+        """Pages that the tuples of a key are in, in the mean."""
+        matches = self.relation.num_rows / max(1, self.relation.distinct_keys)
+        return 1 + max(0.0, matches - 1) * self.relation.num_pages / max(1, self.relation.num_rows)
+
     @property
     def _tuple_bytes(self) -> float:
-        """Of a tuple in SB and II, with a pair for each page that the tuples of a key are in, in the mean."""
-        text = 0 if self._version.codec.integer else 16
-        matches = self.relation.num_rows / max(1, self.relation.distinct_keys)
-        pages = 1 + max(0.0, matches - 1) * self.relation.num_pages / max(1, self.relation.num_rows)
-        return self._stream_bytes + SLOT_BYTES + pages * PAIR_BYTES + text
+        """Of one tuple more in SB and II, which may bring new lists where some pages have none."""
+        new = LIST_BYTES if self._SB_now * self._pages_each < self._places.size else 0
+        return self._own_bytes + self._pages_each * (PAIR_BYTES + new)
 
     @property
     def _halves(self) -> int:
@@ -171,7 +206,13 @@ class SSIJMemory(WaitingJoin):
     @property
     def _waiting_bytes(self) -> int:
         """Bytes of SB and II as they are."""
-        return int(self._window.rows * self._stream_bytes) + self._SB.key_bytes + self._II.pairs * PAIR_BYTES
+        return int(self._window.rows * self._column_bytes) + self._SB.key_bytes + self._II.nbytes
+
+    def _more_bytes_for(self, count: int) -> int:
+        """Bytes that so many tuples more take in SB and II, with one page each."""
+        return (
+            int(count * self._column_bytes) + self._II.size(self._II.pairs + count, self._places.size) - self._II.nbytes
+        )
 
     @property
     def _beside(self) -> int:
@@ -201,14 +242,14 @@ class SSIJMemory(WaitingJoin):
         for part in sorted(parts, key=lambda p: parts[p] - (held[p].nbytes if p in held else 0)):
             self._reserve(part, parts[part])  # what shrinks comes first
 
-    def _weigh(self, places: Longs, starts: Ints, slots: Ints) -> None:
+    def _weigh(self, ranks: Ints, starts: Ints, slots: Ints) -> None:
         """Let the last pass tell whether SB or CR should have more memory."""
-        if self.SB_thresh is None and self.split is None and self._CR.used:
+        if self.SB_thresh is None and self.split is None:
             disk, page = self.relation.disk, self.relation.page_size
-            shared = sharing(disk, page, self._scan, self.plan, places, starts, slots)
-            self._balance.move(
-                self._CR.tail, page + FRAME_BYTES, slots.size, self._tuple_bytes, self._SB.used, shared
-            )  # fmt: skip
+            shared = sharing(disk, page, self._scan, self.plan, self._places, ranks, starts, slots, self._planned)
+            # Where nothing is cached, the page that most tuples wait for tells what one would serve.
+            tail = self._CR.tail if self._CR.used else float((starts[1:] - starts[:-1]).max())
+            self._balance.move(tail, page + FRAME_BYTES, slots.size, self._tuple_bytes, self._SB.used, shared)
 
     # -- snapshots -------------------------------------------------------------------------------------------------------
 

@@ -384,12 +384,15 @@ class WaitingJoin(WaitingResults):
 
     def _leave(self, slots: Ints, *, hits: bool = False, queued: bool = True) -> Iterator[pa.RecordBatch]:
         """Tuples have met every page they need. `hits`: without a read of their own; `queued`: after they had to wait."""
-        if not slots.size:
-            return
-        H = self._H
-        numbers, matched = H.number[slots], H.matched[slots] == 1
-        waited = self.clock.now() - H.arrived[slots]
-        stats = self.stats
+        if slots.size:
+            numbers = self._H.number[slots]
+            yield from self._let_go(slots, hits=hits, queued=queued)
+            self._window.leave(numbers, self._numbers)
+
+    def _let_go(self, slots: Ints, *, hits: bool = False, queued: bool = True) -> Iterator[pa.RecordBatch]:
+        """The same, but that their columns stay where they are."""
+        H, stats = self._H, self.stats
+        matched, waited = H.matched[slots] == 1, H.waited(slots, self.clock.now())
         stats.waiting_seconds += float(waited.sum())
         stats.longest_wait = max(stats.longest_wait, float(waited.max()))
         stats.matched += int(matched.sum())
@@ -407,7 +410,6 @@ class WaitingJoin(WaitingResults):
             for a in range(0, alone.size, self._output_rows):
                 some = alone[a : a + self._output_rows]  # still there: nobody has got their slots yet
                 yield from self._result(H.number[some], self._stream(some), None)
-        self._window.leave(numbers, self._numbers)
 
     # -- snapshots -------------------------------------------------------------------------------------------------------
 

@@ -1,24 +1,29 @@
 """The stream tuples that wait: their columns as Arrow, and H with Q over them. [MESH] §3.1
 
 A tuple has a number that counts up with arrival, and a slot in H while it waits. In a StreamWindow its columns stay in the record
-batch that it came in; batches are put together when there are many, and copied without their dead tuples when half of them left.
+batch that it came in; batches are put together when there are many, and copied without their dead tuples when an eighth left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.kernels import multimap
 from headrace.kernels.store import locate, take_fixed, take_sizes, take_variable, take_wide
+from headrace.memory import give_back
 from headrace.relation.columns import NO_BYTES, Buffers, Bytes, Longs, address, to_arrow
 from headrace.relation.keys import Hashes, Ints
 
 _CHUNKS = 32  # batches held before some are put together
+_FULL = 7 / 8  # of a batch that is alive, else its dead are dropped
+_GIVE_BACK = 1 << 19  # bytes at least
 _WHOLE = 2  # times its own size: what a slice may keep alive
 _BUCKETS = 1.5  # a slot
 SLOT_BYTES = 8 + 4 * 4 + 8 + 8 + 1 + int(4 * _BUCKETS) + 1  # of a tuple in H, besides its columns; 1 for their nulls
@@ -77,6 +82,11 @@ class HashQueue:
             self._heads, self._hashes, self._before, self._after, self._older, self._younger, self._ends, slots
         )
 
+    def waited(self, slots: Ints, now: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """How long tuples have been here."""
+        waited: np.ndarray[Any, np.dtype[np.float64]] = now - self.arrived[slots]
+        return waited
+
     def oldest(self, count: int) -> Ints:
         """Slots of the tuples that have waited longest, in order."""
         slots = np.empty(min(count, self.used), np.int32)
@@ -100,7 +110,24 @@ class HashQueue:
 class _Chunk:
     batch: pa.RecordBatch
     numbers: Longs  # of its rows, ascending
-    alive: int
+    dead: list[Longs] = field(default_factory=list)  # numbers of rows that left and were not dropped yet
+
+    @property
+    def alive(self) -> int:
+        return self.numbers.size - sum(some.size for some in self.dead)
+
+    def drop_dead(self) -> None:
+        there = np.flatnonzero(np.isin(self.numbers, np.concatenate(self.dead), assume_unique=True, invert=True))
+        self.batch, self.numbers, self.dead = _rows(self.batch, there), self.numbers[there], []
+
+
+def _pool() -> pa.MemoryPool:
+    """Batches that are copied again and again: other pools of Arrow keep twice as much as they hold, and do not give it back."""
+    return pa.system_memory_pool()
+
+
+def _rows(batch: pa.RecordBatch, rows: Longs) -> pa.RecordBatch:
+    return pc.take(batch, pa.array(rows), memory_pool=_pool())
 
 
 class _Columns:
@@ -129,20 +156,20 @@ class _Columns:
         """Rows pos[i] of batches src[i]."""
         schema, n = self._batches[0].schema, src.size
         arrays: list[pa.Array | None] = []
-        for field, addresses in zip(schema, self._addresses, strict=True):
-            width = _width(field.type)
+        for column, addresses in zip(schema, self._addresses, strict=True):
+            width = _width(column.type)
             if addresses is None:
                 arrays.append(None)
             elif width:
                 values = np.empty(n * width, np.uint8)
                 (take_fixed if width in (1, 2, 4, 8, 16) else take_wide)(addresses[0], src, pos, width, address(values))
-                arrays.append(pa.Array.from_buffers(field.type, n, [None, pa.py_buffer(values)], null_count=0))
+                arrays.append(pa.Array.from_buffers(column.type, n, [None, pa.py_buffer(values)], null_count=0))
             else:
                 offsets = np.empty(n + 1, np.int64)
                 size = int(take_sizes(addresses[0], src, pos, offsets))
                 values = np.empty(size, np.uint8)
                 take_variable(addresses[0], addresses[1], src, pos, offsets, address(values))
-                arrays.append(to_arrow(field.type, n, Buffers(values, offsets, NO_BYTES)))
+                arrays.append(to_arrow(column.type, n, Buffers(values, offsets, NO_BYTES)))
         others = [i for i, array in enumerate(arrays) if array is None]
         if others:
             for i, array in zip(others, self._others(others, src, pos), strict=True):
@@ -179,10 +206,11 @@ class StreamWindow:
     def __init__(self) -> None:
         self._chunks: list[_Chunk] = []
         self._columns: _Columns | None = None  # of the chunks as they are
+        self._let_go = 0  # bytes of batches that were copied, since the allocator was last asked to give such back
 
     @property
     def rows(self) -> int:
-        """Tuples held, with those that left and were not dropped yet: at most twice as many as wait, and a batch."""
+        """Tuples held, with those that left and were not dropped yet: an eighth at most."""
         return sum(chunk.numbers.size for chunk in self._chunks)
 
     def enter(self, batch: pa.RecordBatch, numbers: Longs, slots: Ints) -> None:
@@ -190,8 +218,8 @@ class StreamWindow:
         self._columns = None
         if batch.num_rows:
             if batch.get_total_buffer_size() > _WHOLE * batch.nbytes:
-                batch = batch.take(pa.array(np.arange(batch.num_rows)))  # a slice would keep all of a batch alive
-            self._chunks.append(_Chunk(batch, numbers, batch.num_rows))
+                batch = _rows(batch, np.arange(batch.num_rows))  # a slice would keep all of a batch alive
+            self._chunks.append(_Chunk(batch, numbers))
         if len(self._chunks) > _CHUNKS:
             self._put_together()
 
@@ -206,27 +234,47 @@ class StreamWindow:
         return columns.take(src, pos)
 
     def leave(self, numbers: Longs, waiting: Callable[[], Longs]) -> None:
-        """Some tuples left; `waiting` tells which did not, ascending: a batch that lost half is copied without its dead."""
+        """Some tuples left: a batch that lost an eighth is copied without its dead. Most leave with the batch they came in."""
         self._columns = None
         rising = np.sort(numbers)
         firsts = np.array([chunk.numbers[0] for chunk in self._chunks])
         begins = np.append(np.searchsorted(rising, firsts), rising.size)
         for chunk, a, b in zip(self._chunks, begins[:-1], begins[1:], strict=True):
-            chunk.alive -= int(b - a)
+            if b > a:
+                chunk.dead.append(rising[a:b])
+        sparse = [chunk for chunk in self._chunks if chunk.alive < _FULL * chunk.numbers.size]
         self._chunks = [chunk for chunk in self._chunks if chunk.alive]
-        sparse = [chunk for chunk in self._chunks if 2 * chunk.alive < chunk.numbers.size]
-        if sparse:
-            alive = waiting()
-            for chunk in sparse:
-                low, high = np.searchsorted(alive, [chunk.numbers[0], chunk.numbers[-1] + 1])
-                kept = alive[low:high]
-                chunk.batch = chunk.batch.take(pa.array(np.searchsorted(chunk.numbers, kept)))
-                chunk.numbers = kept
+        while sparse:
+            chunk = sparse.pop()
+            self._let_go += chunk.batch.nbytes
+            if chunk.alive:
+                chunk.drop_dead()
+            del chunk
+            self._give_back()
+
+    def keep(self, alive: Longs) -> None:
+        """All tuples left but those with these numbers, ascending."""
+        self._columns = None
+        some = [np.isin(chunk.numbers, alive, assume_unique=True) for chunk in self._chunks]
+        self._chunks = [
+            _Chunk(_rows(chunk.batch, np.flatnonzero(stays)), chunk.numbers[stays])
+            for chunk, stays in zip(self._chunks, some, strict=True)
+            if stays.any()
+        ]
 
     def _put_together(self) -> None:
         """The neighbours that are smallest together become one: each tuple is copied a few times at most."""
         sizes = np.array([chunk.numbers.size for chunk in self._chunks])
         i = int(np.argmin(sizes[1:] + sizes[:-1]))
         a, b = self._chunks[i : i + 2]
-        batch = pa.concat_batches([a.batch, b.batch])
-        self._chunks[i : i + 2] = [_Chunk(batch, np.concatenate([a.numbers, b.numbers]), a.alive + b.alive)]
+        batch = pa.concat_batches([a.batch, b.batch], memory_pool=_pool())
+        self._chunks[i : i + 2] = [_Chunk(batch, np.concatenate([a.numbers, b.numbers]), a.dead + b.dead)]
+        self._let_go += batch.nbytes
+        del a, b
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """What was let go in pieces of other sizes than what comes stays with the allocator, and would be memory on top."""
+        if self._let_go > max(_GIVE_BACK, sum(chunk.batch.nbytes for chunk in self._chunks) // 16):
+            self._let_go = 0
+            give_back()
