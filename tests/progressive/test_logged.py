@@ -226,7 +226,7 @@ def test_oracle_conditions_in_shards(tmp_path, name, shards):
 
     def fresh():
         partitioning, ask = divide_endless(condition, 4, 1.0 if "intersects" in repr(condition).lower() else None)
-        return Pairing(condition, (schema, schema), partitioning, ask, capacity=25)
+        return Pairing(condition, (schema, schema), partitioning, ask, capacity=12)
 
     by_key = isinstance(fresh().partitioning, HashPartitioning)
     parts = [

@@ -111,7 +111,7 @@ def test_a_compaction_killed_between_its_steps_loses_and_doubles_nothing(tmp_pat
         for batch in range(3):
             write(shard, batch, numbers(batch))
         with monkeypatch.context() as patch:
-            patch.setattr(shard, "_remove", lambda entries: None)
+            patch.setattr(shard, "remove", lambda paths: None)
             shard.compact("waiting", before=3)
         assert len(list(shard.path.iterdir())) == 4
         assert read(shard, before=3) == [0, 1, 2]

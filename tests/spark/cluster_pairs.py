@@ -38,6 +38,7 @@ def main(master: str, where: str, *numbers: str) -> None:
         .getOrCreate()
     )  # fmt: skip
     spark.sparkContext.setLogLevel("OFF")
+    spark.sparkContext.addPyFile(str(Path(__file__).with_name("cluster_job.py")))  # for what `executors` runs on them
     jvms = executors(spark)
     write(directory, range(files), rows, keys)
 
@@ -46,7 +47,8 @@ def main(master: str, where: str, *numbers: str) -> None:
         return reader.parquet(str(directory / side))
 
     out = hr.progressive_join(
-        stream("left"), stream("right"), hr.equal("k"), memory="1MiB", state=directory / "state", shards=3, partitions=8
+        stream("left"), stream("right"), hr.equal("k"), memory="256KiB", state=directory / "state", shards=3, partitions=8,
+        idle="30s",
     )  # fmt: skip
 
     def run():
