@@ -139,7 +139,7 @@ class LoggedRows:
 
     def tidy(self, before: int, expired: int) -> None:
         """Remove files whose rows are all of times before `expired`; put files of about one size together, without such rows."""
-        if len(self.shard.entries(self.kind, before=before)) < _TIER:
+        if expired == NEVER and len(self.shard.entries(self.kind, before=before)) < _TIER:
             return
         files = list(self._open(before))
         if gone := [f.path for f in files if f.facts["latest"] is not None and f.facts["latest"] < expired]:
