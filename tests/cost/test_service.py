@@ -121,7 +121,7 @@ def test_a_batch_is_part_of_the_memory(relation):
 @pytest.mark.parametrize("operator", ["meshjoin", "rmeshjoin"])
 def test_a_memory_too_small_for_a_scan_is_refused_with_one_that_would_do(relation, operator):
     with pytest.raises(MemoryRefused, match="each iteration of a scan") as refusal:
-        service_rate(operator, relation, STREAM, "31KB")
+        service_rate(operator, relation, STREAM, "32KB")
     enough = re.search(r"give (\S+) or more", str(refusal.value))[1]
     assert service_rate(operator, relation, STREAM, enough, measuring=Measuring(loops=1)).rate > 0
 

@@ -36,7 +36,7 @@ def batch(rows, side, first):
 
 workload, flush, memory = sys.argv[1], sys.argv[2], int(sys.argv[3])
 condition = {"boxes": hr.intersects(BOX), "vectors": hr.within(tuple("xyz"), eps=0.007)}.get(workload, hr.equal("k"))
-warm = ProgressiveJoin(condition, memory="1MiB", flush=flush)
+warm = ProgressiveJoin(condition, memory="4MiB", flush=flush)
 for side in ("left", "right") * 3:
     for out in warm.insert(side, batch(8000, side, 0)):
         pass

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from cluster_job import executors
 from pyspark.sql import SparkSession
 
 import headrace as hr
@@ -39,6 +38,8 @@ def main(master: str, where: str, *numbers: str) -> None:
     )  # fmt: skip
     spark.sparkContext.setLogLevel("OFF")
     spark.sparkContext.addPyFile(str(Path(__file__).with_name("cluster_job.py")))  # for what `executors` runs on them
+    from cluster_job import executors  # it lies beside this program, and not where tests are collected
+
     jvms = executors(spark)
     write(directory, range(files), rows, keys)
 

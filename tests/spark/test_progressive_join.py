@@ -42,7 +42,7 @@ def last_again(checkpoint):
 
 
 def test_oracle_every_pair_once_over_restarts_and_a_replay(spark, tmp_path):
-    lefts, rights = [rows(i, 1800) for i in range(2)], [rows(i + 5, 1800) for i in range(2)]
+    lefts, rights = [rows(i, 3000) for i in range(2)], [rows(i + 5, 3000) for i in range(2)]
     files(tmp_path / "l", lefts[0])
     files(tmp_path / "r", rights[0])
     out = hr.progressive_join(
@@ -56,7 +56,7 @@ def test_oracle_every_pair_once_over_restarts_and_a_replay(spark, tmp_path):
     # A run that ends by itself does so when nothing is owed.
     assert sink.rows == duck(lefts[0], rights[0])
     done = hr.progress(query)
-    assert sum(p.rows for p in done) == 3600
+    assert sum(p.rows for p in done) == 6000
     assert sum(p.stats.deferred for p in done) > 0
     assert sum(p.stats.results for p in done) == sink.rows.total()
     assert all(sum(p.stats.memory.values()) <= p.stats.memory_limit for p in done)

@@ -18,6 +18,7 @@ from headrace.progressive.stats import ProgressiveStats
 from headrace.relation.disk import Disk
 
 _WORK = 8  # such a part of memory is for the batch that comes in, results and what is read from disk
+_GRID_WORK = 4  # with a grid: cells to look in, what is compared
 _PARTS = 8  # of which each of these has such a part
 _ROW_WORK = 96  # bytes of an arriving row beside the row itself: its cells, partition, what it compares by
 _CELL_WORK = 32  # bytes of a cell that a row is looked for in
@@ -50,7 +51,7 @@ class Both:
         self.budget = budget
         self.work = budget.limit // _WORK // _PARTS
         """bytes of a piece that comes in, and of results"""
-        budget.reserve("work", budget.limit // _WORK)
+        budget.reserve("work", budget.limit // (_GRID_WORK if self.partitioning.width else _WORK))
         self.sides: list[Side] = []
         self._sides: list[Side | None] = [None, None]
         self._spills: list[Spill | None] = [None, None]

@@ -19,6 +19,9 @@ from headrace.relation.keys import Hashes, Ints
 
 _SLOT_BYTES = 8 + 4 + 8 + 4 + 4 + 4 + 4 + 4  # cell, partition, arrival, chunk, row, two links, slot in its chunk
 _FLUSH_BYTES = 8  # of a slot, while others are flushed: which leave, where chunks have their rows, new numbers
+_COUNTED_BYTES = (
+    4 + 16
+)  # of a slot whose results are counted: the counter, and its place in the order of all while some leave
 _CHUNKS = 32  # a chunk is at most such a part of memory
 POOL = (
     pa.system_memory_pool()
@@ -276,4 +279,4 @@ def copied(batch: pa.RecordBatch) -> int:
 
 def slot_bytes(partitioning: Partitioning, counted: bool) -> int:
     """What a slot takes beside its row."""
-    return _SLOT_BYTES + _FLUSH_BYTES + 8 * partitioning.width + (4 if counted else 0)
+    return _SLOT_BYTES + _FLUSH_BYTES + 8 * partitioning.width + (_COUNTED_BYTES if counted else 0)
