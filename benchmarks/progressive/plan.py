@@ -40,7 +40,7 @@ class ProgressivePlan:
     keys: int = 2_000_000
     boxes: int = 200_000
     vectors: int = 40_000
-    on_spark: int = 300_000
+    on_spark: int = 1_200_000
     pace: int = 400_000
 
     def joins(self) -> Iterator[Join]:
