@@ -277,3 +277,12 @@ def test_a_policy_object_is_taken_as_it_is() -> None:
     policy = RRPJ(share=7)
     assert policy_of(policy) is policy and policy.wanted(100) == 7 and policy.wanted(3) == 3
     assert RRPJ(0.25).wanted(100) == 25 and RRPJ(0.001).wanted(100) == 1
+
+
+def test_a_policy_that_scores_tuples_must_say_how() -> None:
+    class Forgetful(RRPJ):
+        per_tuple = True
+
+    op = ProgressiveJoin(hr.equal("k"), memory="1MiB", flush=Forgetful(), capacity=2)
+    with pytest.raises(hr.BadInput, match=r"Forgetful is said to score tuples .*has no tuple_scores"):
+        list(op.insert("left", pa.record_batch({"k": [1, 2, 3]})))

@@ -100,7 +100,7 @@ class FlushPolicy(ABC):
 
     def tuple_scores(self, ledger: Ledger, side: int, resident: Resident) -> Doubles:
         """A score of each tuple of a side. For per_tuple policies."""
-        raise NotImplementedError
+        raise BadInput(f"{type(self).__name__} is said to score tuples (per_tuple), and has no tuple_scores; write it")
 
 
 class XJoin(FlushPolicy):

@@ -11,6 +11,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark import TaskContext
 
 OWED = "owed"  # a directory of the log: a file for each shard that owes pairs
+_JOINS = 8  # whose copies a worker keeps: those of queries that have ended are of no use
 _AFTER_ALL = 1 << 62  # later than every micro-batch
 _WARM = 3 / 4  # of a shard's memory is for rows that are kept, the rest for those on their way
 
@@ -107,21 +109,25 @@ class PairStep(Step):
         }  # fmt: skip
 
 
-_copies: OrderedDict[tuple[str, int], tuple[Pairing, Warm]] = OrderedDict()
+_copies: OrderedDict[str, OrderedDict[int, tuple[Pairing, Warm]]] = OrderedDict()  # by join and shard
 
 
 def _warm(step: PairStep, shard: int) -> tuple[Pairing, Warm]:
-    """The shard's copy in this worker; of too many the least recently used goes."""
-    name = step.id, shard
-    if name not in _copies:
+    """The shard's copy in this worker. Of too many of a join, and of too many joins, the least recently used goes."""
+    mine = _copies.setdefault(step.id, OrderedDict())
+    _copies.move_to_end(step.id)
+    while len(_copies) > _JOINS:
+        _copies.popitem(last=False)
+    if shard not in mine:
         pairing = step.sides.pairing()
         division = Division(pairing.partitioning, 0 if step.by_key else step.shards, shard)
         memory = int(_WARM * shard_memory(step.memory, step.workers, step.copies))
-        _copies[name] = pairing, Warm(division, policy_of(step.flush), memory, step.sides.schemas)
-    _copies.move_to_end(name)
-    while len(_copies) > step.copies:
-        _copies.popitem(last=False)
-    return _copies[name]
+        policy = deepcopy(policy_of(step.flush))  # what it learns of a shard is of that shard
+        mine[shard] = pairing, Warm(division, policy, memory, step.sides.schemas)
+    mine.move_to_end(shard)
+    while len(mine) > step.copies:
+        mine.popitem(last=False)
+    return mine[shard]
 
 
 def shard_memory(memory: int, workers: int, copies: int) -> int:
