@@ -64,7 +64,8 @@ print(json.dumps({"growth": resident("VmHWM") - before, "rows": rows, "peak": op
 
 
 @pytest.mark.parametrize(
-    ("workload", "flush"), [("text", "rrpj"), ("giant", "xjoin"), ("boxes", "rrpj-f"), ("vectors", "hmj")]
+    ("workload", "flush"),
+    [("plain", "rrpj"), ("text", "rrpj"), ("giant", "xjoin"), ("boxes", "rrpj-f"), ("vectors", "hmj")],
 )
 def test_contract_the_process_grows_by_no_more_than_the_budget_and_a_sixth(workload: str, flush: str) -> None:
     memory = 24 << 20
