@@ -92,6 +92,7 @@ class Workers:
 
 _operators: dict[str, Any] = {}
 _relations: dict[tuple[str, int | None], Any] = {}
+_ready: list[pa.RecordBatch] = []
 _under_way: dict[str, tuple[Iterator[pa.RecordBatch], list[pa.RecordBatch]]] = {}
 
 
@@ -186,9 +187,9 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def private() -> int:
-    """Bytes of memory of this process's own: what it maps of the arena is the group's, also where nobody else maps it yet."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+def private(pid: int | str = "self") -> int:
+    """Bytes of memory of a process's own: what it maps of the arena is the group's, also where nobody else maps it yet."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
 
 
@@ -235,20 +236,23 @@ def work(name: str, seed: int, batches: int, keys: int, most: int = 4000, skewed
     return {"done": done, "refused": refused}
 
 
-def burden(name: str, seed: int, batches: int, keys: int, rows: int, skewed: bool) -> dict[str, int]:
-    """Join random batches and keep nothing: results, and by how much this process's own memory was more than before."""
-    op, rng = _operators[name], np.random.default_rng(seed)
-    ready = [stream(rng, rows, keys, skewed) for _ in range(batches)]
-    before, most, results = private(), 0, 0
-    for batch in ready:
+def prepare(seed: int, batches: int, keys: int, rows: int, skewed: bool) -> int:
+    """Random batches for `burden`; says what memory of its own this process has with them."""
+    rng = np.random.default_rng(seed)
+    _ready[:] = [stream(rng, rows, keys, skewed) for _ in range(batches)]
+    return private()
+
+
+def burden(name: str) -> int:
+    """Join the batches that were prepared and keep nothing; how many results they had."""
+    op, results = _operators[name], 0
+    for batch in _ready:
         assert op.enter()
         for out in op.join(batch):
             results += out.num_rows
-            most = max(most, private())
         op.leave()
-    wanted = sum(int((batch["k"].to_numpy(zero_copy_only=False) % 2 == 0).sum()) for batch in ready)
-    assert results == wanted
-    return {"results": results, "growth": most - before}
+    assert results == sum(int((batch["k"].to_numpy(zero_copy_only=False) % 2 == 0).sum()) for batch in _ready)
+    return results
 
 
 def _serve(address: str) -> None:

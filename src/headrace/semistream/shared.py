@@ -121,14 +121,14 @@ class Shared:
     def _fill(self, first_hot: int) -> bool:
         """Start over with this content, if nobody is at work with another."""
         self.arena.wait(_PUBLISH)  # another may be filling it with the same just now
-        taken = [_PUBLISH]
+        slots: list[int] = []
         try:
             if int(self.head[_READY]) == self._content:
                 return True
             for slot in range(_FIRST_SLOT, _FIRST_SLOT + self.workers):
                 if not self.arena.lock(slot):
                     return False
-                taken.insert(0, slot)
+                slots.append(slot)
             self.head[_READY] = 0
             self.arena.free(_PAGE, self.size - _PAGE)
             self.arena.piece(8 * (_READY + 1), _PAGE - 8 * (_READY + 1))[:] = 0
@@ -136,10 +136,12 @@ class Shared:
                 self.read_sidecars(part)
             self.head[[_HOT_BYTES, _AGREED]] = first_hot, 1
             self.directory(0)[1] = 1
+            while slots:  # before it is ready: whoever sees that it is finds them free
+                self.arena.unlock(slots.pop())
             self.head[_READY] = self._content
             return True
         finally:
-            for number in taken:
+            for number in (*slots, _PUBLISH):
                 self.arena.unlock(number)
 
     # -- what lies where -----------------------------------------------------------------------------------------------
