@@ -30,6 +30,9 @@ from reproduction.figure import Cell, Computed, Figure, Paper
 ROWS = 3_500_000
 MEMORIES = (1.0, 2.0, 5.0, 10.0)  # % of R
 REAL_MEMORIES = (2.0, 10.0)
+REAL_RUNS = (
+    3  # of which the one in the middle counts: a run takes a second or two, and the same join differs by a fifth
+)
 EXPONENTS = (0.0, 0.5, 1.0)
 TITLES = {
     "inl": "Index nested loops", "meshjoin": "MESHJOIN", "ameshjoin": "AMESHJOIN", "rmeshjoin": "R-MESHJOIN",
@@ -47,14 +50,14 @@ DIFFERS = {
 
 
 REAL = {
-    2.0: """13 of 16 are within 25%. MESHJOIN is predicted 44 and 51% too fast, R-MESHJOIN 28% too slow at exponent 0: an
-        iteration of theirs takes a millisecond or two here, nearly all of it the interpreter's. The calibration that
-        these figures were made with had fitted that to buffers of another size than the joins ran with; since then it
-        runs a join with the sizes that the model takes, and these two figures are to be measured again on an idle
-        machine. Before overheads were calibrated the models were two to six times too high.""",
-    10.0: """13 of 16 are within 25%. MESHJOIN at exponent 1 (42% too fast) is the same join as at exponent 0 (19%): a
-        round takes a seventh of a second. X-HYBRIDJOIN at exponent 1 is predicted 32% too fast, AdaptiveJoin at exponent
-        0 40%. Measured with the calibration of before, as those at 2%.""",
+    2.0: """Real times differ from minute to minute here, since the machine is shared, and a calibration is as good as its
+        minutes. Of three calibrations on one day, each with all 32 predictions of this and the next figure, 30, 24 and 25
+        predictions were within 25%; shown is the last, whose runs of a calibration were each the middle of three. What is
+        outside changes: AMESHJOIN 35% too slow and R-MESHJOIN 34% too fast here, 11 and 20% off in the first, in which
+        AMESHJOIN at exponent 1 was 32% too fast and all else within 25%. In the second everything was predicted too slow,
+        SSIJ most (45%). Before overheads were calibrated the models were two to six times too high.""",
+    10.0: """See the figure before. AMESHJOIN is 36% too slow in the calibration shown, and within 3% in the first of the three,
+        where SSIJ at exponent 1 was 29% too fast and all else within 25%.""",
 }  # fmt: skip
 
 
@@ -77,7 +80,11 @@ def _measured(relation: Relation, algorithm: str, stream: Zipf, memory: int) -> 
     if algorithm == "inl" and not simulated:  # nothing waits in it
         measuring = Measuring(warm=many // 8, tuples=many // 8)
     options = options_of(algorithm, stream.exponent)
-    return service_rate(algorithm, relation, stream, memory, measuring=measuring, **options).as_dict()
+    runs = [
+        service_rate(algorithm, relation, stream, memory, measuring=measuring, **options).as_dict()
+        for _ in range(1 if simulated else REAL_RUNS)
+    ]
+    return sorted(runs, key=lambda run: run["rate"])[len(runs) // 2]
 
 
 def _predicted(

@@ -1,4 +1,4 @@
-"""The budget of a progressive join against the process's own memory, in a process of its own."""
+"""The budgets of progressive joins against the process's own memory, in a process of its own."""
 
 import json
 import subprocess
@@ -78,3 +78,69 @@ def test_contract_the_process_grows_by_no_more_than_the_budget_and_a_sixth(workl
     assert facts["flushes"] > 1
     assert facts["peak"] <= memory
     assert facts["growth"] <= 1.15 * memory, f"{facts['growth'] / 2**20:.1f} MiB for a budget of 24 MiB"
+
+
+# What a Spark worker does: two shards in turn, each with its copy, micro-batch by micro-batch.
+LOGGED = """
+import json, sys
+import numpy as np, pyarrow as pa
+import headrace as hr
+from headrace.memory import give_back
+from headrace.progressive.choose import divide_endless
+from headrace.progressive.logged import LoggedJoin
+from headrace.progressive.logged_memory import Warm
+from headrace.progressive.pairing import Pairing
+from headrace.progressive.parts import Division
+from headrace.progressive.policies import policy_of
+from headrace.progressive.side import POOL
+from headrace.runlog import RunLog
+from headrace.spark.pairing import warm_memory
+
+def resident(field):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
+
+directory, memory = sys.argv[1], int(sys.argv[2])
+pa.set_memory_pool(POOL)
+rng = np.random.default_rng(6)
+schemas = tuple(pa.schema({"k": pa.int64(), "t": pa.int64(), side: pa.float64()}) for side in "ab")
+def rows(many):
+    for side in (0, 1):
+        for n in [10_000] * (many // 10_000) + [many % 10_000]:
+            values = rng.integers(0, 200_000, n), rng.integers(0, 1 << 40, n), rng.random(n)
+            yield side, pa.RecordBatch.from_arrays([pa.array(v) for v in values], schema=schemas[side])
+
+log, warms, results, flushed = RunLog(directory, "q", "join", shards=2), [], 0, 0
+for shard in (0, 1):
+    partitioning, ask = divide_endless(hr.equal("k"), 64, None)
+    pairing = Pairing(hr.equal("k"), schemas, partitioning, ask, "_right", None, static=(False, False))
+    warm = Warm(Division(partitioning, 0, shard), policy_of("rrpj"), warm_memory(memory, 1, 2), schemas)
+    warms.append((pairing, warm))
+for number in range(14):
+    if number == 2:
+        with open("/proc/self/clear_refs", "w") as refs:
+            refs.write("5")
+        before = resident("VmHWM")
+    for shard, (pairing, warm) in enumerate(warms):
+        with log.shard(shard) as held:
+            join = LoggedJoin(pairing, held, warm, number, idle=0.5)
+            for out in join.join(rows(500 if number < 2 else 25_000)):
+                results += out.num_rows
+            flushed += join.stats.deferred
+        give_back()
+print(json.dumps({"growth": resident("VmHWM") - before, "results": results, "deferred": flushed}))
+"""
+
+
+@pytest.mark.parametrize("memory", [10 << 20, 32 << 20])
+def test_contract_a_worker_of_a_join_on_spark_grows_by_no_more_than_its_share_and_a_sixth(
+    tmp_path, memory: int
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOGGED, str(tmp_path), str(memory)], capture_output=True, text=True, timeout=300, check=False
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["results"] > 10_000  # how many are caught up hangs on the time it takes
+    assert facts["deferred"] > 100_000, "memory was never short"
+    assert memory / 2 < facts["growth"] <= 1.15 * memory, f"{facts['growth'] / 2**20:.1f} of {memory / 2**20:g} MiB"

@@ -1,11 +1,14 @@
 """`hr.progressive_join` on Spark: every pair once, against DuckDB; restarts, replays, a batch side, event time, chains."""
 
+import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from datetime import timedelta
 
 import duckdb
 import numpy as np
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -39,6 +42,50 @@ def last_again(checkpoint):
     (checkpoint / "commits" / str(commits[-1])).unlink()
     (checkpoint / "commits" / f".{commits[-1]}.crc").unlink(missing_ok=True)
     return commits[-1]
+
+
+def resident(worker):
+    with suppress(psutil.Error, OSError):
+        return worker.memory_info().rss
+    return 0
+
+
+def test_contract_workers_grow_by_no_more_than_the_budget_and_a_sixth(spark, tmp_path):
+    """After two micro-batches of a few rows, with which they load what they need."""
+    rng, budget = np.random.default_rng(8), 16 << 20
+    for side in "lr":
+        tables = [
+            pa.table({"k": rng.integers(0, 100_000, n), "t": rng.integers(0, 1 << 40, n), side: rng.random(n)})
+            for n in (300, 300, *[25_000] * 2)
+        ]
+        files(tmp_path / side, *tables)
+    out = hr.progressive_join(
+        source(spark, tmp_path / "l"), source(spark, tmp_path / "r"), hr.equal("k"), memory=budget, state=tmp_path / "state",
+        idle="5s",
+    )  # fmt: skip
+    before, grown, over = {}, [0], threading.Event()
+
+    def watch():
+        while not over.wait(0.02):
+            grown.append(sum(resident(worker) - had for worker, had in list(before.items())))
+
+    def take(df, batch):
+        df.write.format("noop").mode("overwrite").save()
+        if batch < 2:
+            workers = [p for p in psutil.Process().children(recursive=True) if p.name().startswith("python")]
+            before.update({worker: resident(worker) for worker in workers})
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        check = str(tmp_path / "check")
+        finished(
+            out.writeStream.foreachBatch(take).option("checkpointLocation", check).trigger(availableNow=True).start()
+        )
+    finally:
+        over.set()
+        watcher.join()
+    assert budget / 4 < max(grown) <= 1.15 * budget, f"{max(grown) / 2**20:.1f} MiB"
 
 
 def test_oracle_every_pair_once_over_restarts_and_a_replay(spark, tmp_path):

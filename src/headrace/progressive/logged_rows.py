@@ -19,6 +19,7 @@ from headrace.errors import OtherLog
 from headrace.progressive.logged_state import NEVER
 from headrace.progressive.partitioning import SIDES
 from headrace.progressive.parts import Part
+from headrace.progressive.side import POOL, take
 from headrace.relation.columns import Longs
 from headrace.relation.keys import Ints
 from headrace.runlog import LogFile, ShardLog
@@ -42,10 +43,10 @@ class Rows:
     sees: Ints
 
     def where(self, which: np.ndarray[Any, np.dtype[np.bool_]]) -> Rows:
-        """Some of them."""
+        """Some of them: a copy, or these themselves if it is all of them."""
         if which.all():
             return self
-        return Rows(self.rows.filter(pa.array(which)), self.partition[which], self.step[which], self.sees[which])
+        return Rows(take(self.rows, np.flatnonzero(which)), self.partition[which], self.step[which], self.sees[which])
 
 
 class LoggedRows:
@@ -111,8 +112,9 @@ class LoggedRows:
 
     def _rows(self, batch: pa.RecordBatch, since: int, until: int, partition: int | None) -> Rows:
         if partition is not None:
+            # Copied: rows of a partition lie all over the file, and to look at them later would map most of it again.
             first, last = np.searchsorted(np.asarray(batch.column(0)), [partition, partition + 1]).tolist()
-            batch = batch.slice(first, last - first)
+            batch = take(batch, np.arange(first, last))
         at, step, sees = (np.asarray(batch.column(i)) for i in range(3))
         own = pa.RecordBatch.from_arrays(batch.columns[3:], schema=self.schema)
         return Rows(own, at, step, sees).where((step >= since) & (step < until))
@@ -163,7 +165,7 @@ class LoggedRows:
         for batch in batches:
             if self.times is not None and expired > NEVER:
                 own = pa.RecordBatch.from_arrays(batch.columns[3:], schema=self.schema)
-                batch = batch.filter(pa.array(self.times(self.side, own) >= expired))
+                batch = take(batch, np.flatnonzero(self.times(self.side, own) >= expired))
             if held and sum(b.nbytes for b in held) + batch.nbytes > self.size:
                 yield _sorted(held)
                 held = []
@@ -220,11 +222,11 @@ def _run(sizes: list[int], most: int | None) -> tuple[int, int]:
 
 
 def _sorted(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches, memory_pool=POOL)
     order = np.argsort(
         np.asarray(whole.column(0)), kind="stable"
     )  # batches are in the order of steps, and so partitions stay
-    return whole.take(pa.array(order))
+    return take(whole, order)
 
 
 def _named(schema: pa.Schema) -> str:

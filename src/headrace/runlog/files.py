@@ -26,6 +26,7 @@ from headrace.errors import DamagedLog
 DRAFT = ".draft-"
 _MAGIC = b"HEADLOG1"
 _TAIL = struct.Struct("<QQI8s")  # bytes of the stream and of the facts, checksum of both, magic
+_PIECE = 1 << 18  # bytes of a file in this process at a time
 _FACTS = b"headrace"  # where Parquet's metadata has the facts
 
 Facts = dict[str, Any]
@@ -38,6 +39,7 @@ class LogFile:
     path: Path
     facts: Facts
     schema: pa.Schema
+    _mapped: mmap.mmap
     _stream: pa.Buffer
 
     @property
@@ -46,8 +48,16 @@ class LogFile:
         return int(self.facts["rows"])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows; they lie in the file, which is mapped."""
-        yield from pa.ipc.open_stream(self._stream)
+        """The rows; they lie in the file, which is mapped. What was passed need not stay in this process."""
+        reader, seen = pa.BufferReader(self._stream), 0
+        try:
+            for batch in pa.ipc.open_stream(reader):
+                yield batch
+                if reader.tell() - seen > _PIECE:
+                    seen = reader.tell()
+                    self._mapped.madvise(mmap.MADV_DONTNEED)
+        finally:
+            self._mapped.madvise(mmap.MADV_DONTNEED)
 
     def table(self) -> pa.Table:
         """All rows."""
@@ -61,16 +71,26 @@ def read_state(path: Path, *, check: bool = True) -> LogFile:
         if size < _TAIL.size:
             raise DamagedLog(f"{path} is damaged: it has {size} bytes, fewer than the end of a log file alone; {_CURE}")
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    view = memoryview(mapped)
-    stream, facts, checksum, magic = _TAIL.unpack(view[-_TAIL.size :])
-    if magic != _MAGIC or stream + facts + _TAIL.size != size:
-        raise DamagedLog(f"{path} is damaged: it does not end as a log file does; {_CURE}")
-    if check:
-        if zlib.crc32(view[: stream + facts]) != checksum:
+        view = memoryview(mapped)
+        stream, facts, checksum, magic = _TAIL.unpack(view[-_TAIL.size :])
+        if magic != _MAGIC or stream + facts + _TAIL.size != size:
+            raise DamagedLog(f"{path} is damaged: it does not end as a log file does; {_CURE}")
+        if check and _checksum(file, stream + facts) != checksum:
             raise DamagedLog(f"{path} is damaged: its checksum does not match its bytes; {_CURE}")
-        mapped.madvise(mmap.MADV_DONTNEED)  # what was only looked at need not stay in this process
     buffer = pa.py_buffer(view[:stream])
-    return LogFile(path, json.loads(bytes(view[stream : stream + facts])), pa.ipc.open_stream(buffer).schema, buffer)
+    schema = pa.ipc.open_stream(buffer).schema
+    return LogFile(path, json.loads(bytes(view[stream : stream + facts])), schema, mapped, buffer)
+
+
+def _checksum(file: BinaryIO, size: int) -> int:
+    """Of its first bytes, read and not mapped: looked at once, they need not be in this process."""
+    checksum = 0
+    while size:
+        piece = file.read(min(size, _PIECE))
+        if not piece:
+            break
+        checksum, size = zlib.crc32(piece, checksum), size - len(piece)
+    return checksum
 
 
 _CURE = "restore it from a copy, or begin anew with another state directory and checkpoint"

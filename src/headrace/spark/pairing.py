@@ -30,6 +30,7 @@ from headrace.progressive.pairing import Pairing, TimeBound
 from headrace.progressive.partitioning import LEFT, RIGHT
 from headrace.progressive.parts import Division
 from headrace.progressive.policies import policy_of
+from headrace.progressive.side import POOL
 from headrace.runlog import RunLog
 from headrace.spark.shards import by_shard
 from headrace.spark.worker import Batches, Step, executor_directory
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
 OWED = "owed"  # a directory of the log: a file for each shard that owes pairs
 _JOINS = 8  # whose copies a worker keeps: those of queries that have ended are of no use
 _AFTER_ALL = 1 << 62  # later than every micro-batch
-_WARM = 3 / 4  # of a shard's memory is for rows that are kept, the rest for those on their way
+# Of a worker's memory is for rows on their way: Spark's record batches (10,000 rows), what is read from the log and written to
+# it, results. A quarter, and where that is little so much, but never more than half.
+_WAY, _WAY_SHARE = 4 << 20, 4
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,7 @@ class PairStep(Step):
                 "hr.progressive_join remembers rows, and this task is not of a streaming query; start one"
             )
         assert self.stream is not None
+        pa.set_memory_pool(POOL)  # of this worker: what Spark's rows took goes back, and is not kept for the next ones
         log = RunLog(self.state, query, self.log, shards=self.shards)
         for shard, rows in by_shard(batches, self.stream, struct_rows):
             begun = clock.now()
@@ -123,7 +127,7 @@ def _warm(step: PairStep, shard: int) -> tuple[Pairing, Warm]:
     if shard not in mine:
         pairing = step.sides.pairing()
         division = Division(pairing.partitioning, 0 if step.by_key else step.shards, shard)
-        memory = int(_WARM * shard_memory(step.memory, step.workers, step.copies))
+        memory = warm_memory(step.memory, step.workers, step.copies)
         policy = deepcopy(policy_of(step.flush))  # what it learns of a shard is of that shard
         mine[shard] = pairing, Warm(division, policy, memory, step.sides.schemas)
     mine.move_to_end(shard)
@@ -135,6 +139,12 @@ def _warm(step: PairStep, shard: int) -> tuple[Pairing, Warm]:
 def shard_memory(memory: int, workers: int, copies: int) -> int:
     """Of an executor's memory, what a shard's copy in one worker has: any worker may have any shard."""
     return memory // workers // copies
+
+
+def warm_memory(memory: int, workers: int, copies: int) -> int:
+    """Of that, what rows have that are kept."""
+    mine = memory // workers
+    return (mine - min(mine // 2, max(mine // _WAY_SHARE, _WAY))) // copies
 
 
 def _by_side(rows: Batches, schemas: tuple[pa.Schema, pa.Schema]) -> Iterator[tuple[int, pa.RecordBatch]]:
