@@ -74,7 +74,7 @@ def streamed(df, **options) -> pa.Table:
 
 def finished(query) -> None:
     try:
-        assert query.awaitTermination(90), "the query goes on and on"
+        assert query.awaitTermination(300), "the query goes on and on"
     finally:
         query.stop()
 
