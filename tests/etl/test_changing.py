@@ -1,6 +1,5 @@
 """A relation that changes under the stream: every micro-batch sees one version, and never an old one."""
 
-import statistics
 import threading
 import time
 from pathlib import Path
@@ -10,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.relation.manifest import versions
+from headrace.relation.manifest import versions, writing
 from tests.spark.test_enrich import files, source
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -34,6 +33,7 @@ class Writer(threading.Thread):
         self.state = {1: np.ones(KEYS, np.int32)}
         self.last = 1
         self.stop = threading.Event()
+        self.asked, self.holds, self.released = (threading.Event() for _ in range(3))
         self.error: BaseException | None = None
         hr.Relation.create(path, pa.table({"k": np.arange(KEYS), "mark": self.state[1]}), key="k").close()
 
@@ -43,6 +43,10 @@ class Writer(threading.Thread):
             with hr.Relation.open(self.path) as rel:
                 while not self.stop.is_set():
                     self.change(rel, rng)
+                    if self.asked.is_set() and not self.holds.is_set():
+                        with writing(self.path):  # a change under way, for as long as a micro-batch takes
+                            self.holds.set()
+                            self.released.wait()
         except BaseException as error:
             self.error = error
 
@@ -65,16 +69,22 @@ def test_no_row_is_joined_with_a_version_it_must_not_see(spark, tmp_path):
     Each stream row carries the version that was committed when its file was written, which is before its micro-batch began.
     """
     writer = Writer(tmp_path / "r")
+    found: list[int] = []
     rng = np.random.default_rng(9)
     keys = np.minimum(rng.zipf(1.3, (2, BATCHES, ROWS // 2)), KEYS + 500) - 1  # a few popular ones, some absent
 
     def feed(batch: int) -> None:
+        # The next micro-batch finds a version that the one before cannot have had, however little the writer gets of the machine.
+        while batch and writer.last <= found[-1] and writer.error is None:
+            time.sleep(0.005)
         floor = pa.array(np.full(ROWS // 2, versions(tmp_path / "r")[-1], np.int32))
+        if batch == BATCHES // 2:
+            writer.asked.set()
+            assert writer.holds.wait(500)
         files(tmp_path / "in", *(pa.table({"k": keys[i, batch], "floor": floor}) for i in range(2)))
 
     feed(0)
     writer.start()
-    found: list[int] = []
     rows = 0
     failures: list[str] = []
     over = threading.Event()
@@ -96,6 +106,10 @@ def test_no_row_is_joined_with_a_version_it_must_not_see(spark, tmp_path):
         if not fits:
             failures.append(f"batch {batch}: no one version from {floor} on has these rows")
         found.append(fits[0] if fits else -1)
+        if batch == BATCHES // 2:
+            # No stall: it came through while the writer was not done. How long each took says nothing on a busy machine.
+            assert writer.holds.is_set() and not writer.released.is_set()
+            writer.released.set()
         if batch + 1 < BATCHES:
             feed(batch + 1)
         else:
@@ -105,26 +119,23 @@ def test_no_row_is_joined_with_a_version_it_must_not_see(spark, tmp_path):
         out = hr.enrich(source(spark, tmp_path / "in", per_trigger=2), rel, on="k", how="left", memory="8MiB")
         query = out.writeStream.foreachBatch(check).option("checkpointLocation", str(tmp_path / "c")).start()
     try:
-        assert over.wait(240), query.exception()
+        assert over.wait(500), query.exception()
         while writer.last < LEAST_VERSIONS and writer.error is None:
             time.sleep(0.05)
-        seconds = [p["durationMs"]["triggerExecution"] / 1000 for p in query.recentProgress if p["numInputRows"]]
         runs = {p["runId"] for p in query.recentProgress}
     finally:
         query.stop()
         writer.stop.set()
+        writer.released.set()
         writer.join(30)
     assert writer.error is None
     assert failures == []
     assert rows == ROWS * BATCHES == 2_400_000
     assert writer.last >= LEAST_VERSIONS
-    assert found == sorted(found)
-    assert len(set(found)) >= BATCHES // 2, "the versions hardly changed under the stream"
+    assert found == sorted(set(found)), "each micro-batch has a later version than the one before"
     told = {p.batch: p.version for p in hr.progress(query)}
     assert [told[b] for b in range(BATCHES)] == found
     assert len(runs) == 1  # no restart
-    # No stall longer than a batch: none took as long as two usual ones, with room for a busy machine.
-    assert max(seconds[2:]) < 2 * statistics.median(seconds) + 2
     with hr.Relation.open(tmp_path / "r") as rel:
         rel.verify()
     assert len(versions(tmp_path / "r")) < 10  # the others are gone

@@ -72,11 +72,11 @@ def test_revise_waits_for_another_writer_where_apply_refuses(rel):
     def hold():
         with writing(rel.path):
             begun.set()
-            may_end.wait(30)
+            may_end.wait(300)
 
     other = threading.Thread(target=hold)
     other.start()
-    begun.wait(30)
+    assert begun.wait(300)
     with pytest.raises(hr.VersionConflict, match="another writer is at work"):
         rel.apply(deletes=[1])
     waiting = threading.Thread(target=lambda: rel.revise(lambda latest: Change(deletes=[1])))
@@ -85,6 +85,6 @@ def test_revise_waits_for_another_writer_where_apply_refuses(rel):
     assert waiting.is_alive()
     assert rel.refresh().version == 1
     may_end.set()
-    waiting.join(30)
-    other.join(30)
+    waiting.join(300)
+    other.join(300)
     assert rel.refresh().num_rows == 1

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -234,9 +233,7 @@ def test_a_writer_that_is_killed_leaves_no_lock_and_no_file(tmp_path):
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
-    begun = time.monotonic()
-    with log(tmp_path).shard(0) as shard:
-        assert time.monotonic() - begun < 5
+    with log(tmp_path).shard(0, patience=0) as shard:  # a lock that it left would be refused at once
         assert list(shard.path.iterdir()) == []
         assert write(shard, 1, numbers(2)).table() == numbers(2)
 

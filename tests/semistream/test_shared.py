@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -236,20 +237,31 @@ def test_contract_a_process_killed_in_the_middle_of_a_slice_leaves_a_pin_that_ho
 
 
 def test_contract_nothing_is_left_when_all_are_killed(workers, path, group):
-    before = set(Path("/dev/shm").iterdir())
     some = made(workers(3), path, group, 3)
     for worker in some:
+        worker.do("work", "op", 1, 1, KEYS)  # each has the arena now, however long the next takes to begin
         worker.tell("work", "op", 1, 10_000, KEYS)
-    time.sleep(0.3)
+    time.sleep(0.3)  # so that most kills come in the middle of a slice; nothing below hangs on it
     peek = made(workers(1), path, group, 3)[0]
     peek.do("enter", "op")
     inode = peek.do("arena", "op")["inode"]
     assert len(holders(inode)) == 4
-    assert set(Path("/dev/shm").iterdir()) == before
+    # By who has it open, and not by what is new there: a server of another test may start this moment.
+    assert [file for worker in [*some, peek] for file in open_files(worker.pid) if file.startswith("/dev/shm")] == []
     for worker in [*some, peek]:
         worker.kill()
     assert holders(inode) == []
     assert [p for p in group.iterdir() if p.stat().st_size > 4096] == []
+
+
+def open_files(pid: int) -> list[str]:
+    """Files that a process has open or mapped, by name."""
+    maps = [line.split(maxsplit=5) for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    found = [fields[5] for fields in maps if len(fields) == 6]
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it is at work, and closes files
+            found.append(str(fd.readlink()))
+    return found
 
 
 def holders(inode: int) -> list[str]:
@@ -322,14 +334,15 @@ def test_contract_a_damaged_card_costs_warmth_at_most(workers, path, group, dama
 
 def test_contract_the_directory_deleted_again_and_again_stops_nobody(workers, path, group):
     some = made(workers(2), path, group, 2)
-    for seed, worker in enumerate(some):
-        worker.tell("work", "op", seed, 400, KEYS, {"most": 300})
-    deleted = 0
-    while not all(worker._connection.poll() for worker in some):
-        deleted += group.exists()
-        shutil.rmtree(group, ignore_errors=True)
-    assert [worker.answer()["done"] for worker in some] == [400, 400]
-    assert deleted > 20
+    deleted, rounds = 0, 0
+    while deleted <= 20:  # as often as it takes: this process may get less of the machine than the two
+        for seed, worker in enumerate(some):
+            worker.tell("work", "op", 2 * rounds + seed, 200, KEYS, {"most": 300})
+        while not all(worker._connection.poll() for worker in some):
+            deleted += group.exists()
+            shutil.rmtree(group, ignore_errors=True)
+        assert [worker.answer()["done"] for worker in some] == [200, 200]
+        rounds += 1
     for worker in some:
         worker.do("work", "op", 5, 2, KEYS)
     assert len(set(arenas(some))) == 1
@@ -599,8 +612,9 @@ def test_contract_all_processes_together_stay_within_the_budget(workers, large, 
             before[worker.pid] = min(had, before.get(worker.pid, had))
         for worker in busy:
             worker.tell("burden", "op")
-        most, shared = 0, 0
-        while not all(worker._connection.poll(0.003) for worker in busy):
+        most, shared, done = 0, 0, False
+        while not done:  # and once when all are done: the rest may have come and gone between two looks
+            done = all(worker._connection.poll(0.003) for worker in busy)
             arena = idle[0].do("arena", "op")["bytes"]
             own = [private(pid) - had for pid, had in before.items()]
             shared, most = max(shared, arena), max(most, arena + sum(own))

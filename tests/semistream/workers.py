@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h: a signal for when the parent ends
-PATIENCE = 60.0  # seconds for an answer
+PATIENCE = 300.0  # seconds for an answer that takes a few on an idle machine: only one that never comes is a fault
 
 
 class Worker:
@@ -83,7 +83,7 @@ class Workers:
 
     def close(self) -> None:
         self.kill_all()
-        self._server.communicate(timeout=10)
+        self._server.communicate(timeout=PATIENCE)
         self._listener.close()
         self._directory.cleanup()
 

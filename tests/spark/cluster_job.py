@@ -61,6 +61,7 @@ def main(master: str, relation: str, where: str, *numbers: str) -> None:
         SparkSession.builder.master(master).appName("headrace cluster test")
         .config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
         .config("spark.executor.cores", "1").config("spark.executor.memory", "512m")
+        .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.sql.shuffle.partitions", "4").config("spark.locality.wait", "0")
         .getOrCreate()
     )  # fmt: skip

@@ -33,7 +33,8 @@ def main(master: str, where: str, *numbers: str) -> None:
     spark = (
         SparkSession.builder.master(master).appName("headrace cluster test")
         .config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
-        .config("spark.executor.cores", "1").config("spark.executor.memory", "512m").config("spark.locality.wait", "0")
+        .config("spark.executor.cores", "1").config("spark.executor.memory", "512m")
+        .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC").config("spark.locality.wait", "0")
         .getOrCreate()
     )  # fmt: skip
     spark.sparkContext.setLogLevel("OFF")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,26 @@ class Job:
     def __init__(self, root: Path) -> None:
         self.relation, self.input, self.table = root / "relation", root / "in", root / "table"
         self.checkpoint, self.scratch = root / "checkpoint", root / "scratch"
+        self.held = root / "held"
+
+
+def stand_still(owner: Any, step: str, job: Job) -> None:
+    """From a call of a step on, go no further, and say so; HEADRACE_HOLD is how many calls go through before it.
+
+    Who kills at a moment that it waits for may be stopped itself, and come too late: this is as far as the program gets.
+    """
+    do, calls, last = getattr(owner, step), count(), int(os.environ.get("HEADRACE_HOLD", -1))
+    test = os.getppid()
+
+    def held(*args: Any, **options: Any) -> Any:
+        if next(calls) == last:
+            job.held.touch()
+            while os.getppid() == test:  # it is killed here, or nobody is left to do so
+                time.sleep(0.1)
+            os._exit(1)
+        return do(*args, **options)
+
+    setattr(owner, step, held)
 
 
 def session(job: Job) -> Any:
@@ -36,8 +58,10 @@ def session(job: Job) -> Any:
 
 def main(root: Path) -> None:
     import headrace as hr
+    from headrace.spark.load import Sink
 
     job = Job(root)
+    stand_still(Sink, "_commit", job)
     spark = session(job)
     with hr.Relation.open(job.relation) as relation:
         reader = spark.readStream.schema("k bigint, n bigint").option("maxFilesPerTrigger", 2)  # a task each

@@ -9,10 +9,13 @@ from pathlib import Path
 
 def main(root: Path) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    from loading import Job, stand_still  # beside this program
     from pyspark.sql import SparkSession
 
     import headrace as hr
+    from headrace.spark import load
 
+    stand_still(load, "note_finished", Job(root))
     session = SparkSession.builder.master("local[2]")
     for key, value in {
         "spark.ui.enabled": "false",

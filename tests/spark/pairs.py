@@ -7,11 +7,13 @@ from pathlib import Path
 
 
 def main(root: Path) -> None:
-    from loading import Job, session  # beside this program
+    from loading import Job, session, stand_still  # beside this program
 
     import headrace as hr
+    from headrace.spark import load
 
     job = Job(root)
+    stand_still(load, "note_finished", job)
     spark = session(job)
 
     def stream(side: str):

@@ -56,7 +56,7 @@ def finishing(root: Path) -> bool:
 def test_oracle_every_row_once_whenever_the_driver_is_killed(tmp_path):
     job, log = Job(tmp_path), tmp_path / "log"
     wanted, dead = make(job)
-    with driver(tmp_path, log, PROGRAM) as running:  # between a decision and its commit
+    with driver(tmp_path, log, PROGRAM, 3) as running:  # between a decision and its commit
         running.wait_for("decision", lambda: len(decisions(tmp_path)) >= 2)
         running.look()
         before = decisions(tmp_path)
@@ -64,7 +64,7 @@ def test_oracle_every_row_once_whenever_the_driver_is_killed(tmp_path):
         running.kill()
     (waiting,) = RunLog.find(tmp_path / "state")
     assert still_waiting(waiting) > 0, "nothing waited"
-    with driver(tmp_path, log, PROGRAM) as running:  # while the end is being joined
+    with driver(tmp_path, log, PROGRAM, "end") as running:  # while the end is being joined
         running.wait_for("finish", lambda: finishing(tmp_path))
         running.look()
         running.kill()

@@ -71,7 +71,7 @@ def found(path: Path) -> Counter:
 def run(df, path: Path, checkpoint: Path, **options) -> None:
     query = hr.load(df, path, checkpoint=checkpoint, trigger=AVAILABLE, **options)
     try:
-        query.awaitTermination(60)
+        query.awaitTermination(300)
         assert not query.isActive
     finally:
         query.stop()
@@ -187,7 +187,7 @@ def test_the_plain_path_goes_to_any_sink(spark, rel, files, tmp_path):
     for sink, path in (("parquet", tmp_path / "plain"), ("memory", None)):
         writer = out.writeStream.format(sink).option("checkpointLocation", str(tmp_path / sink)).queryName(sink)
         query = writer.trigger(**AVAILABLE).start(*([str(path)] if path else []))
-        query.awaitTermination(60)
+        query.awaitTermination(300)
     wanted = files.expected()
     assert rows(spark.read.parquet(str(tmp_path / "plain")).toArrow(), ["k", "p", "name"]) == wanted
     assert rows(spark.table("memory").toArrow(), ["k", "p", "name"]) == wanted

@@ -159,5 +159,5 @@ def test_two_drivers_with_one_batch_write_it_once(database):
         waiting = threading.Thread(target=lambda: done.append(t.merge(stage, "app", 0, tags[:1])))
         waiting.start()
         other.commit()
-        waiting.join(20)
+        waiting.join(300)
     assert done == [None] and database.query("SELECT count(*) FROM t") == "0"

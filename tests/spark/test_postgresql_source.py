@@ -72,7 +72,7 @@ def test_no_plan_and_no_error_shows_the_secret(spark, database, tmp_path):
     database.query("DROP TABLE t")  # under the query
     with pytest.raises(Exception, match="does not exist") as caught:
         query.processAllAvailable()
-        query.awaitTermination(20)
+        query.awaitTermination(300)
     shown += [str(caught.value), repr(caught.value)]
     with pytest.raises(Exception, match="does not exist") as caught:
         batch.collect()

@@ -94,7 +94,7 @@ def test_oracle_every_pair_once_over_restarts_and_a_replay(spark, tmp_path):
     files(tmp_path / "r", rights[0])
     out = hr.progressive_join(
         source(spark, tmp_path / "l"), source(spark, tmp_path / "r"), hr.equal("k"), memory="1MiB", state=tmp_path / "state",
-        shards=2, partitions=8, idle="20s",
+        shards=2, partitions=8, idle="3650d",
     )  # fmt: skip
     assert out.columns == ["k", "n", "s", "n_right", "s_right"]
     sink = Sink()
@@ -110,13 +110,14 @@ def test_oracle_every_pair_once_over_restarts_and_a_replay(spark, tmp_path):
     again = last_again(tmp_path / "check")
     files(tmp_path / "l", lefts[1])
     files(tmp_path / "r", rights[1])
-    # Stopped as soon as the new rows are in, long before the next heartbeat: what is owed is for hr.finish.
+    # Stopped as soon as the new rows are in: what is owed is for hr.finish. A heartbeat comes when the clock strikes, however
+    # shortly after the start that is: every twenty seconds it came between the two now and then. Every ten years it does not.
     query = sink.run(out, tmp_path / "check", processingTime="0 seconds")
     try:
         begun = time.monotonic()
         while max(sink.sent) < again + 1:
             assert query.isActive, query.exception()
-            assert time.monotonic() - begun < 90, "nothing comes"
+            assert time.monotonic() - begun < 300, "nothing comes"
             time.sleep(0.05)
     finally:
         query.stop()

@@ -44,13 +44,13 @@ def found(root: Path, kind: str) -> set[tuple[str, str]]:
 def test_oracle_every_pair_once_whatever_is_killed(tmp_path):
     job, log, rng = Job(tmp_path), tmp_path / "log", np.random.default_rng(seed := secrets.randbits(32))
     wanted = make(job)
-    with driver(tmp_path, log, PROGRAM) as running:  # between a decision and its commit
+    with driver(tmp_path, log, PROGRAM, 2) as running:  # between a decision and its commit
         running.wait_for("decision", lambda: found(tmp_path, "*.decision.arrow"))
         running.look()
         before = found(tmp_path, "*.decision.arrow")
         running.wait_for("decision", lambda: found(tmp_path, "*.decision.arrow") - before)
         running.kill()
-    with driver(tmp_path, log, PROGRAM) as running:  # a worker while rows are written, then the driver
+    with driver(tmp_path, log, PROGRAM, 2) as running:  # a worker while rows are written, then the driver
         running.wait_for("rows", lambda: found(tmp_path, ".draft-*"))
         if workers := running.workers():
             workers[rng.integers(len(workers))].kill()

@@ -72,7 +72,7 @@ def found(path: Path) -> Counter:
 def run(df, path: Path, checkpoint: Path):
     query = hr.load(df, path, checkpoint=checkpoint, trigger=AVAILABLE)
     try:
-        query.awaitTermination(60)
+        query.awaitTermination(300)
         assert not query.isActive
     finally:
         query.stop()
@@ -158,7 +158,7 @@ def test_a_micro_batch_that_is_done_over_sheds_the_same_however_its_rows_are_div
             df.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint)).trigger(**AVAILABLE).start()
         )
         try:
-            query.awaitTermination(60)
+            query.awaitTermination(300)
         except Exception as error:
             assert fails and "killed before" in str(error)
         finally:
@@ -234,7 +234,7 @@ def test_a_micro_batch_that_may_run_again_is_not_replayed(spark, files, rel, tmp
     state, table, checkpoint = tmp_path / "state", tmp_path / "table", tmp_path / "checkpoint"
     df = hr.enrich(files.stream(), rel, on="k", shed=hr.Shedding("sample", rate=40), target_delay="2s", state=state)
     query = df.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).trigger(**AVAILABLE).start()
-    query.awaitTermination(60)
+    query.awaitTermination(300)
     owed = shed_rows(state)
 
     def joined(shed):

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 
 def main(root: Path) -> None:
-    from loading import Job, session  # beside this program
+    from loading import Job, session, stand_still  # beside this program
 
     import headrace as hr
+    from headrace.spark import load, remember
 
     job = Job(root)
+    if os.environ.get("HEADRACE_HOLD") == "end":
+        os.environ["HEADRACE_HOLD"] = "0"
+        stand_still(remember.Finishing, "close", job)
+    else:
+        stand_still(load, "note_finished", job)
     spark = session(job)
     with hr.Relation.open(job.relation) as relation:
         reader = spark.readStream.schema("k bigint, n bigint").option("maxFilesPerTrigger", 1)
         out = hr.enrich(
-            reader.parquet(str(job.input)), relation, on="k", unmatched="dead_letter", deadline="20s", state=root / "state",
+            reader.parquet(str(job.input)), relation, on="k", unmatched="dead_letter", deadline="10m", state=root / "state",
             shards=2,
         )  # fmt: skip
         query = hr.load(out, job.table, checkpoint=job.checkpoint, trigger={"availableNow": True})
