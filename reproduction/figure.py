@@ -16,6 +16,7 @@ from headrace.relation import Relation
 from reproduction.checks import Check
 
 Clock = Literal["virtual", "real"]
+WHOLE = "seconds with the clean-up"  # the value of a cell, where a progressive join finished
 ONE_LOOP = Measuring(loops=1)  # on a simulated disk the second loop is like the fifth
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reproduction.figure import Figure, Paper
+from reproduction.figure import WHOLE, Figure, Paper
 from reproduction.plot import plot
 from reproduction.run import Raw, curves_of, verdicts_of
 
@@ -78,7 +78,14 @@ def _table(figure: Figure, raw: Raw) -> list[str]:
                 else "too little memory" if (name, x) in refused else ""
             )  # fmt: skip
         lines.append("| " + " | ".join(row) + " |")
-    return lines
+    return [*lines, *_clean_up(raw)] if figure.over else lines
+
+
+def _clean_up(raw: Raw) -> list[str]:
+    """All that a progressive join gives in the end, as a line of the table."""
+    ends = {cell["series"]: cell for cell in raw["cells"]}
+    row = [f"{end['total']:,.0f} in {end[WHOLE]:,.2f} seconds" if WHOLE in end else "" for end in ends.values()]
+    return ["| " + " | ".join(["and cleaned up", *row]) + " |"]
 
 
 def _wrapped(text: str, width: int = 120) -> list[str]:

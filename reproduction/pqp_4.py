@@ -120,12 +120,12 @@ def _flushing(
 
 
 def _by_share(arrival: Arrival, uniform: bool, clean: bool, scale: float, clock: Clock = "virtual") -> list[Cell]:
-    clean = clean or clock == "real"  # one run for both figures
+    clean = clean or clock == "real"  # where one run is for both figures
 
     def at(name: str, percent: int) -> Callable[[Path], dict[str, Any]]:
         def compute(directory: Path) -> dict[str, Any]:
             found = _flushing(arrival, uniform, scale, name, percent, clean, clock)
-            return {**found.after(1), "cleaned": found.cleaned, "total": found.total, **found.facts}
+            return {**found.after(1), **found.end(), "cleaned": found.cleaned, **found.facts}
 
         return compute
 

@@ -52,6 +52,9 @@ def test_a_chapter_in_real_time_has_a_page_of_its_own(tmp_path, capsys):
     assert "make reproduce PAPER=pqp CHAPTER=4 CLOCK=real" in page and "a load of" in page
     assert "(pqp-4-real-4.1a.png)" in page and (tmp_path / "docs" / "pqp-4-real-4.1a.png").exists()
     assert "| % of the data that has arrived | xjoin | rpj | rrpj | foresight |" in page
+    assert (
+        "| and cleaned up | " in page and "total: rrpj is within 0% of rpj everywhere | 0.00% at most | holds" in page
+    )
     assert " seconds |" in page and "| results a second: rrpj is at least" in page
     assert "| T4.3 |" in page and "not in real time: it counts results against" in page
     assert "pqp-4-real.md written" in capsys.readouterr().out
