@@ -1,5 +1,7 @@
 """Figures of [PQP] in real time: the same results, with the seconds of the machine, on a page of their own."""
 
+import os
+import time
 from functools import partial
 from itertools import pairwise
 
@@ -32,14 +34,17 @@ def key_setting():
 
 @pytest.mark.parametrize("setting", [key_setting(), box_setting()])
 def test_both_clocks_have_the_same_results_and_only_one_has_seconds_of_the_machine(setting):
-    virtual, real = (course(setting, RRPJ(), clean=True, clock=clock) for clock in ("virtual", "real"))
+    virtual = course(setting, RRPJ(), clean=True)
+    begun = time.perf_counter()
+    real = course(setting, RRPJ(), clock="real")
+    passed = time.perf_counter() - begun
     np.testing.assert_array_equal(virtual.results, real.results)
     np.testing.assert_array_equal(virtual.arrived, real.arrived)
     assert virtual.total == real.total > real.results[-1] > 0
     assert virtual.facts["flushes"] == real.facts["flushes"] > 0
     assert virtual.at[-1] >= TUPLES * GAP
     assert (np.diff(real.at) > 0).all() and real.cleaned > 0
-    assert not np.isin(real.at, virtual.at).any()
+    assert passed / 10 < real.at[-1] + real.cleaned < passed
 
 
 def test_a_chapter_in_real_time_has_a_page_of_its_own(tmp_path, capsys):
@@ -75,6 +80,7 @@ def own_disk(directory):
 
 def test_the_appendix_takes_the_seconds_of_reads(tmp_path, capsys):
     own_disk(tmp_path).close()
+    begun = time.perf_counter()
     where = ["--relations", str(tmp_path / "r"), "--results", str(tmp_path / "raw"), "--docs", str(tmp_path / "docs")]
     main(["pqp", "--chapter", "A", "--figure", "A.5c,A.7b", "--scale", "0.05", "--clock", "real", *where])
     assert not list((tmp_path / "r").iterdir())  # the files that were read from
@@ -87,16 +93,22 @@ def test_the_appendix_takes_the_seconds_of_reads(tmp_path, capsys):
     raw = load(paper, figure, 0.05, tmp_path / "raw")
     io, seconds = (curves_of(figure, raw, value)["static"][-1][1] for value in ("io", "seconds"))
     assert io == 1380  # as on the virtual clock
-    assert 0 < seconds < 60
+    assert 0 < seconds < time.perf_counter() - begun
 
 
-def test_a_request_is_a_read_and_waiting_is_real(tmp_path):
-    disk = own_disk(tmp_path)
+def test_a_request_is_a_read_and_waiting_is_real(tmp_path, monkeypatch):
+    disk, places, read_into = own_disk(tmp_path), [], os.preadv
+
+    def noted(file, room, place):
+        places.append((place, read_into(file, room, place)))
+
+    monkeypatch.setattr(os, "preadv", noted)
     begun = disk.clock.now()
     disk.charge(requests=0, tests=10**12)
     disk.charge(requests=20, tests=0)
     read = disk.clock.now()
     disk.clock.advance(0.01)
+    assert len(places) == 20 < len({place for place, _ in places}) + 2 and {size for _, size in places} == {4096}
     assert begun < read < begun + 60 and disk.clock.now() >= read + 0.01
     disk.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
