@@ -44,7 +44,7 @@ def test_both_clocks_have_the_same_results_and_only_one_has_seconds_of_the_machi
     assert virtual.facts["flushes"] == real.facts["flushes"] > 0
     assert virtual.at[-1] >= TUPLES * GAP
     assert (np.diff(real.at) > 0).all() and real.cleaned > 0
-    assert passed / 10 < real.at[-1] + real.cleaned < passed
+    assert 0 < real.at[-1] + real.cleaned < passed
 
 
 def test_a_chapter_in_real_time_has_a_page_of_its_own(tmp_path, capsys):
