@@ -186,11 +186,11 @@ def real_setting(chapter: str) -> str:
     return f"""The figures of [the chapter on a virtual clock](pqp-{chapter}.md), with the same tuples, policies and memory, in
         the seconds of the machine at hand. Tuples come as fast as the join takes them: if they came one a millisecond, as in the
         text, the join would wait for them most of the time (a check of every figure over time: a tuple takes less than
-        that), and the curves would be those of the virtual clock. Segments are files of the machine's own disk, which are
-        written and read through the page cache. The last line of a table is the clean-up, after which all policies have the
-        same results. When so many tuples have come, the results are the same on both clocks, and so are the checks of them;
-        the checks of seconds are wide, as others may use the machine, and take no side between policies that are near each
-        other."""
+        that), and the curves would be those of the virtual clock. Segments are files of the machine's own disk, in its
+        directory for temporary files, written and read through the page cache. The last line of a table is the clean-up,
+        after which all policies have the same results. When so many tuples have come, the results are the same on both
+        clocks, and so are the checks of them; the checks of seconds are wide, as others may use the machine, and take no side
+        between policies that are near each other."""
 
 
 def zipf(values: int, exponent: float) -> Numbers:
