@@ -147,7 +147,7 @@ def _beats_static(*names: str, by: float = 1.5, at: float | None = None) -> tupl
 
 
 def _timed(*expected: Check) -> dict[str, Any]:
-    """Response time, and what is expected of it in real time: less, as a disk of today leaves more to the processor."""
+    """Response time, and what is expected of it in real time: less, as disk and processor are others."""
     return TIME | {"real": {"y": "response time (s)", "decimals": 2, "differs": SEE, "expected": expected}}
 
 
@@ -331,8 +331,8 @@ PAPER = Paper(
     real="""The response times of [the appendix on a virtual clock](pqp-a.md) in the seconds of the machine at hand, with the same
         boxes, frames and joins. The study's store counts pages, and boxes are arrays in memory; here each page that it counts
         is read from the machine's own disk, past the page cache, at a random place of a file of 64 MiB (a page that would be
-        written is read as well). Comparisons take what they take. On a disk that takes a sixtieth of the text's 8 ms, it is
-        the processor that decides more often, and joins that compare much in order to read little lose some of what they
-        gain. Checks of seconds are wide, as others may use the machine.""",
+        written is read as well). Comparisons take what they take. Both are faster than
+        in the text, and not by the same factor, so that shapes are kept only where they are far apart. Checks of seconds are
+        wide, as others may use the machine.""",
     figures=FIGURES,
 )
