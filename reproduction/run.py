@@ -66,14 +66,14 @@ def load(paper: Paper, figure: Figure, scale: float, results: Path = RESULTS) ->
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def curves_of(figure: Figure, raw: Raw, value: str = "") -> dict[str, list[tuple[float, float]]]:
-    """The curves of a figure, x rising; cells that were refused are not on them. `value`: another than its metric."""
-    value = value or figure.metric
+def curves_of(figure: Figure, raw: Raw, metric: str | None = None) -> dict[str, list[tuple[float, float]]]:
+    """The curves of a figure, or of another of its cells' values, x rising; cells that were refused are not on them."""
     curves: dict[str, list[tuple[float, float]]] = {}
+    metric = metric or figure.metric
     for cell in raw["cells"]:
         curves.setdefault(cell["series"], [])
-        if value in cell:
-            curves[cell["series"]].append((cell["x"], cell[value]))
+        if metric in cell:
+            curves[cell["series"]].append((cell["x"], cell[metric]))
     return {name: sorted(points) for name, points in curves.items()}
 
 
