@@ -29,6 +29,10 @@ To add a paper, write a file with a `PAPER = Paper(...)` and name it in PAPERS b
 for the paper's own size; `Figure.scale` is the one it has by default, so that a paper takes some ten minutes on two cores.
 `make reproduce PAPER=... SCALE=full` runs the paper's sizes, and SCALE=0.05 any other. Checks are in `checks.py`; each states its
 tolerance, and says what it found.
+
+Clocks: a figure that is measured on a virtual clock can be measured in real time too, if its function takes `clock="real"` and
+its `real` says what is different then (axes, checks), or why it has no meaning in real time. `make reproduce PAPER=pqp
+CLOCK=real` measures them one after the other, and writes a page for each chapter: `docs/reproduction/pqp-4-real.md`.
 """
 
 from __future__ import annotations

@@ -143,6 +143,18 @@ class About(Check):
 
 
 @dataclass(frozen=True)
+class AtMost(Check):
+    """No curve is above a value."""
+
+    value: float
+
+    def look(self, curves: Curves) -> Verdict:
+        """The highest point of all."""
+        ys = [y for name in curves for y in _curve(curves, name).values()]
+        return Verdict(f"no curve is above {self.value:,.6g}", f"{max(ys):,.4g} at most", max(ys) <= self.value)
+
+
+@dataclass(frozen=True)
 class Tracks(Check):
     """One curve follows another: nowhere further away than a share."""
 

@@ -1,4 +1,4 @@
-"""`python -m reproduction PAPER [--chapter A] [--figure 10b] [--scale full]`: measure, check, draw, write the page."""
+"""`python -m reproduction PAPER [--chapter A] [--figure 10b] [--scale full] [--clock real]`: measure, check, draw, write."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--chapter", help="only this one of a thesis, as A; all of them by default")
     parser.add_argument("--figure", help="only this one, as 10b; or several, as 5a,10b")
     parser.add_argument("--scale", help="full, or a number; each figure has one of its own by default")
+    parser.add_argument(
+        "--clock", choices=("virtual", "real"), default="virtual",
+        help="real: the same figures in the seconds of this machine and with its own disk, on a page of their own (pqp)",
+    )  # fmt: skip
     parser.add_argument("--page-only", action="store_true", help="measure nothing: check and draw what was kept")
     parser.add_argument(
         "--relations", type=Path, default=RESULTS / "relations", help="where relations are made and kept"
@@ -44,21 +48,27 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _chapter(parser: argparse.ArgumentParser, options: argparse.Namespace, chapter: str) -> int:
-    chosen = paper(options.paper, chapter)
+    try:
+        chosen = paper(options.paper, chapter).on(options.clock)
+    except HeadraceError as error:
+        parser.error(str(error))
     known = [figure.id for figure in chosen.figures]
     picked = options.figure.split(",") if options.figure else known
     for figure_id in picked:
         if figure_id not in known:
             parser.error(f"FIGURE={figure_id} is not there; {options.paper} has {', '.join(known)}")
+    for figure in chosen.figures:
+        if options.figure and figure.id in picked and chosen.left_out(figure):
+            parser.error(f"FIGURE={figure.id} is not measured in real time: {chosen.left_out(figure)}")
     begun, found, failed = time.perf_counter(), {}, 0
-    wanted = [f for f in chosen.figures if not options.page_only and f.id in picked]
+    wanted = [f for f in chosen.figures if not options.page_only and f.id in picked and not chosen.left_out(f)]
     try:
         _measure_all(options, chapter, wanted)
     except HeadraceError as error:
         parser.error(str(error))
     for figure in chosen.figures:
         raw: Raw | None = load(chosen, figure, scale_of(figure, options.scale), options.results)
-        if raw is None:
+        if raw is None or chosen.left_out(figure):
             continue
         found[figure.id] = raw
         print(f"{chosen.label} {figure.id}")
@@ -83,7 +93,7 @@ def _measure_all(options: argparse.Namespace, chapter: str, figures: list[Figure
 
 
 def _measure(options: argparse.Namespace, chapter: str, name: str) -> None:
-    chosen = paper(options.paper, chapter)
+    chosen = paper(options.paper, chapter).on(options.clock)
     figure = next(f for f in chosen.figures if f.id == name)
     scale = scale_of(figure, options.scale)
     measure(chosen, figure, scale, options.relations, lambda line: print(line, flush=True), options.results)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from headrace.cost import HDD, Facts, Machine, MadeRelation, Measuring, Stream, disk_of, make_relation, service_rate
 from headrace.cost.models import mesh_cost, predict
+from headrace.errors import BadInput
 from headrace.relation import Relation
 from reproduction.checks import Check
 
+Clock = Literal["virtual", "real"]
+WHOLE = "seconds with the clean-up"  # the value of a cell, where a progressive join finished
 ONE_LOOP = Measuring(loops=1)  # on a simulated disk the second loop is like the fifth
 
 
@@ -122,7 +126,7 @@ class Figure:
     x
         What is on the x axis.
     cells
-        Its cells at a scale; 1 is the paper's size.
+        Its cells at a scale; 1 is the paper's size. Those of a figure with a `real` take a `clock`, too.
     reports
         What the text says about it.
     expected
@@ -141,12 +145,18 @@ class Figure:
         Of the numbers in the table.
     alone
         Whether it takes real time, so that nothing else may run beside it.
+    over
+        The value of a cell that the plot has on its x axis, instead of the x of the cell; the table has it beside `metric`.
+    also
+        Checks of other values of the cells, by the names of these.
+    real
+        What is different of it in real time, as arguments of a figure; or why it is not measured in real time.
     """
 
     id: str
     title: str
     x: str
-    cells: Callable[[float], Sequence[Cell]]
+    cells: Callable[..., Sequence[Cell]]
     reports: str
     expected: tuple[Check, ...]
     differs: str
@@ -157,19 +167,41 @@ class Figure:
     note: str = ""
     decimals: int = 0
     alone: bool = False
+    over: str = ""
+    also: Mapping[str, tuple[Check, ...]] = field(default_factory=dict)
+    real: Mapping[str, Any] | str = ""
 
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper or a chapter: how it is cited, on what it was measured, and its figures."""
+    """A paper or a chapter: how it is cited, on what it was measured, and its figures; `real`: and on what in real time."""
 
     name: str
     title: str
     setting: str
     figures: tuple[Figure, ...]
     chapter: str = ""
+    real: str = ""
+    clock: Clock = "virtual"
 
     @property
     def label(self) -> str:
-        """What its files are named by, as `mesh` or `pqp-a`."""
-        return f"{self.name}-{self.chapter.lower()}" if self.chapter else self.name
+        """What its files are named by, as `mesh`, `pqp-a` or `pqp-a-real`."""
+        return "-".join(filter(None, (self.name, self.chapter.lower(), "real" if self.clock == "real" else "")))
+
+    def left_out(self, figure: Figure) -> str:
+        """Why a figure is not measured on this clock; nothing if it is."""
+        return figure.real if self.clock == "real" and isinstance(figure.real, str) else ""
+
+    def on(self, clock: Clock) -> Paper:
+        """The same figures on a clock: with cells that take the time of this machine, and with what each says of that."""
+        if clock == self.clock:
+            return self
+        if not self.real:
+            raise BadInput(f"CLOCK={clock} is not there: {self.name} is measured on a {self.clock} clock alone")
+        figures = tuple(
+            figure if isinstance(figure.real, str)
+            else replace(figure, cells=partial(figure.cells, clock=clock), alone=True, **figure.real)
+            for figure in self.figures
+        )  # fmt: skip
+        return replace(self, title=f"{self.title}, in real time", setting=self.real, figures=figures, clock=clock)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reproduction.figure import Figure, Paper
+from reproduction.figure import WHOLE, Figure, Paper
 from reproduction.plot import plot
 from reproduction.run import Raw, curves_of, verdicts_of
 
@@ -16,14 +16,15 @@ def write_page(paper: Paper, found: dict[str, Raw], directory: Path = DOCS) -> P
     directory.mkdir(parents=True, exist_ok=True)
     parts = [f"# {paper.title}", "", *_wrapped(paper.setting), "", *_summary(paper, found)]
     for figure in paper.figures:
-        if figure.id in found:
+        if figure.id in found and not paper.left_out(figure):
             image = directory / f"{paper.label}-{figure.id}.png"
             plot(figure, found[figure.id], image)
-            parts += _section(figure, found[figure.id], image.name)
+            parts += _section(paper, figure, found[figure.id], image.name)
     chapter = f" CHAPTER={paper.chapter}" if paper.chapter else ""
+    picked = chapter + (" CLOCK=real" if paper.clock == "real" else "")
     parts += [
         "## Run it again", "",
-        f"`make reproduce PAPER={paper.name}{chapter}` measures all of it and writes this page; `FIGURE=` picks a figure, and",
+        f"`make reproduce PAPER={paper.name}{picked}` measures all of it and writes this page; `FIGURE=` picks a figure, and",
         "`SCALE=full` takes the paper's sizes. Raw results stay under `reproduction/results/`.",
     ]  # fmt: skip
     path = directory / f"{paper.label}.md"
@@ -34,6 +35,9 @@ def write_page(paper: Paper, found: dict[str, Raw], directory: Path = DOCS) -> P
 def _summary(paper: Paper, found: dict[str, Raw]) -> list[str]:
     lines = ["| figure | shows | scale | checks that hold |", "|---|---|---|---|"]
     for figure in paper.figures:
+        if paper.left_out(figure):
+            lines.append(f"| {figure.id} | {figure.title} | | not in real time: {paper.left_out(figure)} |")
+            continue
         if figure.id not in found:
             lines.append(f"| {figure.id} | {figure.title} | | not measured yet |")
             continue
@@ -43,10 +47,12 @@ def _summary(paper: Paper, found: dict[str, Raw]) -> list[str]:
     return [*lines, ""]
 
 
-def _section(figure: Figure, raw: Raw, image: str) -> list[str]:
+def _section(paper: Paper, figure: Figure, raw: Raw, image: str) -> list[str]:
     lines = [f"## Figure {figure.id}: {figure.title}", "", f"![{figure.title}]({image})", ""]
     if figure.note:
         lines += [*_wrapped(figure.note), ""]
+    if paper.clock == "real":
+        lines += [f"Taken on {raw['date']}, {raw['cores']} cores with a load of {raw['load']:g}, its own included.", ""]
     lines += [*_wrapped(f"**The paper reports:** {figure.reports}"), "", "**Measured:**", "", *_table(figure, raw), ""]
     lines += ["| expected | found | |", "|---|---|---|"]
     lines += [
@@ -58,6 +64,7 @@ def _section(figure: Figure, raw: Raw, image: str) -> list[str]:
 
 def _table(figure: Figure, raw: Raw) -> list[str]:
     curves = {name: dict(points) for name, points in curves_of(figure, raw).items()}
+    beside = {name: dict(points) for name, points in curves_of(figure, raw, figure.over).items()} if figure.over else {}
     refused = {(c["series"], c["x"]) for c in raw["cells"] if "refused" in c}
     xs = sorted({cell["x"] for cell in raw["cells"]})
     lines = ["| " + " | ".join([figure.x, *curves]) + " |", "|" + "---:|" * (1 + len(curves))]
@@ -65,12 +72,20 @@ def _table(figure: Figure, raw: Raw) -> list[str]:
         row = [f"{x:,.4g}" if x < 1e4 else f"{x:,.0f}"]
         for name, points in curves.items():
             value = points.get(x)
+            unit = f" in {beside[name][x]:,.2f} {figure.over}" if beside and value is not None else ""
             row.append(
-                f"{value:,.{figure.decimals}f}" if value is not None
+                f"{value:,.{figure.decimals}f}{unit}" if value is not None
                 else "too little memory" if (name, x) in refused else ""
             )  # fmt: skip
         lines.append("| " + " | ".join(row) + " |")
-    return lines
+    return [*lines, *_clean_up(raw)] if figure.over else lines
+
+
+def _clean_up(raw: Raw) -> list[str]:
+    """All that a progressive join gives in the end, as a line of the table."""
+    ends = {cell["series"]: cell for cell in raw["cells"]}
+    row = [f"{end['total']:,.0f} in {end[WHOLE]:,.2f} seconds" if WHOLE in end else "" for end in ends.values()]
+    return ["| " + " | ".join(["and cleaned up", *row]) + " |"]
 
 
 def _wrapped(text: str, width: int = 120) -> list[str]:

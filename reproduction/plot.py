@@ -18,7 +18,10 @@ _MARKERS = "os^Dv*PX"
 def plot(figure: Figure, raw: Raw, path: Path) -> None:
     """Draw the curves of a figure."""
     fig, axes = plt.subplots(figsize=(5.4, 3.4))
+    instead = curves_of(figure, raw, figure.over) if figure.over else {}
     for marker, (name, points) in zip(_MARKERS * 4, curves_of(figure, raw).items(), strict=False):
+        if name in instead:
+            points = [(x, y) for (_, x), (_, y) in zip(instead[name], points, strict=True)]
         if points:
             axes.plot(*zip(*points, strict=True), marker=marker, markersize=4, linewidth=1.2, label=name)
     if "x" in figure.log:
@@ -30,7 +33,7 @@ def plot(figure: Figure, raw: Raw, path: Path) -> None:
         axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=0)
-    axes.set_xlabel(figure.x)
+    axes.set_xlabel(figure.over or figure.x)
     axes.set_ylabel(figure.y)
     axes.grid(alpha=0.3, which="both" if figure.log else "major")
     axes.legend(fontsize=8)

@@ -1,7 +1,9 @@
 """What the chapters of [PQP] have in common: two streams with arrival times, and a progressive join that takes them in.
 
-Time is virtual: tuple i arrives at i times the gap, reads and writes cost what the simulated disk of headrace.cost.HDD takes, and
-the join itself costs nothing; so the same curve comes out on every machine. Real time is taken with real=True.
+On the virtual clock tuple i arrives at i times the gap, reads and writes cost what the simulated disk of headrace.cost.HDD takes,
+and the join itself costs nothing; so the same curve comes out on every machine. In real time tuples come as fast as the join
+takes them: with a gap of a millisecond a machine of today would wait nearly all of the time, and the curve would be the virtual
+one. The same tuples meet the same policy with the same results, and the system's clock tells what they took.
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ import pyarrow as pa
 from headrace.conditions import Condition
 from headrace.cost import HDD, disk_of
 from headrace.progressive import FlushPolicy, Partitioning, ProgressiveJoin
-from reproduction.figure import Cell, Computed
+from reproduction.checks import AtMost, Faster, Tracks
+from reproduction.figure import WHOLE, Cell, Clock, Computed
 
 GAP = 1e-3  # seconds between two tuples, Table 4.1
 POINTS = 10  # of a curve over time
 Numbers = Any  # arrays
+Moment = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -73,18 +77,31 @@ class Course:
     """results in the end"""
     facts: Mapping[str, Any]
 
-    def after(self, share: float) -> float:
-        """Results when this share of the tuples had arrived."""
-        return float(self.results[np.searchsorted(self.arrived, round(share * self.arrived[-1]))])
+    def after(self, share: float) -> Moment:
+        """When this share of the tuples had arrived."""
+        return self._moment(np.searchsorted(self.arrived, round(share * self.arrived[-1])))
 
-    def by(self, seconds: float) -> float:
-        """Results so many seconds after the beginning; tuples of a chunk come one after the other."""
-        return float(np.interp(seconds, self.at, self.results))
+    def by(self, seconds: float) -> Moment:
+        """So many seconds after the beginning; tuples of a chunk come one after the other."""
+        return self._moment(np.interp(seconds, self.at, np.arange(self.at.size)))
+
+    def end(self) -> Moment:
+        """All results, and the seconds until then, if there was a clean-up."""
+        return {"total": float(self.total), WHOLE: float(self.at[-1] + self.cleaned)} if self.cleaned else {}
+
+    def _moment(self, chunk: Any) -> Moment:
+        arrived, seconds, results = (
+            float(np.interp(chunk, np.arange(self.at.size), column)) for column in (self.arrived, self.at, self.results)
+        )
+        return {
+            "results": results, "seconds": seconds, "results a second": results / seconds,
+            "microseconds a tuple": 1e6 * seconds / arrived,
+        }  # fmt: skip
 
 
-def course(setting: Setting, flush: FlushPolicy, *, clean: bool = False, real: bool = False) -> Course:
-    """Take in two streams by turns, and finish if asked to."""
-    streams, disk = setting.streams(), disk_of(HDD)
+def course(setting: Setting, flush: FlushPolicy, *, clean: bool = False, clock: Clock = "virtual") -> Course:
+    """Take in two streams by turns, and finish if asked to; in real time always, to have the seconds of it."""
+    streams, disk, real = setting.streams(), disk_of(HDD), clock == "real"
     join = ProgressiveJoin(
         setting.condition, setting.memory, flush, partitioning=setting.partitioning(),
         capacity=round(setting.share * len(streams)), disk=None if real else disk,
@@ -100,7 +117,7 @@ def course(setting: Setting, flush: FlushPolicy, *, clean: bool = False, real: b
             sent += sum(out.num_rows for out in join.insert(side, rows))
         seen.append((end, now() - begun, sent))
     ended, total = now(), sent
-    if clean:
+    if clean or real:
         total += sum(out.num_rows for out in join.finish())
     stats = join.stats
     facts = {name: getattr(stats, name) for name in ("flushes", "flushed", "pages_written", "pages_read", "seeks")}
@@ -116,6 +133,19 @@ def mean(courses: list[Course]) -> Course:
     return Course(courses[0].arrived, at, results, cleaned, round(total), facts)
 
 
+SEE = "As on the page of the virtual clock, which has the same results; what is new are the seconds."
+#: What is different of a figure of results over time when the seconds are real. The bounds are wide: a machine may be shared.
+REAL: dict[str, Any] = {
+    "x": "% of the data that has arrived",
+    "over": "seconds",
+    "also": {
+        "microseconds a tuple": (AtMost(1e6 * GAP),),
+        "results a second": (Faster("rrpj", "rpj", at_least=0.3, at=100),),
+        "total": (Tracks("rrpj", "rpj", 0.0), Tracks("foresight", "rpj", 0.0)),
+        WHOLE: (Faster("rrpj", "rpj", at_least=0.3, at_most=3, at=100),),
+    },
+    "differs": SEE,
+}
 Runs = Callable[[str], Course]
 
 
@@ -124,8 +154,10 @@ def runs(make: Callable[[str], Course]) -> Runs:
     return lru_cache(maxsize=None)(make)
 
 
-def against_time(series: tuple[str, ...], run: Runs, seconds: float) -> list[Cell]:
-    """Curves of results against time."""
+def against_time(series: tuple[str, ...], run: Runs, seconds: float, clock: Clock) -> list[Cell]:
+    """Curves of results against virtual time; real seconds are as many as they are, and stand beside what has arrived."""
+    if clock == "real":
+        return against_arrivals(series, run)
     return _curves(series, [seconds * point / POINTS for point in range(1, POINTS + 1)], Course.by, run)
 
 
@@ -136,16 +168,29 @@ def against_arrivals(series: tuple[str, ...], run: Runs) -> list[Cell]:
     )
 
 
-def _curves(series: tuple[str, ...], xs: list[float], value: Callable[[Course, float], float], run: Runs) -> list[Cell]:
+def _curves(
+    series: tuple[str, ...], xs: list[float], value: Callable[[Course, float], Moment], run: Runs
+) -> list[Cell]:
     def at(name: str, x: float) -> Callable[[Path], Mapping[str, Any]]:
         def compute(directory: Path) -> dict[str, Any]:
             one = run(name)
-            results = value(one, x)
-            return {"results": results, "seconds": float(np.interp(results, one.results, one.at)), **one.facts}
+            return {**value(one, x), **one.end(), **one.facts}
 
         return compute
 
     return [Computed(name, x, at(name, x)) for name in series for x in xs]
+
+
+def real_setting(chapter: str) -> str:
+    """What the page of a chapter in real time begins with."""
+    return f"""The figures of [the chapter on a virtual clock](pqp-{chapter}.md), with the same tuples, policies and memory, in
+        the seconds of the machine at hand. Tuples come as fast as the join takes them: if they came one a millisecond, as in the
+        text, the join would wait for them most of the time (a check of every figure over time: a tuple takes less than
+        that), and the curves would be those of the virtual clock. Segments are files of the machine's own disk, in its
+        directory for temporary files, written and read through the page cache. The last line of a table is the clean-up,
+        after which all policies have the same results. When so many tuples have come, the results are the same on both
+        clocks, and so are the checks of them; the checks of seconds are wide, as others may use the machine, and take no side
+        between policies that are near each other."""
 
 
 def zipf(values: int, exponent: float) -> Numbers:

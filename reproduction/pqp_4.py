@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,8 +13,8 @@ import pyarrow as pa
 import headrace as hr
 from headrace.progressive import RPJ, RRPJ, AmortisedRRPJ, FlushPolicy, Foresight, HashPartitioning, XJoin
 from reproduction.checks import About, BestOf, Check, Faster, Tracks, Trend, Widens
-from reproduction.figure import Cell, Computed, Figure, Paper
-from reproduction.pqp import GAP, Course, Setting, Streams, against_arrivals, against_time, course, mean, runs, zipf
+from reproduction.figure import Cell, Clock, Computed, Figure, Paper
+from reproduction.pqp import GAP, REAL, Course, Setting, Streams, against_time, course, mean, real_setting, runs, zipf
 
 TUPLES, MEMORY, DOMAIN = 2_000_000, 85_000, 10_000  # Table 4.1: 1000 pages of 85 tuples
 PARTITIONS = 100
@@ -90,16 +90,10 @@ def _setting(streams: Callable[[], Streams], partitions: int = PARTITIONS, **opt
 # -- Fig. 4.1, 4.6: results over time ----------------------------------------------------------------------------------------
 
 
-def _over_time(arrival: Arrival, uniform: bool, scale: float) -> list[Cell]:
+def _over_time(arrival: Arrival, uniform: bool, scale: float, clock: Clock = "virtual") -> list[Cell]:
     setting = _setting(partial(steady, arrival, scale, uniform=uniform))
-    run = runs(lambda name: course(setting, POLICIES[name]()))
-    return against_time(FIXED, run, _size(scale)[0] * GAP)
-
-
-def _real_time(scale: float) -> list[Cell]:
-    setting = _setting(partial(steady, "harmony", scale, uniform=True))
-    run = runs(lambda name: course(setting, POLICIES[name](), real=True))
-    return against_arrivals(FIXED, run)
+    run = runs(lambda name: course(setting, POLICIES[name](), clock=clock))
+    return against_time(FIXED, run, _size(scale)[0] * GAP, clock)
 
 
 # -- Fig. 4.2-4.5, 4.7-4.10: how much is flushed -----------------------------------------------------------------------------
@@ -115,42 +109,36 @@ def _tight(scale: float) -> int:
     return max(1 << 18, round((150 * MEMORY + 112 * TUPLES) * scale))
 
 
-def _by_share(arrival: Arrival, uniform: bool, clean: bool, scale: float) -> list[Cell]:
+@lru_cache(maxsize=2 * len(SHARES))
+def _flushing(
+    arrival: Arrival, uniform: bool, scale: float, name: str, percent: int, clean: bool, clock: Clock
+) -> Course:
+    """Kept for the next figure, which may ask for the clean-up of the same run."""
     streams = partial(steady, arrival, scale, uniform=uniform, partitions=FEW)
     setting = _setting(streams, FEW, memory=_tight(scale))
+    return course(setting, _sharing(name, percent), clean=clean, clock=clock)
+
+
+def _by_share(arrival: Arrival, uniform: bool, clean: bool, scale: float, clock: Clock = "virtual") -> list[Cell]:
+    clean = clean or clock == "real"  # where one run is for both figures
 
     def at(name: str, percent: int) -> Callable[[Path], dict[str, Any]]:
         def compute(directory: Path) -> dict[str, Any]:
-            found: Course = course(setting, _sharing(name, percent), clean=clean)
-            return {"results": float(found.results[-1]), "cleaned": found.cleaned, "total": found.total, **found.facts}
+            found = _flushing(arrival, uniform, scale, name, percent, clean, clock)
+            return {**found.after(1), **found.end(), "cleaned": found.cleaned, **found.facts}
 
         return compute
 
     return [Computed(name, percent, at(name, percent)) for percent in SHARES for name in ("rpj", "rrpj")]
 
 
-def _real(scale: float) -> list[Cell]:
-    """Seconds that this machine takes, with the disk it has: to take the streams in, and to clean up."""
-    streams = partial(steady, "harmony", scale, uniform=False, partitions=FEW)
-    setting = _setting(streams, FEW, memory=_tight(scale))
-
-    def at(percent: int, part: str) -> Callable[[Path], dict[str, float]]:
-        return lambda directory: {"seconds": _both_parts(run(str(percent)))[part]}
-
-    def _both_parts(found: Course) -> dict[str, float]:
-        return {"in memory": float(found.at[-1]), "clean-up": found.cleaned}
-
-    run = runs(lambda percent: course(setting, _sharing("rrpj", int(percent)), clean=True, real=True))
-    return [Computed(part, percent, at(percent, part)) for percent in SHARES for part in ("in memory", "clean-up")]
-
-
 # -- Fig. 4.11 and Table 4.3: arrivals that change ---------------------------------------------------------------------------
 
 
-def _over_change(alpha: int, scale: float) -> list[Cell]:
+def _over_change(alpha: int, scale: float, clock: Clock = "virtual") -> list[Cell]:
     settings = [_setting(partial(changing, alpha, scale, seed), chunks=CHANGES) for seed in range(SEEDS)]
-    run = runs(lambda name: mean([course(setting, POLICIES[name]()) for setting in settings]))
-    return against_time(SHOWN, run, _size(scale)[0] * GAP)
+    run = runs(lambda name: mean([course(setting, POLICIES[name](), clock=clock) for setting in settings]))
+    return against_time(SHOWN, run, _size(scale)[0] * GAP, clock)
 
 
 def _throughput(scale: float) -> list[Cell]:
@@ -175,10 +163,15 @@ TABLE_4_3: dict[str, dict[int, int]] = {
     "sigma 0.2": {0: 4128, 4: 7950, 8: 12009, 16: 20038, 20: 25152, 32: 36053},
     "sigma 0.5": {0: 4125, 4: 7665, 8: 11503, 16: 19428, 20: 24554, 32: 34685},
 }
-OVER_TIME: dict[str, Any] = {"y": "results", "metric": "results", "scale": 0.05}
+OVER_TIME: dict[str, Any] = {"y": "results", "metric": "results", "scale": 0.05, "real": REAL}
 BY_SHARE: dict[str, Any] = {"y": "results of the in-memory phase", "metric": "results", "scale": 0.005}
 CLEAN_UP: dict[str, Any] = {
     "y": "seconds of the clean-up", "metric": "cleaned", "scale": 0.005, "log": "y", "decimals": 1,
+}  # fmt: skip
+SECONDS: dict[str, Any] = {
+    "y": "seconds of the in-memory phase", "metric": "seconds", "log": "y", "decimals": 2,
+    "differs": """Flushing one tuple at a time makes the in-memory phase slow, too, which the text does not show: its tuples come
+        one a millisecond.""",
 }  # fmt: skip
 THE_END = "The text has a plot over time for each share; here is its end."
 
@@ -204,20 +197,24 @@ def _time_figure(
 def _share_figures(ids: tuple[str, str], arrival: Arrival, uniform: bool, differs: str) -> tuple[Figure, Figure]:
     kind = "uniform" if uniform else "non-uniform"
     both = ("rpj", "rrpj") if uniform else ("rrpj",)  # what RPJ keeps is useless where data are not uniform
+    fewer = tuple(Trend(name, 0.5, steps=0.03) for name in both)
+    # In real time a share may take twice the seconds of the one before it.
+    sooner = tuple(Trend(name, 0.5, steps=1.0) for name in ("rpj", "rrpj"))
     return (
         Figure(
             ids[0], f"{arrival.upper()}, {kind}: results in memory against the share flushed", "% flushed (0: one tuple)",
             partial(_by_share, arrival, uniform, False),
             reports="""The more tuples are flushed at a time, the fewer results come from memory; one tuple at a time gives
                 the most.""",
-            expected=tuple(Trend(name, 0.5, steps=0.03) for name in both), differs=differs, **BY_SHARE,
+            expected=fewer, differs=differs, real=SECONDS | {"expected": sooner, "also": {"results": fewer}}, **BY_SHARE,
         ),
         Figure(
             ids[1], f"{arrival.upper()}, {kind}: clean-up against the share flushed", "% flushed (0: one tuple)",
             partial(_by_share, arrival, uniform, True),
             reports="""Flushing one tuple at a time leaves the disk partitions badly organised, and the clean-up takes by
                 far the longest; from 10% on the share matters little.""",
-            expected=tuple(Trend(name, 0.5, steps=0.02) for name in ("rpj", "rrpj")), differs=SEEKS, **CLEAN_UP,
+            expected=tuple(Trend(name, 0.5, steps=0.02) for name in ("rpj", "rrpj")), differs=SEEKS,
+            real={"expected": sooner, "differs": SEEKS, "decimals": 2}, **CLEAN_UP,
         ),
     )  # fmt: skip
 
@@ -233,13 +230,15 @@ PAPER = Paper(
     title="[PQP] Progressive query processing, chapter 4: relational joins",
     setting="""Two streams of 2 million tuples together, one tuple each millisecond, keys from 10,000 values, memory for
         85,000 tuples, 10% flushed at a time (Table 4.1). Time is virtual: arrivals as above, reads and writes by the
-        simulated disk `headrace.cost.HDD`, so that the curves are the same on every machine; 4.1r and 4.3r are in real
-        time. At a smaller scale there are fewer tuples, less memory and fewer values, so that a tuple has as many matches
-        and the throughput of Table 4.3 stays the same number. The text does not say how many partitions there are. With
-        100, the throughputs of Table 4.3 come out: in a phase of alpha tuples the probabilities p of partitions give about
-        alpha / 4 * sum(p^2) * 100 / 10,000 results a tuple beside what is there, which is the slope of the table. HARMONY
-        and REVERSE: partitions by Zipf with exponent 1 (the one that chapter 6 names), in the same order on both sides, or
-        in reverse on one. `foresight` is our own policy (docs/reference/flush-policies.md), without sigma and share.""",
+        simulated disk `headrace.cost.HDD`, so that the curves are the same on every machine; [the same in real
+        time](pqp-4-real.md) is on a page of its own. At a smaller scale there are fewer tuples, less memory and fewer
+        values, so that a tuple has as many matches and the throughput of Table 4.3 stays the same number. The text does not
+        say how many partitions there are. With 100, the throughputs of Table 4.3 come out: in a phase of alpha tuples the
+        probabilities p of partitions give about alpha / 4 * sum(p^2) * 100 / 10,000 results a tuple beside what is there,
+        which is the slope of the table. HARMONY and REVERSE: partitions by Zipf with exponent 1 (the one that chapter 6
+        names), in the same order on both sides, or in reverse on one. `foresight` is our own policy
+        (docs/reference/flush-policies.md), without sigma and share.""",
+    real=real_setting("4"),
     figures=(
         _time_figure(
             "4.1a", "harmony", True, EQUAL, "RRPJ is comparable to RPJ on the data that RPJ was made for.",
@@ -248,24 +247,7 @@ PAPER = Paper(
         _time_figure(
             "4.1b", "reverse", True, EQUAL, "The same for REVERSE.", "XJoin and Foresight are not in the text's figure.",
         ),
-        Figure(
-            "4.1r", "Real seconds of the in-memory phase (HARMONY)", "% of the data that has arrived", _real_time,
-            reports="The text measures response times on a machine of 2008, where RPJ and RRPJ are alike.",
-            expected=(Tracks("rrpj", "rpj", 0.5), Faster("foresight", "rrpj", at_least=0.5, at_most=2.5, at=100)),
-            differs="""On the machine at hand, tuples as fast as the join takes them: what a policy costs beside the results it
-                brings. Others may use the machine at the same time, so the bounds are wide.""",
-            y="seconds", metric="seconds", scale=0.05, decimals=2, alone=True,
-        ),
         *_share_figures(("4.2", "4.3"), "harmony", True, THE_END),
-        Figure(
-            "4.3r", "Real seconds against the share flushed (HARMONY, non-uniform, RRPJ)", "% flushed (0: one tuple)", _real,
-            reports="As Fig. 4.8: one tuple at a time makes the longest clean-up.",
-            expected=(Trend("clean-up", 0.5, steps=0.3), Trend("in memory", 0.5, steps=0.3)),
-            differs="""Measured on the machine at hand, with the disk it has, tuples as fast as the join takes them.
-                Flushing one tuple at a time also makes the in-memory phase slow, which the text does not show: its tuples
-                come one a millisecond.""",
-            y="seconds", metric="seconds", log="y", scale=0.005, decimals=2, alone=True,
-        ),
         *_share_figures(("4.4", "4.5"), "reverse", True, THE_END),
         _time_figure(
             "4.6a", "harmony", False,
@@ -311,6 +293,7 @@ PAPER = Paper(
         Figure(
             "T4.3", "Throughput of the in-memory phase, against how often arrivals change", "alpha (thousand tuples)",
             _throughput,
+            real="it counts results against the time in which tuples come; Fig. 4.11 has such runs with the seconds they take",
             reports="""Results a second of RRPJ: 4,113, 6,735, 9,783, 11,879, 10,027 and 12,177; of amortised RRPJ with the best
                 sigma: 4,128, 7,950, 12,266, 20,133, 25,152 and 36,388. Equal if arrivals change with every tuple; the rarer the
                 changes, the more amortised RRPJ is ahead. The best sigma differs: 0 or 0.2.""",

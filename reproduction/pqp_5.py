@@ -12,8 +12,8 @@ import pyarrow as pa
 import headrace as hr
 from headrace.progressive import RPJ, RRPJ, RRPJF, BoxGrid, FlushPolicy, Foresight, Random
 from reproduction.checks import Check, Faster, Tracks
-from reproduction.figure import Cell, Figure, Paper
-from reproduction.pqp import Setting, Streams, against_arrivals, course, runs
+from reproduction.figure import Cell, Clock, Figure, Paper
+from reproduction.pqp import REAL, Setting, Streams, against_arrivals, course, real_setting, runs
 
 BOXES, MEMORY = 2_000_000, 102_000  # Table 5.1: 1000 pages of 102 boxes
 GRID = 10  # cells a dimension
@@ -47,11 +47,11 @@ def boxes(scale: float, alpha: float, rho: float, beta: int = 2) -> Streams:
     return Streams(side, pa.record_batch({name: x / GRID for name, x in zip(COLUMNS, corners, strict=True)}))
 
 
-def _results(series: tuple[str, ...], alpha: float, rho: float, scale: float) -> list[Cell]:
+def _results(series: tuple[str, ...], alpha: float, rho: float, scale: float, clock: Clock = "virtual") -> list[Cell]:
     condition: Any = hr.intersects(COLUMNS)
     dividing = partial(BoxGrid, condition, (0, 0, 1, 1), GRID, 1)
     setting = Setting(partial(boxes, scale, alpha, rho), condition, dividing, MEMORY / BOXES)
-    return against_arrivals(series, runs(lambda name: course(setting, POLICIES[name]())))
+    return against_arrivals(series, runs(lambda name: course(setting, POLICIES[name](), clock=clock)))
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def _uniformity(letter: str, alpha: float) -> Figure:
         differs="""The text does not name its other methods; Random and Foresight are ours. Cells get equally many boxes, so
             that RPJ has only chance to go by; it stays with the cells that chance favours, which is better or worse than a
             new draw each time.""",
-        y="results", metric="results", scale=SCALE,
+        y="results", metric="results", scale=SCALE, real=REAL,
     )  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def _replication(letter: str, rho: float) -> Figure:
         expected=(Faster("rrpj-f", "rrpj", at_least=1.05, above=30), Faster("foresight", "rrpj", at_least=0.99)),
         differs="""The text lengthens boxes if a draw is at least rho, which would lengthen none for rho = 1; we take it the
             other way round, as its explanation does. RPJ and Foresight are not in the text's figure.""",
-        y="results", metric="results", scale=SCALE,
+        y="results", metric="results", scale=SCALE, real=REAL,
     )  # fmt: skip
 
 
@@ -96,6 +96,7 @@ PAPER = Paper(
         two places in memory. At a smaller scale there are fewer boxes and less memory, so a box has fewer matches; cells
         are the same. Results are counted against the share of data that has arrived, as in the text. `foresight` is our own
         policy (docs/reference/flush-policies.md).""",
+    real=real_setting("5"),
     figures=(
         *(_uniformity(letter, alpha) for letter, alpha in zip("abcde", ALPHAS, strict=True)),
         *(_replication(letter, rho) for letter, rho in zip("abcdef", RHOS, strict=True)),

@@ -12,8 +12,8 @@ import pyarrow as pa
 import headrace as hr
 from headrace.progressive import RPJ, RRPJ, FlushPolicy, Foresight, Random, VectorGrid
 from reproduction.checks import Check, Faster, Tracks
-from reproduction.figure import Cell, Figure, Paper
-from reproduction.pqp import Setting, Streams, against_arrivals, course, runs, zipf
+from reproduction.figure import Cell, Clock, Figure, Paper
+from reproduction.pqp import REAL, Setting, Streams, against_arrivals, course, real_setting, runs, zipf
 
 VECTORS, MEMORY = 500_000, 85_000  # Table 6.1: 1000 pages of 85 points
 CELLS = 4  # a dimension, in the text
@@ -120,12 +120,14 @@ def digits(scale: float) -> Streams:
 # -- figures -----------------------------------------------------------------------------------------------------------------
 
 
-def _results(streams: Callable[[float], Streams], d: int, eps: float, scale: float) -> list[Cell]:
+def _results(
+    streams: Callable[[float], Streams], d: int, eps: float, scale: float, clock: Clock = "virtual"
+) -> list[Cell]:
     cells = grid(d, scale) if d < KEPT else CELLS
     condition: Any = hr.within("v", eps=eps * CELLS / cells)
     dividing = partial(VectorGrid, condition, (0,) * d + (1,) * d, cells, min(d, MOST_GRID))
     setting = Setting(partial(streams, scale), condition, dividing, MEMORY / VECTORS)
-    return against_arrivals(SERIES, runs(lambda name: course(setting, POLICIES[name]())))
+    return against_arrivals(SERIES, runs(lambda name: course(setting, POLICIES[name](), clock=clock)))
 
 
 SIZES = {3: 0.05, 5: 0.237, 7: 0.133}  # the scale by dimensions: as many points a cell as in the text, but for 3
@@ -149,7 +151,7 @@ def _figures(
         Figure(
             f"{number}{LETTERS[d]}", f"{title}, {d} dimensions, eps = {eps_d:g}", "% of the data that has arrived",
             partial(_results, partial(streams, d), d, eps_d), reports=reports, expected=expected[d], differs=differs,
-            y="results", metric="results", scale=SIZES[d],
+            y="results", metric="results", scale=SIZES[d], real=REAL,
         )
         for d, eps_d in zip(SIZES, eps, strict=True)
     ]  # fmt: skip
@@ -167,6 +169,7 @@ PAPER = Paper(
         them for eps = 0.1 and in 5 for 0.3, as more would give a probe too many tiles to look into. Results are counted
         against the share of data that has arrived, as in the text. `foresight` is our own policy
         (docs/reference/flush-policies.md).""",
+    real=real_setting("6"),
     figures=(
         *_figures(
             "6.1", "Uniform", uniform, "All are as good as random.",
@@ -221,7 +224,7 @@ PAPER = Paper(
                     1]; each is there several times, moved by a normal deviate of 0.02 (38 times at full scale, for as many
                     points as COREL has). Within 0.1 of a digit there is one other for every nine digits, within 0.2, 0.3
                     and 0.4 there are 5, 26 and 67; so eps is 0.2, 0.3 and 0.4, and not 0.05, 0.1 and 0.2. The grid has 7
-                    dimensions.""", y="results", metric="results", scale=0.1,
+                    dimensions.""", y="results", metric="results", scale=0.1, real=REAL,
             )
             for letter, eps in zip("abc", (0.2, 0.3, 0.4), strict=True)
         ),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ def measure(
     cells = list(figure.cells(scale))
     raw: Raw = {
         "paper": paper.label, "figure": figure.id, "scale": scale, "date": time.strftime("%Y-%m-%d"),
-        "python": platform.python_version(), "cells": [],
+        "python": platform.python_version(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1), "cells": [],
     }  # fmt: skip
     directory.mkdir(parents=True, exist_ok=True)
     results.mkdir(parents=True, exist_ok=True)
@@ -53,6 +55,7 @@ def measure(
         report(
             f"{paper.label} {figure.id}  {number}/{len(cells)}  {cell.series} at {cell.x:g}: {shown}  ({took:.1f} s)"
         )
+    raw["load"] = max(raw["load"], round(os.getloadavg()[0], 1))
     result_file(paper, figure, scale, results).write_text(json.dumps(raw, indent=1))
     return raw
 
@@ -63,23 +66,26 @@ def load(paper: Paper, figure: Figure, scale: float, results: Path = RESULTS) ->
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def curves_of(figure: Figure, raw: Raw) -> dict[str, list[tuple[float, float]]]:
-    """The curves of a figure, x rising; cells that were refused are not on them."""
+def curves_of(figure: Figure, raw: Raw, metric: str | None = None) -> dict[str, list[tuple[float, float]]]:
+    """The curves of a figure, or of another of its cells' values, x rising; cells that were refused are not on them."""
     curves: dict[str, list[tuple[float, float]]] = {}
+    metric = metric or figure.metric
     for cell in raw["cells"]:
         curves.setdefault(cell["series"], [])
-        if figure.metric in cell:
-            curves[cell["series"]].append((cell["x"], cell[figure.metric]))
+        if metric in cell:
+            curves[cell["series"]].append((cell["x"], cell[metric]))
     return {name: sorted(points) for name, points in curves.items()}
 
 
 def verdicts_of(figure: Figure, raw: Raw) -> list[Verdict]:
     """Every check of a figure; one that cannot look does not hold."""
-    curves = curves_of(figure, raw)
     found = []
-    for check in figure.expected:
-        try:
-            found.append(check.look(curves))
-        except LookupError as missing:
-            found.append(Verdict(str(check), str(missing), False))
+    for value, checks in {"": figure.expected, **figure.also}.items():
+        curves, name = curves_of(figure, raw, value), value and f"{value}: "
+        for check in checks:
+            try:
+                verdict = check.look(curves)
+            except LookupError as missing:
+                verdict = Verdict(str(check), str(missing), False)
+            found.append(replace(verdict, expected=name + verdict.expected))
     return found
