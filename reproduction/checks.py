@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
 Curve = Sequence[tuple[float, float]]  # (x, y), x rising
 Curves = Mapping[str, Curve]
@@ -23,6 +24,9 @@ class Verdict:
 
 class Check(ABC):
     """A shape that curves should have."""
+
+    metric: ClassVar[str | None] = None
+    """which of a cell's values it looks at, if not the figure's"""
 
     @abstractmethod
     def look(self, curves: Curves) -> Verdict:

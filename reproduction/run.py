@@ -63,23 +63,23 @@ def load(paper: Paper, figure: Figure, scale: float, results: Path = RESULTS) ->
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def curves_of(figure: Figure, raw: Raw) -> dict[str, list[tuple[float, float]]]:
-    """The curves of a figure, x rising; cells that were refused are not on them."""
+def curves_of(figure: Figure, raw: Raw, metric: str | None = None) -> dict[str, list[tuple[float, float]]]:
+    """The curves of a figure, or of another of its cells' values, x rising; cells that were refused are not on them."""
     curves: dict[str, list[tuple[float, float]]] = {}
+    metric = metric or figure.metric
     for cell in raw["cells"]:
         curves.setdefault(cell["series"], [])
-        if figure.metric in cell:
-            curves[cell["series"]].append((cell["x"], cell[figure.metric]))
+        if metric in cell:
+            curves[cell["series"]].append((cell["x"], cell[metric]))
     return {name: sorted(points) for name, points in curves.items()}
 
 
 def verdicts_of(figure: Figure, raw: Raw) -> list[Verdict]:
     """Every check of a figure; one that cannot look does not hold."""
-    curves = curves_of(figure, raw)
     found = []
     for check in figure.expected:
         try:
-            found.append(check.look(curves))
+            found.append(check.look(curves_of(figure, raw, check.metric)))
         except LookupError as missing:
             found.append(Verdict(str(check), str(missing), False))
     return found
