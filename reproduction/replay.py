@@ -104,7 +104,7 @@ def replay(tuples: Tuples, policy: FlushPolicy) -> float:
                 while (over := memory.held + some.size - tuples.capacity) > 0 and memory.held:
                     memory.flush(policy, over)
                 memory.insert(number, some)
-    return sent / (tuples.side.size * GAP)
+    return float(sent / (tuples.side.size * GAP))
 
 
 class Told(FlushPolicy):

@@ -5,11 +5,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from headrace.progressive import RRPJ, AmortisedRRPJ, Foresight, XJoin
+from headrace.progressive import RRPJ, AmortisedRRPJ, Foresight, Ledger, XJoin
 from reproduction import pqp_4
 from reproduction.paired import Leads
 from reproduction.pqp import GAP, course
-from reproduction.replay import Tuples, replay
+from reproduction.replay import Told, Tuples, replay
 
 
 def one_key_a_partition(tuples):
@@ -45,3 +45,20 @@ def test_leads_by_standard_errors():
     assert "1: -3.23% (error 1.61%)" in Leads("a", ("b", "c")).look(curves).found
     with pytest.raises(LookupError, match="no points of d"):
         Leads("a", ("d",)).look(curves)
+
+
+def test_told_knows_the_phase():
+    policy, ledger = Told(np.array([[0.9, 0.1], [0.2, 0.8]]), phase=10), Ledger.empty(2)
+    policy.arrive(0, None, np.zeros(10, int))
+    np.testing.assert_array_equal(policy.scores(ledger), [[0.9, 0.1]] * 2)
+    policy.arrive(1, None, np.zeros(1, int))
+    np.testing.assert_array_equal(policy.scores(ledger), [[0.2, 0.8]] * 2)
+
+
+def test_told_has_the_order_that_streams_have():
+    tuples = Tuples.of(pqp_4._setting(partial(pqp_4.changing, 32, 0.02, 5)))  # 640 tuples a phase
+    policy = pqp_4._told(32, 0.02, 5)
+    for phase in range(3):
+        came = np.bincount(tuples.partition[640 * phase : 640 * (phase + 1)], minlength=pqp_4.PARTITIONS)
+        assert policy._chances[phase].argmax() == came.argmax()
+        np.testing.assert_allclose(came / 640, policy._chances[phase], atol=0.06)
