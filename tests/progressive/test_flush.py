@@ -203,6 +203,14 @@ def test_foresight_flushes_more_of_what_is_useless() -> None:
     assert useless.wanted(3200) == 200
 
 
+def test_foresight_flushes_little_of_what_was_useful_before_a_change() -> None:
+    policy, latest = Foresight(), Foresight()
+    steps(policy, [[100, 100, 1, 1]] * 8 + [[1, 1, 100, 100]] * 8)
+    steps(latest, [[0, 0, 100, 100]] * 16)
+    assert policy.wanted(3200) == 100  # nothing was useless all along
+    assert latest.wanted(3200) == 200
+
+
 def test_foresight_without_any_results() -> None:
     policy = Foresight()
     for flushes in range(3):

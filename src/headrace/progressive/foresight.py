@@ -29,9 +29,10 @@ class Foresight(FlushPolicy):
       what came since the last one, each has foretold how the results would be spread over partitions; their mistakes are summed
       up (an old mistake fades by 3/4), and the memory with the least so far ranks the partitions. Steady arrivals favour the
       long memory, which is the least noisy; after a change the short ones are right sooner. This replaces sigma.
-    - *How much.* As many of the worst tuples as bring 1 result in 512 together by their rates at the last flush, and at least
-      1/32 and at most 1/16 of memory. If all are alike, memory stays nearly full; if many are useless, flushes are fewer
-      and their segments longer. This replaces the share.
+    - *How much.* As many of the worst tuples as bring 1 result in 512 together, and at least 1/32 and at most 1/16 of memory.
+      A partition brings what the chosen memory says or the one that keeps all of the past, whichever is more: what is useless
+      now may be useful after the next change. If all are alike in the long run, memory stays nearly full; if many are useless
+      for good, flushes are fewer and their segments longer. This replaces the share.
 
     Ours; [PQP] §4.1.3 leaves the tuning of sigma and share to future work. Measured: `docs/reference/flush-policies.md`.
     """
@@ -69,8 +70,9 @@ class Foresight(FlushPolicy):
         self._lately = max(0.0, 1 - came.sum() / max(1, ledger.held.sum())) * self._lately + came
         self._came = np.zeros((2, 1))
         other = self._lately[::-1] / max(1.0, self._lately.sum())
-        worth: Doubles = self._rates(one)[int(np.argmin(self._mistakes))] * other
-        self._share = _share(worth.reshape(-1), ledger.held.reshape(-1))
+        worths: Doubles = self._rates(one) * other
+        worth: Doubles = worths[int(np.argmin(self._mistakes))]
+        self._share = _share(worth, np.maximum(worth, worths[0]), ledger.held)
         return worth
 
     def _rates(self, one: float) -> Any:
@@ -79,10 +81,10 @@ class Foresight(FlushPolicy):
         return (self._results + results / chances.clip(min=1.0) * one) / (self._chances + one)
 
 
-def _share(rates: Doubles, held: Any) -> float:
-    """How much may go: what brings so few results that a flush costs no more than _LOSS."""
-    order = np.argsort(rates, kind="stable")
-    tuples, results = (np.append(0, np.cumsum(each[order])) for each in (held, rates * held))
+def _share(worth: Doubles, may_bring: Doubles, held: Any) -> float:
+    """How much may go, the worst first: what brings so few results that a flush costs no more than _LOSS."""
+    order = np.argsort(worth, axis=None, kind="stable")
+    tuples, results = (np.append(0, np.cumsum(each.reshape(-1)[order])) for each in (held, may_bring * held))
     if not tuples[-1] or not results[-1]:
         return _LEAST
     return float(np.clip(np.interp(_LOSS * results[-1], results, tuples) / tuples[-1], _LEAST, _MOST))

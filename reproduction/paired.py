@@ -1,0 +1,40 @@
+"""A check over many streams: policies are compared on the same ones, so that what a stream has by chance is left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from reproduction.checks import Check, Curves, Verdict
+
+
+@dataclass(frozen=True)
+class Leads(Check):
+    """One curve is nowhere below the best of several others, by their means, by more than so many standard errors.
+
+    The standard error is that of the mean difference of the two on the same streams.
+    """
+
+    series: str
+    others: tuple[str, ...]
+    errors: float = 1.0
+
+    def look(self, curves: Curves) -> Verdict:
+        """Compare at every x; a point is the values of all streams."""
+        expected = (
+            f"{self.series} is everywhere at least the best of {', '.join(self.others)}, less"
+            f" {self.errors:g} standard error{'s' if self.errors != 1 else ''} of their difference on the same streams"
+        )
+        missing = [name for name in (self.series, *self.others) if not curves.get(name)]
+        if missing:
+            raise LookupError(f"the figure has no points of {', '.join(missing)}")
+        others = [dict(curves[name]) for name in self.others]
+        found, holds = [], True
+        for x, values in curves[self.series]:
+            best = max((np.array(one[x]) for one in others), key=np.mean)
+            lead = np.array(values) - best
+            error = float(np.std(lead, ddof=1)) / lead.size**0.5
+            holds &= bool(lead.mean() >= -self.errors * error)
+            found.append(f"{x:g}: {lead.mean() / best.mean():+.2%} (error {error / best.mean():.2%})")
+        return Verdict(expected, "; ".join(found), holds)
