@@ -77,6 +77,7 @@ def run(system: str, rows: int, memory: int) -> dict[str, Any]:
         work = Path(scratch)
         write(work, rows)
         with session(work) as spark:
+            spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 10_000)  # as it is by default
             left, right = stream(spark, work / "left"), stream(spark, work / "right")
             joined = SYSTEMS[system](spark, left, right, memory, work / "log")
             results: list[int] = []
