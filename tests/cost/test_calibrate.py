@@ -2,13 +2,13 @@
 
 import json
 import re
+import statistics
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
 
-from headrace.clock import SystemClock
 from headrace.cost.calibrate import (
     BadCalibration,
     Calibration,
@@ -116,10 +116,8 @@ def test_seek_and_transfer_are_fitted():
 
 
 def test_a_quick_calibration_really_measures(tmp_path):
-    seen, clock = [], SystemClock()
-    begun = clock.now()
+    seen = []
     found = calibrate(tmp_path, seconds=0.5, progress=lambda done, total: seen.append((done, total)))
-    elapsed = clock.now() - begun
     assert all(0 < value < 1e-3 for value in asdict(found.factors).values())
     # A result is columns of both sides copied; reading a tuple from the stream is a share of a slice.
     assert found.factors.c_S < found.factors.c_O
@@ -129,10 +127,10 @@ def test_a_quick_calibration_really_measures(tmp_path):
     assert found.disk in ("direct", "buffered")
     assert set(found.overheads) == set(MODELS)
     assert all(0.5 <= o.steps <= 3 and o.iteration >= 0 for o in found.overheads.values())
-    # An iteration is Python between kernels: not all are free, and none takes longer than all of this did. Each is what one short
-    # run took more than its steps: on a machine that was busy only while those were measured, or only then, nothing or seconds.
-    # That it comes out right where the steps are known is tested below.
-    assert 0 < max(o.iteration + max(0, o.request) for o in found.overheads.values()) < elapsed
+    # An iteration is Python between kernels: it is not free, and takes no tenth of a second. Each algorithm's is what one short
+    # run took more than its steps, so one of them may meet a busy moment, but not most. Known steps are tested below.
+    spent = [o.iteration + max(0, o.request) for name, o in found.overheads.items() if name != "inl"]
+    assert 0 < statistics.median(spent) < 0.1, found.overheads
     assert list(tmp_path.iterdir()) == []
     assert seen[-1][0] == seen[-1][1]
     assert load_calibration(found.save(tmp_path / "c.json"), directory=tmp_path) == found

@@ -122,8 +122,13 @@ class EvenClock:
 
 
 def drop(name: str) -> None:
+    """Forget an operator and its relation; what malloc and Arrow keep of them goes back."""
+    from headrace.memory import give_back
+
     del _operators[name]
     _relations.clear()
+    _ready.clear()
+    give_back()
 
 
 def enter(name: str) -> bool:

@@ -82,10 +82,11 @@ class Scale:
         if isinstance(array, pa.ChunkedArray):
             array = array.combine_chunks()
         array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-        there: Mask = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
-        if self.unit is None:
-            values: Doubles = array.cast(pa.float64()).fill_null(np.nan).to_numpy(zero_copy_only=False)
+        if self.unit is None:  # doubles without nulls are not copied
+            array = array.cast(pa.float64())
+            values: Doubles = (array.fill_null(np.nan) if array.null_count else array).to_numpy(zero_copy_only=False)
             return values, ~np.isnan(values)
+        there: Mask = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
         integers = as_ints(array.cast(plain_type("", array.type)))
         if as_doubles:
             return integers * float(self.unit) if self.unit >= 1 else integers / float(1 / self.unit), there
