@@ -45,6 +45,7 @@ def spark():
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.python.daemon.module", "headrace.spark.daemon")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

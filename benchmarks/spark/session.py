@@ -31,6 +31,7 @@ SETTINGS = {
     "spark.sql.autoBroadcastJoinThreshold": str(64 << 20),
     "spark.sql.streaming.numRecentProgressUpdates": "10000",
     "spark.sql.streaming.stopTimeout": "60s",
+    "spark.python.daemon.module": "headrace.spark.daemon",  # workers share what they import; where there are none, nothing
 }
 
 

@@ -12,10 +12,9 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.dataset
 import pyarrow.parquet
 
 from headrace.errors import BadInput, choice
@@ -26,6 +25,9 @@ from headrace.relation.sorter import ExternalSorter, batches_of
 from headrace.relation.writer import Layout, ShardWriter
 from headrace.runlog.files import sync_directory
 from headrace.units import parse_size
+
+if TYPE_CHECKING:
+    from pyarrow.dataset import Dataset
 
 Progress = Callable[[int, int | None], None]
 
@@ -140,6 +142,8 @@ def _layout(schema: pa.Schema, key: str | Sequence[str], page_size: int | str, f
 
 def source_of(data: Any) -> tuple[pa.Schema, Any, int | None]:
     """Schema, batches (or the Spark DataFrame itself) and, where known, rows."""
+    from pyarrow import dataset  # brings pandas with it: 45 MiB in every worker, which makes no relation
+
     if _is_spark(data):
         from headrace.relation.spark_create import arrow_schema
 
@@ -147,10 +151,10 @@ def source_of(data: Any) -> tuple[pa.Schema, Any, int | None]:
     if isinstance(data, str | Path):
         if not Path(data).exists():
             raise BadInput(f"there are no data at {data}; expected a Parquet file or a directory of such")
-        data = pyarrow.dataset.dataset(data, format="parquet", partitioning="hive")
+        data = dataset.dataset(data, format="parquet", partitioning="hive")
     elif type(data).__module__.split(".")[0] == "pandas":
         data = pa.Table.from_pandas(data, preserve_index=False)
-    if isinstance(data, pyarrow.dataset.Dataset):
+    if isinstance(data, dataset.Dataset):
         return data.schema, _dataset_batches(data), data.count_rows()
     if isinstance(data, pa.Table):
         return data.schema, data.to_batches(max_chunksize=1 << 20), data.num_rows
@@ -162,15 +166,17 @@ def source_of(data: Any) -> tuple[pa.Schema, Any, int | None]:
     )
 
 
-def _dataset_batches(data: pyarrow.dataset.Dataset) -> Iterator[pa.RecordBatch]:
+def _dataset_batches(data: Dataset) -> Iterator[pa.RecordBatch]:
     """A dataset's batches, with as little as possible read ahead of them."""
+    from pyarrow.dataset import ParquetFileFragment
+
     try:
         fragments = list(data.get_fragments())
     except ValueError:  # filtered: only the scanner knows how
         yield from data.to_batches(batch_size=1 << 16, batch_readahead=1, fragment_readahead=1)
         return
     for fragment in fragments:
-        plain = isinstance(fragment, pyarrow.dataset.ParquetFileFragment)
+        plain = isinstance(fragment, ParquetFileFragment)
         if plain and fragment.physical_schema.equals(data.schema):
             # The scanner decodes row groups ahead of need, several hundred MB of them; this reader does not.
             with fragment.open() as source:

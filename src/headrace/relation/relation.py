@@ -13,8 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset
-import pyarrow.parquet
 
 from headrace.errors import BadInput, DamagedRelation
 from headrace.kernels.pages import expand_rows

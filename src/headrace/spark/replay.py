@@ -140,6 +140,7 @@ def session_for(master: str) -> SparkSession:
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName("headrace replay").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.python.daemon.module", "headrace.spark.daemon")
     if master.startswith("local"):
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     session = builder.getOrCreate()

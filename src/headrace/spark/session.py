@@ -68,6 +68,7 @@ def local_settings(name: str, cores: int, scratch: Path) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+        "spark.python.daemon.module": "headrace.spark.daemon",
     }
 
 
