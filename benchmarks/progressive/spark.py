@@ -94,10 +94,10 @@ def run(system: str, rows: int, memory: int) -> dict[str, Any]:
             seconds = [p["durationMs"]["triggerExecution"] / 1000 for p in batches]
             counted = [p["numInputRows"] for p in batches]
     # A JVM grows towards its heap whatever it runs: what it has beyond the first micro-batch says little, so both are told.
-    grew = sampler.peak.private + sampler.peak.jvm - before.private - before.jvm
+    grew = sampler.peak.pss + sampler.peak.jvm - before.pss - before.jvm
     return {
         "results": sum(results), "seconds": sum(seconds[WARM:]), "counted": sum(counted[WARM:]), "first": None,
-        "batches": len(batches), "growth": grew, "jvm": sampler.peak.jvm, "python": sampler.peak.private,
+        "batches": len(batches), "growth": grew, "jvm": sampler.peak.jvm, "python": sampler.peak.pss,
     }  # fmt: skip
 
 
