@@ -5,11 +5,14 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 
 import headrace as hr
 from headrace.relation.manifest import versions, writing
+from headrace.spark import daemon
 from tests.spark.test_enrich import files, source
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -139,3 +142,40 @@ def test_no_row_is_joined_with_a_version_it_must_not_see(spark, tmp_path):
     with hr.Relation.open(tmp_path / "r") as rel:
         rel.verify()
     assert len(versions(tmp_path / "r")) < 10  # the others are gone
+
+
+def test_a_replay_sees_the_same_version_though_all_workers_were_killed(spark, tmp_path):
+    """Nobody has that version open any more, and writers went on; what some tasks had handed to the sink stays right."""
+
+    def marked(version: int) -> pa.Table:
+        return pa.table({"k": np.arange(100), "mark": np.full(100, version)})
+
+    hr.Relation.create(tmp_path / "r", marked(1), key="k").close()
+    files(tmp_path / "in", pa.table({"k": np.arange(100)}))
+    seen: list[set[int]] = []
+
+    def broken(df, batch):
+        seen.append({row.mark for row in df.collect()})
+        if len(seen) == 1:
+            raise RuntimeError("the sink is not there")
+
+    def run():
+        with hr.Relation.open(tmp_path / "r") as rel:
+            out = hr.enrich(source(spark, tmp_path / "in"), rel, on="k", memory="4MiB")
+            query = out.writeStream.foreachBatch(broken).option("checkpointLocation", str(tmp_path / "c"))
+            return query.trigger(availableNow=True).start()
+
+    with pytest.raises(StreamingQueryException, match="the sink is not there"):
+        run().awaitTermination()
+    daemons = [p for p in psutil.Process().children(recursive=True) if daemon.__name__ in p.cmdline()]
+    workers = [p for p in daemons if p.parent() in daemons]
+    assert workers
+    for worker in workers:
+        worker.kill()
+    psutil.wait_procs(workers, 60)
+    for version in range(2, 6):
+        with hr.Relation.open(tmp_path / "r") as rel:
+            assert rel.apply(upserts=marked(version)) == version
+    assert versions(tmp_path / "r") == [1, 4, 5]
+    run().awaitTermination()
+    assert seen == [{1}, {1}]

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.relation import manifest
 from headrace.spark import versions
 from headrace.spark.versions import open_at, open_for_batch, open_noted
 
@@ -32,6 +33,11 @@ def update(root: Path) -> int:
 
 def opened(root, batch, query="q", run="run 1", at=1, current=None) -> hr.Relation:
     return open_noted(root, query, batch, run, "buffered", at, current)
+
+
+def held(root: Path) -> list[int]:
+    """What is there besides the latest version and the one before, which the writer had open."""
+    return manifest.versions(root)[:-2]
 
 
 def seen(rel: hr.Relation) -> int:
@@ -62,12 +68,60 @@ def test_a_replay_takes_the_version_of_the_first_run(root):
         assert seen(opened(root, 4, run="run 2")) == 1
 
 
-def test_a_replay_takes_the_latest_when_that_version_is_gone(root):
+def test_what_the_last_micro_batch_saw_stays_when_its_process_is_gone(root):
+    """A task that is tried again after a kill, and a replay after a restart, find the version of the first attempt."""
+    opened(root, 3).close()
+    update(root)
     opened(root, 4).close()
+    for _ in range(3):
+        update(root)
+    assert held(root) == [2]  # and not that of the micro-batch before
+    assert seen(opened(root, 4)) == 2
+    assert seen(opened(root, 4, run="run 2")) == 2
+    assert seen(opened(root, 5, run="run 2")) == 5
+    for _ in range(3):
+        update(root)
+    assert held(root) == [5]
+
+
+def test_each_query_holds_what_its_last_micro_batch_saw(root):
+    for query in ("one", "two", "three"):
+        opened(root, 0, query=query).close()
+        update(root)
     update(root)
     update(root)
-    with pytest.raises(hr.VersionGone):
-        hr.Relation.open(root, version=1)
+    assert held(root) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("stray", ["a file", "a directory", "a draft", "damage"])
+def test_what_is_no_note_holds_nothing(root, stray):
+    opened(root, 0).close()
+    notes = root / "batches"
+    if stray == "a file":
+        (notes / "x").write_text("?")
+    elif stray == "a directory":
+        (notes / "x").mkdir()
+    elif stray == "a draft":
+        (notes / "q" / ".1").write_text("{")
+    else:
+        (notes / "q" / "1").write_text("{")
+    update(root)
+    update(root)
+    assert held(root) == ([] if stray == "damage" else [1])
+
+
+def forgotten(root: Path, batch: int) -> None:
+    """A query's last micro-batch, two days ago, after which the relation changed."""
+    opened(root, batch).close()
+    note = root / "batches" / "q" / str(batch)
+    os.utime(note, (note.stat().st_mtime - 2 * 86_400,) * 2)
+    update(root)
+    update(root)
+    assert held(root) == []
+
+
+def test_a_replay_takes_the_latest_when_that_version_is_gone(root):
+    forgotten(root, 4)
     assert seen(opened(root, 4, run="run 2")) == 3
     update(root)
     # From now on that is the version of the batch, for the tasks of this run and of a third.
@@ -76,9 +130,7 @@ def test_a_replay_takes_the_latest_when_that_version_is_gone(root):
 
 
 def test_the_same_run_is_told_when_the_version_is_gone(root):
-    opened(root, 4).close()
-    update(root)
-    update(root)
+    forgotten(root, 4)
     with pytest.raises(hr.VersionGone, match="no version 1"):
         opened(root, 4)
     assert seen(opened(root, 5)) == 3

@@ -37,6 +37,7 @@ from headrace.errors import (
     VersionConflict,
     VersionGone,
 )  # fmt: skip
+from headrace.relation.held import held_versions
 from headrace.runlog.files import sync_directory
 
 FORMAT = 3  # 3 where writers left notes, which others must keep; 2 where rows are stored by popularity; 1 elsewhere
@@ -238,10 +239,9 @@ def writing(root: Path, *, wait: bool = False) -> Iterator[None]:
 
 
 def remove_old(root: Path) -> list[int]:
-    """Remove versions before the latest that no reader holds, and files that no version names. For the one writer."""
-    existing = versions(root)
+    """Remove versions before the latest that nobody holds, and files that no version names. For the one writer."""
     removed = []
-    for version in existing[:-1]:
+    for version in sorted({*versions(root)[:-1]} - held_versions(root)):
         fd = _lock_file(root, f"{version:06d}")
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,31 +1,28 @@
 """One version of the relation for all tasks of a micro-batch. (DESIGN D9)
 
 The first task of a micro-batch notes the version it opened in the relation's directory, which all executors see; the others read
-the note. A replayed micro-batch finds the note of its first run, so it gives the same rows, unless that version is gone by then.
-
-    relation/batches/<query>/<batch>     {"version": 3, "run": "..."}
+the note. So do tasks that are tried again and micro-batches that are replayed, and they give the same rows: writers keep what a
+query's last note names for a day (`headrace.relation.held`).
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.errors import VersionGone
 from headrace.relation import Relation
 from headrace.relation.disk import DiskKind
+from headrace.relation.held import notes_of, read_note, write_note
 from headrace.relation.manifest import Manifest, manifest_path, versions
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
-
-_KEPT = 100  # micro-batches of a query whose notes are kept: Spark replays the last one only
 
 
 def open_for_batch(
@@ -50,10 +47,10 @@ def open_noted(
     root: Path, query: str, batch: int, run: str, disk: DiskKind, at: int, current: Relation | None = None
 ) -> Relation:  # fmt: skip
     """The same, for a query, its micro-batch, and the run of the query: a restart is another."""
-    directory = root / "batches" / query
+    directory = notes_of(root, query)
     try:
         with _locked(directory):
-            note = _read(directory / str(batch))
+            note = read_note(directory / str(batch))
             if note is not None:
                 try:
                     return open_at(root, disk, note["version"], current)
@@ -62,7 +59,7 @@ def open_noted(
                     if note["run"] == run:
                         raise
             latest = open_latest(root, disk, current)
-            _write(directory, batch, {"version": latest.version, "run": run})
+            write_note(directory, batch, {"version": latest.version, "run": run})
             return latest
     except OSError as error:
         if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
@@ -102,21 +99,3 @@ def _locked(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """What a note says; nothing if it is missing or damaged."""
-    try:
-        note = json.loads(path.read_text())
-        return {"version": int(note["version"]), "run": str(note["run"])}
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _write(directory: Path, batch: int, note: dict[str, Any]) -> None:
-    draft = directory / f".{batch}"
-    draft.write_text(json.dumps(note))
-    draft.replace(directory / str(batch))
-    for old in directory.iterdir():
-        if old.name.isdigit() and int(old.name) < batch - _KEPT:
-            old.unlink(missing_ok=True)
