@@ -6,10 +6,13 @@ from datetime import datetime, timedelta
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
 from headrace.errors import BadInput
+from headrace.runlog import RunLog
 from tests.spark.test_enrich import counted, files, source, streamed
 
 pytestmark = pytest.mark.spark
@@ -91,6 +94,30 @@ def test_oracle_every_how_streaming_and_batch(spark, tmp_path):
     assert naive(streamed(out)) == duck(stream, rows, "left")
 
 
+def test_oracle_rows_wait_and_those_without_a_valid_price_are_dead_letters(spark, tmp_path):
+    rng = np.random.default_rng(12)
+    rows, stream = history(rng, 3000), sales(rng, 1200, 3000)
+    rel = hr.Relation.create(tmp_path / "r", rows, key="product_id", page_size="4KiB")
+    streaming = source(spark, files(tmp_path / "in", stream.slice(0, 500), stream.slice(500)))
+    out = hr.enrich(
+        streaming, rel, on="product_id", condition=VALID, columns=["price"], memory="4MiB", deadline="1h",
+        unmatched="dead_letter", state=tmp_path / "state", shards=2,
+    )  # fmt: skip
+    assert out.columns == ["sale", "product_id", "sold_at", "price"]
+    given: list[pa.Table] = []
+    query = out.writeStream.foreachBatch(lambda df, _: given.append(df.toArrow()))
+    query = query.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert sum(p.stats.deferred for p in hr.progress(query)) > 0
+    hr.finish(out, query, write=lambda df, _: given.append(df.toArrow()))
+    assert naive(pa.concat_tables(given)) == duck(stream, rows, "inner")
+    (log,) = RunLog.find(tmp_path / "state")
+    letters = pq.read_table(log.path / "dead_letter")
+    assert naive(letters.select(stream.column_names)) == duck(stream, rows, "anti")
+    by_key = letters.filter(pc.is_valid(letters["product_id"]))
+    assert set(by_key["_reason"].to_pylist()) == {"no match in the relation that satisfies the condition"}
+
+
 def test_adaptive_by_name_in_stream_order_and_a_condition_alone(spark, tmp_path):
     rows = pa.table({"k": [1, 1, 2], "low": [0, 10, 5], "high": [9, 19, 6], "name": ["a", "b", "c"]})
     rel = hr.Relation.create(tmp_path / "r", rows, key="k")
@@ -116,3 +143,6 @@ def test_what_cannot_be_compared_is_refused_at_once(spark, tmp_path):
         hr.enrich(df, rel, on="k", condition=hr.compare("sold", "<", "n"))
     with pytest.raises(BadInput, match="joins by equality of the key alone"):
         hr.enrich(df, rel, on="k", algorithm="hybridjoin", condition=hr.compare("t", "<", "n"))
+    streaming = spark.readStream.format("rate").load().selectExpr("value AS k", "value AS x")
+    with pytest.raises(BadInput, match="works with algorithm='auto'; algorithm='meshjoin' joins the rows of a task"):
+        hr.enrich(streaming, rel, condition=hr.compare("x", "<", "n"), deadline="1s", state=tmp_path / "s")

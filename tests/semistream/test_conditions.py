@@ -317,8 +317,6 @@ def test_a_flag_tells_a_match_of_nulls_from_none(tmp_path):
     assert out == {"k": [1, 3, None, 2], "v": [None] * 4, "known": [True, False, False, True]}
     with pytest.raises(BadInput, match="flag='known' says which rows of a left join"):
         ConditionalJoin(relation, "k", "1MiB", flag="known")
-    with pytest.raises(BadInput, match="takes whole batches"):
-        op.offer(stream.to_batches()[0])
 
 
 def test_oracle_the_key_of_the_relation_may_be_part_of_the_condition(tmp_path):

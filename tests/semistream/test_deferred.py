@@ -4,7 +4,6 @@ from collections import Counter
 from itertools import pairwise
 from random import Random
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,7 +11,7 @@ import pytest
 import headrace as hr
 from headrace.clock import ManualClock
 from headrace.runlog import RunLog
-from headrace.semistream import AdaptiveJoin
+from headrace.semistream import AdaptiveJoin, ConditionalJoin
 from headrace.semistream.deadlines import JoinTime
 from headrace.semistream.deferral import MARK, Deferral
 from headrace.semistream.deferred import DeferredJoin
@@ -32,19 +31,31 @@ def batch(pairs):
     return pa.RecordBatch.from_arrays([pa.array([p[i] for p in pairs], pa.int64()) for i in (0, 1)], schema=STREAM)
 
 
+def since(k, i):
+    """From which n on the i-th row of a key is valid, where that is asked."""
+    return (k * 7919 + i * 104_729) % 20_000
+
+
 def relation(path, keys, each=1, **options):
-    table = pa.table(
-        {"k": np.repeat(np.arange(keys), each), "name": [f"{k}/{i}" for k in range(keys) for i in range(each)]}
-    )
+    both = [(k, i) for k in range(keys) for i in range(each)]
+    table = pa.table({
+        "k": [k for k, _ in both], "name": [f"{k}/{i}" for k, i in both], "since": [since(k, i) for k, i in both]
+    })  # fmt: skip
     return hr.Relation.create(path, table, key="k", page_size="4KiB", **options)
 
 
-def joined(pairs, keys, each=1, how="inner"):
+def partners(k, n, keys, each, dated):
+    if k is None or k >= keys:
+        return []
+    return [f"{k}/{i}" for i in range(each) if not dated or n >= since(k, i)]
+
+
+def joined(pairs, keys, each=1, how="inner", dated=False):
     out = Counter()
     for k, n in pairs:
-        if k is not None and k < keys:
-            out.update((k, n, f"{k}/{i}") for i in range(each))
-        elif how == "left":
+        names = partners(k, n, keys, each, dated)
+        out.update((k, n, name) for name in names)
+        if how == "left" and not names:
             out[(k, n, None)] += 1
     return out
 
@@ -52,16 +63,21 @@ def joined(pairs, keys, each=1, how="inner"):
 class Query:
     """A query of one shard: micro-batches, attempts, a clock."""
 
-    def __init__(self, path, rel, deferral, how="inner", memory="1MiB"):
+    def __init__(self, path, rel, deferral, how="inner", memory="1MiB", dated=False):
         self.log = RunLog(path, "q", "enrich", shards=1)
         self.clock, self.deferral = ManualClock(1e9), deferral
         mark = MARK if deferral.sorts_out else None
-        self.how, self.memory, self.mark = "left" if mark else how, memory, mark
+        self.how, self.memory, self.mark, self.dated = "left" if mark else how, memory, mark, dated
         self.use(rel)
 
     def use(self, rel):
         self.rel = rel
-        self.op = AdaptiveJoin(rel, "k", self.memory, how=self.how, order="any", mark=self.mark)
+        options = {"how": self.how, "order": "any", "columns": ["name"]}
+        if self.dated:
+            valid = hr.compare("n", ">=", "since")
+            self.op = ConditionalJoin(rel, "k", self.memory, condition=valid, flag=self.mark, **options)
+        else:
+            self.op = AdaptiveJoin(rel, "k", self.memory, mark=self.mark, **options)
 
     def attempt(self, number, pairs, parts=1, stop=None):
         """One attempt: what it gave, or None if it was stopped after some results."""
@@ -95,14 +111,15 @@ class Query:
         )
 
 
+@pytest.mark.parametrize("dated", [False, True], ids=["by key", "and a condition"])
 @pytest.mark.parametrize("seed", range(12))
-def test_oracle_every_row_once_whichever_attempts_die(tmp_path, seed):
+def test_oracle_every_row_once_whichever_attempts_die(tmp_path, seed, dated):
     random = Random(seed)
     keys, each = random.choice([(5, 1), (400, 3), (3000, 1)])
     unmatched = random.choice(["drop", "dead_letter", "retry"])
     how = random.choice(["inner", "left"]) if unmatched == "drop" else "inner"
     deferral = Deferral(random.choice([None, 0.1, 10.0, 1000.0]), unmatched, 3.0, 0.5)
-    query = Query(tmp_path / "log", relation(tmp_path / "r", keys, each), deferral, how)
+    query = Query(tmp_path / "log", relation(tmp_path / "r", keys, each), deferral, how, dated=dated)
     everything, given, number = [], Counter(), 0
     for _ in range(random.randint(3, 24)):
         number += random.choice([1, 1, 1, 3])  # a shard may have no rows in a micro-batch
@@ -127,20 +144,20 @@ def test_oracle_every_row_once_whichever_attempts_die(tmp_path, seed):
     assert once == again
     given += again
     assert query.finish() == Counter()
-    assert given == joined(everything, keys, each, how)
+    assert given == joined(everything, keys, each, how, dated)
     if deferral.sorts_out:
-        without = Counter(p for p in everything if p[0] is None or p[0] >= keys)
+        without = Counter(p for p in everything if not partners(*p, keys, each, dated))
         assert Counter((d["k"], d["n"]) for d in query.letters()) == without
         assert {d["_reason"] for d in query.letters() if d["k"] is None} <= {"the key is null"}
     assert len(list((query.log.path / "shard-0000").iterdir())) < 40
 
 
-def test_misses_wait_and_share_reads_and_hits_leave(tmp_path):
+@pytest.mark.parametrize("dated", [False, True], ids=["by key", "and a condition"])
+def test_misses_wait_and_share_reads_and_hits_leave(tmp_path, dated):
     pages = {}
     for deadline in (0.01, 3.0, 30.0):
-        query = Query(
-            tmp_path / f"log{deadline}", relation(tmp_path / f"r{deadline}", 20_000), Deferral(deadline, period=0.1)
-        )
+        rel, deferral = relation(tmp_path / f"r{deadline}", 20_000), Deferral(deadline, period=0.1)
+        query = Query(tmp_path / f"log{deadline}", rel, deferral, "left", dated=dated)
         random, total, given = Random(1), 0, Counter()
         for number in range(30):
             given += query.attempt(number, [(random.randrange(20_000), number) for _ in range(100)])
@@ -197,7 +214,7 @@ def test_retry_until_the_relation_knows_and_then_no_more(tmp_path):
     before = query.op.stats.pages_read
     query.attempt(1, [])
     assert query.op.stats.pages_read == before == 0 or query.op.stats.tuples_in == 0  # no new version: not tried
-    rel.apply(upserts=pa.table({"k": [11], "name": ["late"]}))
+    rel.apply(upserts=pa.table({"k": [11], "name": ["late"], "since": [0]}))
     query.use(rel.refresh())
     again = [query.attempt(2, []) for _ in range(2)]
     assert again == [Counter({(11, 1, "late"): 1})] * 2
@@ -210,11 +227,27 @@ def test_retry_until_the_relation_knows_and_then_no_more(tmp_path):
     assert query.finish() == Counter()
 
 
+def test_a_row_that_no_validity_fits_is_tried_again_when_one_comes(tmp_path):
+    rel = relation(tmp_path / "r", 10)
+    query = Query(tmp_path / "log", rel, Deferral(None, "retry", 100.0, 1.0), dated=True)
+    first = since(3, 0)
+    assert query.attempt(0, [(3, first), (3, first - 1), (3, first - 2)]) == Counter({(3, first, "3/0"): 1})
+    rel.apply(upserts=pa.table({"k": [3], "name": ["earlier"], "since": [first - 1]}))
+    query.use(rel.refresh())
+    assert query.attempt(1, []) == Counter({(3, first - 1, "earlier"): 1})
+    assert query.op.stats.late_matches == 1
+    query.clock.advance(101)
+    assert query.attempt(2, []) == Counter()
+    assert [(d["n"], d["_reason"]) for d in query.letters()] == [
+        (first - 2, "no match in the relation that satisfies the condition")
+    ]
+
+
 def test_a_version_that_is_gone_loses_no_row(tmp_path):
     rel = relation(tmp_path / "r", 10)
     query = Query(tmp_path / "log", rel, Deferral(None, "dead_letter"))
     assert query.attempt(0, [(3, 0), (4, 1), (11, 2)]).total() == 2
-    rel.apply(deletes=pa.table({"k": [4]}), upserts=pa.table({"k": [11], "name": ["new"]}))
+    rel.apply(deletes=pa.table({"k": [4]}), upserts=pa.table({"k": [11], "name": ["new"], "since": [0]}))
     query.use(rel.refresh())
     assert query.attempt(0, [(3, 0), (4, 1), (11, 2)]) == Counter({(3, 0, "3/0"): 1})
     assert sorted((d["n"], d["_relation_version"]) for d in query.letters()) == [(1, 2), (2, 1)]

@@ -33,7 +33,8 @@ class ConditionalJoin(AdaptiveJoin):
         batch, rows numbered -> AdaptiveJoin (inner) -> pairs -> condition -> results, and which rows passed
                                                                               left, semi, anti: the rows by that
 
-    A row is matched only if one of its pairs passes, so left, semi and anti do what SQL does. Each batch is joined to its end.
+    A row is matched only if one of its pairs passes, so left, semi and anti do what SQL does. `join` takes each batch to its end;
+    with `offer` and `advance` rows that must be read for wait, as in AdaptiveJoin, and none of their pairs has come by then.
 
     Parameters
     ----------
@@ -88,6 +89,8 @@ class ConditionalJoin(AdaptiveJoin):
         names = [column.name for column in self._payload]
         self._shown = [names.index(column.name) for column in shown]
         self._outer_schemas: tuple[pa.Schema, pa.Schema] | None = None
+        self._handed: list[pa.RecordBatch] = []  # offered, not looked up
+        self._held: list[pa.RecordBatch] = []  # looked up, to be read for
 
     @staticmethod
     def least_memory(relation: Relation, columns: Sequence[str], workers: int = 1) -> int:
@@ -109,10 +112,56 @@ class ConditionalJoin(AdaptiveJoin):
         return [*fields, pa.field(self.flag, pa.bool_())] if self.flag is not None else fields
 
     def offer(self, batch: pa.RecordBatch) -> None:
-        """Not for callers: with a condition each batch is joined to its end."""
-        if batch.schema.names[-1:] != [_ROW]:
-            raise BadInput("a join with a condition takes whole batches; use join(batch) or run(batches)")
-        super().offer(batch)
+        """Hand over stream rows. `advance` looks them up; those that miss wait. For order="any"."""
+        if batch.schema.names[-1:] == [_ROW]:  # the join inside
+            super().offer(batch)
+            return
+        self._schema_outside(batch.schema)
+        self._handed.append(batch)
+
+    @property
+    def buffered(self) -> int:
+        """Rows offered and not looked up."""
+        return super().buffered + sum(int(batch.num_rows) for batch in self._handed)
+
+    @property
+    def waiting(self) -> int:
+        """Rows offered that have not left."""
+        return super().waiting + self._held_rows
+
+    @property
+    def _held_rows(self) -> int:
+        return sum(int(batch.num_rows) for batch in self._held)
+
+    def advance(self) -> Iterator[pa.RecordBatch]:
+        """Look up what was offered; read for what waits when there is much of it."""
+        handed, self._handed = self._handed, []
+        for batch in handed:
+            at = 0
+            while at < batch.num_rows:
+                some = batch.slice(at, min(self.wanted, self._most))
+                at += some.num_rows
+                if self._held_rows + some.num_rows > self.capacity:
+                    yield from self._read_for_held()
+                yield from self._join_some(some, self._schema_outside(batch.schema), wait=True)
+        yield from super().advance()
+
+    def let_wait(self) -> pa.RecordBatch | None:
+        """Give the rows that wait back: somebody else keeps them, and offers them again. They count as `deferred` alone."""
+        held, self._held = self._held, []
+        return pa.concat_batches(held) if held else None
+
+    def drain(self) -> Iterator[pa.RecordBatch]:
+        """Have every row leave."""
+        yield from self.advance()
+        yield from self._read_for_held()
+        yield from super().drain()
+
+    def _read_for_held(self) -> Iterator[pa.RecordBatch]:
+        held = self.let_wait()
+        if held is not None:
+            self.stats.deferred -= held.num_rows
+            yield from self.join(held)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join every batch to its end. A stream of at least one batch gives at least one, perhaps empty."""
@@ -133,14 +182,16 @@ class ConditionalJoin(AdaptiveJoin):
         inside = stream.names[-1:] == [_ROW]
         return super()._schema_for(stream) if inside else self._schema_outside(stream)
 
-    def _join_some(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _join_some(self, batch: pa.RecordBatch, schema: pa.Schema, *, wait: bool = False) -> Iterator[pa.RecordBatch]:
+        """Results of rows, but for those that must be read for, where they may wait."""
         stats, n = self.stats, batch.num_rows
         results, matched, unmatched = stats.results, stats.matched, stats.unmatched
         can = None if self._matching is None else self._matching.hold(batch)
         numbers = pa.array(np.arange(n, dtype=np.int32))
         passed: Mask = np.zeros(n, np.bool_)
         done = emitted = 0  # rows before `done` have all their results, where they come in order
-        for pairs in super().join(batch.append_column(_ROW, numbers)):
+        numbered = batch.append_column(_ROW, numbers)
+        for pairs in self._look_up_inside(numbered) if wait else super().join(numbered):
             rows = np.asarray(pairs.column(batch.num_columns))
             kept = self._kept(pairs, rows, can)
             passed[rows[kept]] = True
@@ -154,15 +205,26 @@ class ConditionalJoin(AdaptiveJoin):
             emitted += some.num_rows
             if some.num_rows:
                 yield some
+        held = super().let_wait() if wait else None
+        decided: Mask = np.ones(n, np.bool_)
+        if held is not None:
+            decided[np.asarray(held.column(batch.num_columns))] = False
+            self._held.append(held.drop_columns([_ROW]))
         if self.outer != "inner":
-            wanted = passed if self.outer == "semi" else ~passed
+            wanted = passed if self.outer == "semi" else ~passed & decided
             left = done + np.flatnonzero(wanted[done:])
             for a in range(0, left.size, self._parts.output_rows):
                 some = self._alone(batch, left[a : a + self._parts.output_rows], schema)
                 emitted += some.num_rows
                 yield some
         found = int(passed.sum())
-        stats.results, stats.matched, stats.unmatched = results + emitted, matched + found, unmatched + n - found
+        stats.results, stats.matched = results + emitted, matched + found
+        stats.unmatched = unmatched + int(decided.sum()) - found
+
+    def _look_up_inside(self, numbered: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Pairs of rows whose tuples are in memory; the others wait in the join inside."""
+        super().offer(numbered)
+        yield from super().advance()
 
     def _kept(self, pairs: pa.RecordBatch, rows: Ints, can: Mask | None) -> Any:
         """Which pairs satisfy the condition."""

@@ -146,11 +146,14 @@ def of_fate(rows: pa.RecordBatch, fate: int) -> pa.RecordBatch:
     return rest if which.all() else rest.filter(pa.array(which))
 
 
-def letters(rows: Iterator[pa.RecordBatch], stream: pa.Schema, key: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def letters(
+    rows: Iterator[pa.RecordBatch], stream: pa.Schema, key: tuple[str, ...], conditional: bool = False
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
     """Dead letters from rows with EXTRA columns."""
+    without = "no match in the relation" + (" that satisfies the condition" if conditional else "")
     schema = pa.schema([*stream, *LETTER])
     for batch in rows:
         null = np.logical_or.reduce([np.asarray(batch.column(name).is_null()) for name in key])
-        reason = pa.array(np.where(null, "the key is null", "no match in the relation"), pa.string())
+        reason = pa.array(np.where(null, "the key is null", without), pa.string())
         own = [batch.column(name) for name in stream.names]
         yield pa.RecordBatch.from_arrays([*own, reason, batch.column(BATCH), batch.column(TRIED)], schema=schema)

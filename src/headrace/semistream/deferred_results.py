@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from headrace.semistream.conditional import ConditionalJoin
 from headrace.semistream.deferral import (
     ARRIVED,
     DEAD,
@@ -66,7 +67,8 @@ class DeferredResults(DeferredMemory):
         counted = []
 
         def count() -> Iterator[pa.RecordBatch]:
-            for letter in letters(rows, self._stream, self.operator.stream_key):
+            conditional = isinstance(self.operator, ConditionalJoin)
+            for letter in letters(rows, self._stream, self.operator.stream_key, conditional):
                 counted.append(letter.num_rows)
                 yield letter
 

@@ -228,17 +228,14 @@ def _remembering(
         raise BadInput(
             f"{asked} works with algorithm='auto'; algorithm={step.algorithm!r} joins the rows of a task to their end"
         )
-    if step.condition is not None:
-        raise BadInput(
-            f"{asked} works by the key alone; condition={step.condition} cannot be checked for rows that wait"
-        )
     if step.order != "any":
         raise BadInput(f"{asked} lets rows leave in another order; order={step.order!r} cannot be kept")
     many = shards if shards is not None else int(df.sparkSession.sparkContext.defaultParallelism)
     if many < 1:
         raise BadInput(f"shards={shards} is not a number of shards; give 1 or more, or leave it out")
     deferral.check(step.stream)
-    key = tuple(parse_on(step.on).left)  # type: ignore[arg-type]
+    assert step.on is not None  # a condition alone is not for algorithm='auto'
+    key = tuple(parse_on(step.on).left)
     missing = [name for name in key if step.stream.names.count(name) != 1]
     if missing:
         raise BadInput(f"the stream has no one column {missing[0]!r}; its columns are {', '.join(step.stream.names)}")

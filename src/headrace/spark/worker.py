@@ -266,7 +266,8 @@ def _adaptive(step: Step, relation: Relation, memory: int, group: Group | None) 
     options: dict[str, Any] = {"how": step.how, "columns": step.columns, "suffix": step.suffix, "order": step.order}
     if step.condition is None and step.flag is None:
         return AdaptiveJoin(relation, step.on, memory, group=group, mark=_mark(step), **options)
-    return ConditionalJoin(relation, step.on, memory, condition=step.condition, flag=step.flag, group=group, **options)
+    flag = step.flag or _mark(step)
+    return ConditionalJoin(relation, step.on, memory, condition=step.condition, flag=flag, group=group, **options)
 
 
 def _mark(step: Step) -> str | None:
