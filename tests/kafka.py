@@ -69,8 +69,10 @@ class Broker:
 
     def __enter__(self) -> Broker:
         try:
-            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]
-            self._start("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._settings)).wait(PATIENCE)
+            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]  # it may begin with a dash
+            self._start("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(self._settings)).wait(
+                PATIENCE
+            )
             self._process = self._start("kafka.Kafka", str(self._settings))
             begun = time.monotonic()
             while not self._answers():
