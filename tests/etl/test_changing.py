@@ -144,6 +144,13 @@ def test_no_row_is_joined_with_a_version_it_must_not_see(spark, tmp_path):
     assert len(versions(tmp_path / "r")) < 10  # the others are gone
 
 
+def command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:  # it has just ended
+        return []
+
+
 def test_a_replay_sees_the_same_version_though_all_workers_were_killed(spark, tmp_path):
     """Nobody has that version open any more, and writers went on; what some tasks had handed to the sink stays right."""
 
@@ -167,8 +174,8 @@ def test_a_replay_sees_the_same_version_though_all_workers_were_killed(spark, tm
 
     with pytest.raises(StreamingQueryException, match="the sink is not there"):
         run().awaitTermination()
-    daemons = [p for p in psutil.Process().children(recursive=True) if daemon.__name__ in p.cmdline()]
-    workers = [p for p in daemons if p.parent() in daemons]
+    daemons = [p for p in psutil.Process().children(recursive=True) if daemon.__name__ in command(p)]
+    workers = [p for p in daemons if p.ppid() in {d.pid for d in daemons}]
     assert workers
     for worker in workers:
         worker.kill()

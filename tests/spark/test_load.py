@@ -217,9 +217,9 @@ def test_transactions_are_known_after_the_log_was_checkpointed_and_cut(tmp_path)
     DeltaTable(str(tmp_path / "t")).create_checkpoint()
     for number in range(3):
         (tmp_path / "t" / "_delta_log" / f"{number:020d}.json").unlink()
-    assert sink_of(tmp_path / "t", LONG)._last("app") == 2
-    assert sink._last("app") == 2
-    assert sink._last("other") == -1
+    assert sink_of(tmp_path / "t", LONG).last("app") == 2
+    assert sink.last("app") == 2
+    assert sink.last("other") == -1
 
 
 def test_two_queries_into_one_table_do_not_take_each_other_for_repeats(rel, files, tmp_path):
@@ -271,7 +271,7 @@ def test_an_unfinished_run_leaves_nothing_and_other_files_stay(spark, tmp_path):
 def test_files_that_another_writer_may_still_commit_are_not_swept(spark, tmp_path):
     """A driver that is only thought dead: it has written, its successor starts and writes, it wakes up and commits."""
     sleeper = sink_of(tmp_path / "t", LONG)
-    assert sleeper._last("app") == -1
+    assert sleeper.last("app") == -1
     facts = write(sleeper, [pa.record_batch({"v": [1, 2, 3]})])
     frame = spark.createDataFrame([(1,), (2,), (3,)], "v bigint")
     successor = Sink(tmp_path / "t", Plan.of(frame), ())
@@ -297,7 +297,7 @@ def test_files_that_another_writer_may_still_commit_are_not_swept(spark, tmp_pat
 def test_a_number_that_two_writers_commit_is_committed_once(tmp_path, winner):
     sinks = [sink_of(tmp_path / "t", LONG) for _ in range(2)]
     facts = [write(sink, [pa.record_batch({"v": [n]})], task=n) for n, sink in enumerate(sinks)]
-    assert [sink._last("app") for sink in sinks] == [-1, -1]
+    assert [sink.last("app") for sink in sinks] == [-1, -1]
     assert sinks[winner]._commit(facts[winner], "app", 0)
     assert not sinks[1 - winner]._commit(facts[1 - winner], "app", 0)
     assert by_deltalake(tmp_path / "t")["v"].to_pylist() == [winner]
@@ -333,7 +333,7 @@ def test_writers_at_the_same_time_lose_nothing(tmp_path):
         sink = sink_of(tmp_path / "t", LONG)
         for number in range(10):
             facts = write(sink, [pa.record_batch({"v": [hash_of(app, number)]})], app, number)
-            if sink._last(app) < number and sink._commit(facts, app, number):
+            if sink.last(app) < number and sink._commit(facts, app, number):
                 committed.append((app, number))
 
     in_threads(*(lambda app=app: work(app) for app in ("a", "b", "c", "twice", "twice")))

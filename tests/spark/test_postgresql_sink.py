@@ -147,6 +147,55 @@ def test_a_stream_is_enriched_and_upserted_and_a_batch_repeated(spark, database,
         hr.load_postgresql(day, "Stock", url=database.url, checkpoint="c")
 
 
+def test_what_waits_at_the_end_is_finished_once(spark, database, tmp_path):
+    database.query("CREATE TABLE sold (n bigint PRIMARY KEY, k bigint, name text)")
+    names = pa.table({"k": list(range(5000)), "name": [f"n{k}" for k in range(5000)]})
+    rel = hr.Relation.create(tmp_path / "rel", names, key="k", page_size="4KiB")
+    (tmp_path / "in").mkdir()
+
+    def run(part: int):
+        n = list(range(200 * part, 200 * part + 200))
+        rows = pa.table({"n": n, "k": [x * 37 % 5000 for x in n]})
+        pq.write_table(rows, tmp_path / "in" / f"{part}.parquet")
+        stream = spark.readStream.schema("n long, k long").parquet(str(tmp_path / "in"))
+        late = hr.enrich(stream, rel, on="k", deadline="1h", memory="2MiB", state=tmp_path / "state", shards=2)
+        query = hr.load_postgresql(
+            late, "sold", url=database.url, checkpoint=tmp_path / "checkpoint", trigger={"availableNow": True}
+        )  # fmt: skip
+        assert query.awaitTermination(120)
+        return query
+
+    def loaded() -> list[list[str]]:
+        return database.rows("SELECT n, k, name FROM sold ORDER BY n")
+
+    def wanted(parts: int) -> list[list[str]]:
+        return [[str(x), str(x * 37 % 5000), f"n{x * 37 % 5000}"] for x in range(200 * parts)]
+
+    query = run(0)
+    assert len(loaded()) < 200
+    before = len(loaded())
+    assert hr.finish(query).rows == 200 - before
+    assert loaded() == wanted(1)
+    assert hr.finish(query).rows == 0
+    query = run(1)
+    # Killed between the merge and the note of it: the database knows, and the rows have no key that would refuse them twice.
+    database.query("ALTER TABLE sold DROP CONSTRAINT sold_pkey")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headrace.spark.remember.Finishing.close", lambda self: None)
+        hr.finish(query)
+    assert loaded() == wanted(2)
+    query = run(2)
+    # Killed before the merge: the rows wait again.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headrace.sources.upsert.Target.merge", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            hr.finish(query)
+    query = run(3)
+    hr.finish(query)
+    assert loaded() == wanted(4)
+    rel.close()
+
+
 def test_two_drivers_with_one_batch_write_it_once(database):
     t = target(database, "CREATE TABLE t (k int, v text, at bigint)", key=())
     stage = t.new_stage("app")

@@ -132,7 +132,7 @@ def _finish(query: StreamingQuery, clock: Clock) -> None:
 def _finish_waiting(query: StreamingQuery) -> None:
     """Rows that wait for their deadline leave at the end of a run that ends; those that wait for a match go on waiting.
 
-    Where other steps lie between the join and the sink, or the sink is not a Delta table, they wait for the next run.
+    Where other steps lie between the join and the sink, or the sink knows no numbers (Kafka, files), they wait for the next run.
     """
     from headrace.spark.remember import finish
 

@@ -10,7 +10,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +25,8 @@ from headrace.spark.batches import check_options, check_transaction, start
 from headrace.spark.enrich import Plan, stream_schema
 from headrace.spark.fit import check_partitions, check_schema, delta_types
 from headrace.spark.paths import local_table
-from headrace.spark.pins import Pins
-from headrace.spark.remember import Finishing
-from headrace.spark.shed import note_finished, with_partitions
+from headrace.spark.shed import with_partitions
+from headrace.spark.sinks import NumberedSink
 from headrace.spark.table import FACTS, TableFiles
 from headrace.spark.worker import Task
 
@@ -98,7 +97,7 @@ def load(
     return query
 
 
-class Sink:
+class Sink(NumberedSink[Loaded]):
     """The table, seen from the driver.
 
     Parameters
@@ -112,16 +111,14 @@ class Sink:
     """
 
     def __init__(self, path: Path, plan: Plan, partition_by: tuple[str, ...]) -> None:
+        super().__init__(plan)
         self.path = path
-        self.plan = plan
         self.partition_by = partition_by
         self.schema = delta_types(stream_schema(plan.schema))
         self.table = self._open_or_create()
         self.required = check_schema(self.table, self.schema, partition_by, path)
         self._begun: dict[str, int] = {}  # last number of an application when this run began
         self._swept: set[str] = set()
-        self._pins = Pins(plan)
-        self._settled = False
 
     def _open_or_create(self) -> DeltaTable:
         check_partitions(self.schema, self.partition_by)
@@ -141,36 +138,13 @@ class Sink:
             f"the table at {self.path} could not be made; load again when there are fewer other writers"
         )
 
-    def load_batch(self, df: DataFrame, batch: int) -> None:
-        """Load one micro-batch; called by Spark, again after a restart that does not know it is done."""
-        query = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        self._settle_finish(query)
-        self.load(df, f"headrace-{query}", batch, self._pins.latest())
-        note_finished(self.plan.steps, query, batch)
-
-    def finish(self, query: str) -> Loaded:
-        """Load what the run log of a query still holds, once."""
-        last = Finishing(self.plan, query)
-        if last.number < 0:
-            return Loaded(self.table.version(), 0, 0, 0, repeated=False)
-        loaded = self.load(last.source(), _finish(query), last.number, last.latest(), query)
-        last.close()
-        return loaded
-
-    def _settle_finish(self, query: str) -> None:
-        """Once a run: a finish that was stopped either reached the table, or its rows wait again."""
-        if self._settled or not self.plan.steps or self.plan.steps[0].deferral is None:
-            return
-        self._settled = True
-        last = Finishing(replace(self.plan, earlier=()), query)
-        if 0 <= last.number <= self._last(_finish(query)):
-            last.close()
-        else:
-            last.forget()
+    def nothing(self) -> Loaded:
+        """The table as it is."""
+        return Loaded(self.table.version(), 0, 0, 0, repeated=False)
 
     def load(self, df: DataFrame, app: str, number: int, plan: Plan, finish: str | None = None) -> Loaded:
         """Write and commit the rows of a batch DataFrame, unless this transaction was committed before."""
-        last = self._last(app)
+        last = self.last(app)
         self._begun.setdefault(app, last)
         if last >= number:
             return self._repeated()
@@ -193,7 +167,7 @@ class Sink:
     def _repeated(self) -> Loaded:
         return Loaded(self.table.version(), 0, 0, 0, repeated=True)
 
-    def _last(self, app: str) -> int:
+    def last(self, app: str) -> int:
         """The application's last number in the table as it is now, -1 if none; refuses a table whose columns have changed."""
         self.table.update_incremental()
         self.required = check_schema(self.table, self.schema, self.partition_by, self.path)
@@ -217,7 +191,7 @@ class Sink:
                     commit_properties=CommitProperties(max_commit_retries=0, app_transactions=[Transaction(app, number)]),
                 )  # fmt: skip
             except CommitFailedError:
-                if self._last(app) >= number:
+                if self.last(app) >= number:
                     return False
                 continue
             self.table.update_incremental()  # a commit leaves the object at the version before
@@ -243,11 +217,6 @@ class Sink:
         for file in found:
             if file.name not in committed:
                 file.unlink(missing_ok=True)
-
-
-def _finish(query: str) -> str:
-    """The application whose transactions are the ends of a query's runs: its own numbers go on counting micro-batches."""
-    return f"headrace-{query}-finish"
 
 
 def _number(file: Path, app: str) -> int:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.sources.upsert import Stage, Target
-from headrace.spark.batches import application, check_options, check_transaction, start
+from headrace.spark.batches import check_options, check_transaction, start
 from headrace.spark.enrich import Plan, stream_schema
-from headrace.spark.pins import Pins
+from headrace.spark.shed import with_partitions
+from headrace.spark.sinks import NumberedSink
 from headrace.spark.table import FACTS
 from headrace.spark.worker import Task
 
@@ -78,10 +79,12 @@ def load_postgresql(
     sink = PostgreSQLSink(Target.describe(table, url, stream_schema(plan.schema), keys, latest_by), plan)
     if not df.isStreaming:
         return sink.load(plan.source, app, number, plan)
-    return start(plan.source, sink.load_batch, checkpoint, trigger, name)
+    query = start(plan.source, sink.load_batch, checkpoint, trigger, name)
+    query._headrace_sink = sink  # for hr.finish
+    return query
 
 
-class PostgreSQLSink:
+class PostgreSQLSink(NumberedSink[Upserted]):
     """The table, seen from the driver.
 
     Parameters
@@ -93,20 +96,24 @@ class PostgreSQLSink:
     """
 
     def __init__(self, target: Target, plan: Plan) -> None:
+        super().__init__(plan)
         self.target = target
-        self._pins = Pins(plan)
 
-    def load_batch(self, df: DataFrame, batch: int) -> None:
-        """Load one micro-batch; called by Spark, again after a restart that does not know it is done."""
-        self.load(df, application(df), batch, self._pins.latest())
+    def last(self, app: str) -> int:
+        """The application's last number in the database; -1 if none."""
+        return self.target.last(app)
 
-    def load(self, df: DataFrame, app: str, number: int, plan: Plan) -> Upserted:
+    def nothing(self) -> Upserted:
+        """No rows."""
+        return Upserted(0, repeated=False)
+
+    def load(self, df: DataFrame, app: str, number: int, plan: Plan, finish: str | None = None) -> Upserted:
         """Copy and merge the rows of a batch DataFrame, unless this transaction was committed before."""
         if self.target.last(app) >= number:
             return Upserted(0, repeated=True)
         stage = self.target.new_stage(app)
         try:
-            rows = plan.map(df, FACTS, Task(plan.steps, StageWriter(stage))).collect()
+            rows = plan.map(df, FACTS, Task(with_partitions(plan.steps, df), StageWriter(stage), finish)).collect()
             facts = [json.loads(row.facts) for row in rows]
             written = self.target.merge(stage, app, number, [fact["tag"] for fact in facts])
         except Exception:

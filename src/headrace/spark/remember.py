@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from headrace.spark.enrich import Plan
     from headrace.spark.load import Loaded
+    from headrace.spark.postgresql_sink import Upserted
 
 SHARD, BEAT = "__headrace_shard", "__headrace_beat"
 _OFTEN, _SELDOM = 0.25, 10.0  # seconds between two heartbeats
@@ -75,7 +76,7 @@ def beats(shards: DataFrame, schema: StructType) -> DataFrame:
 
 def finish(
     what: Any, query: Any = None, write: Callable[[DataFrame, int], object] | None = None
-) -> Loaded | None:  # fmt: skip
+) -> Loaded | Upserted | None:  # fmt: skip
     """The end of a bounded run: join all rows that still wait, and hand them to the sink. The query must have stopped.
 
     Stopped in between, it can be called again; until it has been, the query refuses to go on where its sink cannot know what
@@ -84,8 +85,8 @@ def finish(
     Parameters
     ----------
     what
-        The query that `hr.load` gave: its rows go to the same table, exactly once. Or the DataFrame that `hr.enrich` gave, for
-        other sinks.
+        The query that `hr.load` or `hr.load_postgresql` gave: its rows go to the same table, exactly once. Or the DataFrame that
+        `hr.enrich` gave, for other sinks.
     query
         With a DataFrame: the query, or its id.
     write
@@ -94,19 +95,19 @@ def finish(
 
     Returns
     -------
-    Loaded | None
-        What was loaded, of a query that `hr.load` gave.
+    Loaded | Upserted | None
+        What was loaded, of a query that `hr.load` or `hr.load_postgresql` gave.
     """
     sink = getattr(what, "_headrace_sink", None)
     if sink is not None:
         _stopped(what)
-        loaded: Loaded = sink.finish(str(what.id))
+        loaded: Loaded | Upserted = sink.finish(str(what.id))
         return loaded
     plan: Plan | None = getattr(what, "_headrace_plan", None)
     if plan is None or query is None or write is None:
         raise BadInput(
-            "hr.finish needs the query that hr.load gave, or a DataFrame that hr.enrich gave, with query=... and write=...; this"
-            f" is {what!r}"
+            "hr.finish needs the query that hr.load or hr.load_postgresql gave, or a DataFrame that hr.enrich gave, with"
+            f" query=... and write=...; this is {what!r}"
         )
     _stopped(query)
     name = query if isinstance(query, str) else str(query.id)
