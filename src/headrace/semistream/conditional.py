@@ -139,7 +139,7 @@ class ConditionalJoin(AdaptiveJoin):
         for batch in handed:
             at = 0
             while at < batch.num_rows:
-                some = batch.slice(at, min(self.wanted, self._most))
+                some = batch.slice(at, max(1, min(self.wanted, self._most)))
                 at += some.num_rows
                 if self._held_rows + some.num_rows > self.capacity:
                     yield from self._read_for_held()
