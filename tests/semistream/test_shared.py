@@ -676,3 +676,25 @@ def test_the_layout_is_that_of_the_budget(small, tmp_path):
         assert at >= ends[-1]
         ends.append(at + size)
     assert ends[-1] <= shared.size == os.fstat(shared.arena._fd).st_size
+
+
+@pytest.mark.parametrize("order", ["stream", "any"])
+def test_contract_what_a_process_has_read_moves_nothing_that_the_group_shares(tmp_path, group, order):
+    """One has found the relation in the page cache, the other has read nothing: each must find what the other left."""
+    rows = pa.table({"k": np.arange(5000), "v": np.arange(5000) * 3})
+    where = hr.Relation.create(tmp_path / "r", rows, key="k", page_size="4KiB").path
+    stream = pa.record_batch({"k": np.arange(0, 5000, 49)})
+    for memory in range(1 << 20, 4 << 20, 100_000):
+        operators = []
+        for delay in (0.0, np.inf, 0.0):
+            relation = hr.Relation.open(where)
+            relation.disk._delay = delay
+            assert relation.disk.cached == (delay == 0)
+            operators.append(AdaptiveJoin(relation, on="k", memory=memory, order=order, group=Group(group, 2)))
+        for op in operators:  # one after the other, in the slot that the last one left
+            assert op.enter()
+            assert sum(out.num_rows for out in op.run([stream, stream])) == 2 * stream.num_rows
+            op.leave()
+        assert len({op._shared._content for op in operators}) == 1
+        if order == "stream":
+            assert operators[1].stats.hits > 0, "it has not found what the first one fetched"

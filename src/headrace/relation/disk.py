@@ -133,17 +133,20 @@ class Disk:
         if self.kind == "simulated":
             self.clock.advance(sum(count * getattr(self.factors, name) for name, count in steps.items()))
 
-    def costs(self, page_size: int, *, alone: bool = False) -> tuple[float, float]:
-        """Seconds for a request and for a page of it, as things are: a buffered disk may turn out to be in memory."""
+    def costs(self, page_size: int, *, alone: bool = False, known: bool = False) -> tuple[float, float]:
+        """Seconds for a request and for a page of it, as things are: a buffered disk may turn out to be in memory.
+
+        `known`: as they are known to every process, whatever it has read.
+        """
         seek, transfer = (self.alone if alone else None) or (self.seek, self.transfer)
-        if self.cached:
+        if self.cached and not known:
             seek, transfer = _CACHED_SEEK, _CACHED_TRANSFER
         return seek, transfer * page_size / 8192
 
-    def scan_costs(self, page_size: int) -> tuple[float, float]:
+    def scan_costs(self, page_size: int, *, known: bool = False) -> tuple[float, float]:
         """The same for requests that follow each other one by one, as those of a scan do."""
-        seek, transfer = self.costs(page_size, alone=True)
-        return (seek if self.follow is None or self.cached else self.follow), transfer
+        seek, transfer = self.costs(page_size, alone=True, known=known)
+        return (seek if self.follow is None or (self.cached and not known) else self.follow), transfer
 
     def overhead(self, algorithm: str) -> Overhead:
         """Of an algorithm on this machine."""

@@ -99,7 +99,8 @@ class Shared:
         # Another version of the relation, or a relation made anew, or another division, is another content.
         shards = version.manifest.shards
         tags = [file.tag for shard in shards for file in (*shard.files, shard.index, shard.filter)]
-        text = f"{relation.path}:{relation.version}:{tags}:{[c.name for c in payload]}:{at}"
+        layout = (self._sidecars, self._sketch, self._region, self._slot, self.read_bytes)
+        text = f"{relation.path}:{relation.version}:{tags}:{[c.name for c in payload]}:{layout}"
         self._content = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1 | 1
         self.arena = Arena.find(self.card, self.size)
 

@@ -156,7 +156,7 @@ def least_memory(relation: Relation, payload: Sequence[Column], index: int, work
 def fixed_parts(
     relation: Relation, payload: Sequence[Column], limit: int, index: int, workers: int = 1, *, ordered: bool = True
 ) -> Parts:  # fmt: skip
-    """Divide the budget, or refuse it with the least that would do."""
+    """Divide the budget, or refuse it with the least that would do. The same in all processes: they find each other's by it."""
     page = relation.page_size
     width = tuple_bytes(relation, payload)
     least_room = _young_size(relation, payload, _MIN_ENTRIES, 0)[0]
@@ -185,10 +185,13 @@ def fixed_parts(
     share = spare // workers // page
     pages = int(np.clip(share // 12, 2, _PAGES_IN_FLIGHT // 2 // workers))
     if ordered:
-        seek, transfer = relation.disk.costs(page)
+        seek, transfer = relation.disk.costs(page, known=True)
         pages = max(pages, min(share // 10, int(seek / transfer / 2)))
     else:
-        runs = long_runs(*relation.disk.scan_costs(page), (limit - index - filter_bytes) // workers // page) // 2
+        runs = (
+            long_runs(*relation.disk.scan_costs(page, known=True), (limit - index - filter_bytes) // workers // page)
+            // 2
+        )
         # A disk that serves one request at a time is busy with one.
         pages = max(2, runs) if relation.disk.workers == 1 else max(pages, runs)
     read = workers * 2 * page * pages
