@@ -13,9 +13,9 @@ def main(root: Path) -> None:
     from pyspark.sql import SparkSession
 
     import headrace as hr
-    from headrace.spark import load
+    from headrace.spark import sinks
 
-    stand_still(load, "note_finished", Job(root))
+    stand_still(sinks, "note_finished", Job(root))
     session = SparkSession.builder.master("local[2]")
     for key, value in {
         "spark.ui.enabled": "false",

@@ -10,10 +10,10 @@ def main(root: Path) -> None:
     from loading import Job, session, stand_still  # beside this program
 
     import headrace as hr
-    from headrace.spark import load
+    from headrace.spark import sinks
 
     job = Job(root)
-    stand_still(load, "note_finished", job)
+    stand_still(sinks, "note_finished", job)
     spark = session(job)
 
     def stream(side: str):

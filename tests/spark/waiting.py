@@ -11,14 +11,14 @@ def main(root: Path) -> None:
     from loading import Job, session, stand_still  # beside this program
 
     import headrace as hr
-    from headrace.spark import load, remember
+    from headrace.spark import remember, sinks
 
     job = Job(root)
     if os.environ.get("HEADRACE_HOLD") == "end":
         os.environ["HEADRACE_HOLD"] = "0"
         stand_still(remember.Finishing, "close", job)
     else:
-        stand_still(load, "note_finished", job)
+        stand_still(sinks, "note_finished", job)
     spark = session(job)
     with hr.Relation.open(job.relation) as relation:
         reader = spark.readStream.schema("k bigint, n bigint").option("maxFilesPerTrigger", 1)
