@@ -3,7 +3,6 @@
 import subprocess
 import sys
 
-import pyarrow as pa
 import pytest
 
 from headrace.spark import daemon
@@ -11,21 +10,24 @@ from headrace.spark import daemon
 pytestmark = pytest.mark.spark
 
 
-def modules(batches):
-    """What this worker had imported when its task began, and what its parent is."""
-    import os
-    import sys
-    from pathlib import Path
-
-    there = [
-        name for name in ("headrace.spark.worker", "headrace.spark.pairing", "numba", "pandas") if name in sys.modules
-    ]
-    parent = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().split(b"\0")
-    for _ in batches:
-        yield pa.record_batch({"there": [there], "parent": [parent[-3].decode()]})
-
-
 def test_a_new_worker_has_imported_everything(spark):
+    def modules(batches):
+        """What this worker had imported when its task began, and what its parent is."""
+        import os
+        import sys
+        from pathlib import Path
+
+        import pyarrow as pa
+
+        there = [
+            name
+            for name in ("headrace.spark.worker", "headrace.spark.pairing", "numba", "pandas")
+            if name in sys.modules
+        ]
+        parent = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().split(b"\0")
+        for _ in batches:
+            yield pa.record_batch({"there": [there], "parent": [parent[-3].decode()]})
+
     seen = spark.range(2, numPartitions=2).mapInArrow(modules, "there array<string>, parent string").collect()
     assert {row["parent"] for row in seen} == {"headrace.spark.daemon"}
     assert all(len(row["there"]) == 4 for row in seen), seen
