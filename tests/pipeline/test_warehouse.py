@@ -159,6 +159,19 @@ def test_from_postgresql_to_postgresql(place, spark, database):
     ]
 
 
+def test_a_deadline_once_into_postgresql(place, spark, database):
+    place.products().close()
+    place.write(POSTGRESQL, ('columns = ["price"]', 'columns = ["price"]\ndeadline = "10m"\nshards = 2'))
+    database.query("CREATE TABLE orders (id bigint, product_id bigint)")
+    database.query("CREATE TABLE priced (id bigint PRIMARY KEY, product_id bigint, price bigint)")
+    database.query("INSERT INTO orders SELECT i, i % 40 FROM generate_series(1, 20) AS i")
+    outcome = place.run(spark, URL=database.url)
+    assert sum(stats.deferred for stats in outcome.moment.joins.values()) > 0
+    assert database.rows("SELECT * FROM priced ORDER BY id") == [
+        [str(i), str(i % 40), str(7 * (i % 40))] for i in range(1, 21)
+    ]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -116,6 +116,22 @@ def test_kept_and_replayed_are_everything_once(files, rel, tmp_path):
     assert found(table) == files.results(rel)
 
 
+def test_into_postgresql_too_the_last_micro_batch_is_known_to_be_finished(files, rel, tmp_path, database):
+    database.query("CREATE TABLE kept (k bigint, n bigint, name text)")
+    state = tmp_path / "state"
+    df = hr.enrich(
+        files.stream(), rel, on="k", shed=hr.Shedding("topw", rate=40), target_delay="2s", state=state
+    )  # fmt: skip
+    query = hr.load_postgresql(df, "kept", url=database.url, checkpoint=tmp_path / "checkpoint", trigger=AVAILABLE)
+    assert query.awaitTermination(300)
+    gone, everything = shed_rows(state), files.results(rel)
+    assert 150 < gone.total() < 210
+    done = hr.replay(state, tmp_path / "rest")  # all of it: nothing waits for a later micro-batch
+    assert (done.rows, done.batches, done.waiting) == (gone.total(), 3, 0)
+    kept = int(database.rows("SELECT count(*) FROM kept")[0][0])
+    assert kept + found(tmp_path / "rest").total() == everything.total()
+
+
 def test_the_rate_is_learned_and_where_all_fits_nothing_is_shed(spark, rel, tmp_path):
     files = Files(spark, tmp_path / "in")
     for size in (100, 60, 4000):

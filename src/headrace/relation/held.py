@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from headrace.clock import Clock, WallClock
+from headrace.clock import WallClock
 
 _KEPT = 100  # micro-batches of a query whose notes are kept: Spark replays the last one only
 _DAY = 86_400.0  # seconds: a query that has done nothing for longer holds nothing
@@ -43,9 +43,9 @@ def write_note(directory: Path, batch: int, note: dict[str, Any]) -> None:
             path.unlink(missing_ok=True)
 
 
-def held_versions(root: Path, clock: Clock | None = None) -> set[int]:
+def held_versions(root: Path) -> set[int]:
     """The version of each query's last micro-batch, unless that began more than a day ago."""
-    since = (clock or WallClock()).now() - _DAY
+    since = WallClock().now() - _DAY
     held = set()
     for directory in (root / "batches").glob("*/"):
         notes = _numbered(directory)
