@@ -19,8 +19,8 @@ import headrace as hr
 from headrace.clock import ManualClock
 from headrace.relation import Disk
 from headrace.semistream import AdaptiveJoin
-from headrace.semistream.deferral import Deferral
-from headrace.semistream.deferred import DeferredJoin
+from headrace.semistream.deferred.deferral import Deferral
+from headrace.semistream.deferred.join import DeferredJoin
 
 DEADLINES = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)  # seconds
 EVERY = 0.5  # seconds between two micro-batches

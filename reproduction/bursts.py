@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.cost import Stream
+from headrace.bench import Stream
 from headrace.relation import Relation
 from headrace.semistream import SSIJ
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from headrace.cost import MadeRelation, Stream
+from headrace.bench import MadeRelation, Stream
 from reproduction.postgresql import PostgreSQL
 
 _BLOCK = 10_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.cost import Stream
+from headrace.bench import Stream
 from headrace.relation import Relation
 from headrace.semistream import SSIJ
 

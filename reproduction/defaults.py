@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from headrace.cost import HDD, MadeRelation, Zipf, disk_of, make_relation, service_rate
+from headrace.bench import MadeRelation, Zipf, make_relation, service_rate
+from headrace.cost import HDD, disk_of
 from headrace.errors import BadInput
 from headrace.metrics import JoinStats
 from headrace.relation.reader import PageReader

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from headrace.cost import HDD, Facts, Machine, MadeRelation, Measuring, Stream, disk_of, make_relation, service_rate
+from headrace.bench import MadeRelation, Measuring, Stream, make_relation, service_rate
+from headrace.cost import HDD, Facts, Machine, disk_of
 from headrace.cost.models import mesh_cost, predict
 from headrace.errors import BadInput
 from headrace.relation import Relation

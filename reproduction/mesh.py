@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from headrace.cost import HDD, Facts, MadeRelation, Measuring, Stream, Zipf, disk_of, make_relation
+from headrace.bench import MadeRelation, Measuring, Stream, Zipf, make_relation
+from headrace.bench.streams import LOW_CARDINALITY, cumulated
+from headrace.cost import HDD, Facts, disk_of
 from headrace.cost.models import mesh_cost
-from headrace.cost.streams import LOW_CARDINALITY, cumulated
 from headrace.shedding import TopW, opt_offline_shed
 from reproduction.checks import About, Faster, Peak, Tracks, Trend
 from reproduction.figure import Cell, Computed, Figure, Measured, Paper, Predicted

@@ -7,21 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from headrace.cost import (
-    HDD,
-    Calibration,
-    Facts,
-    Machine,
-    MadeRelation,
-    Measuring,
-    Zipf,
-    disk_of,
-    make_relation,
-    service_rate,
-)
-from headrace.cost.measure import calibrate
+from headrace.bench import MadeRelation, Measuring, Zipf, make_relation, service_rate
+from headrace.bench.measure import calibrate
+from headrace.bench.overheads import options_of
+from headrace.cost import HDD, Calibration, Facts, Machine, disk_of
 from headrace.cost.models import predict
-from headrace.cost.overheads import options_of
 from headrace.relation import Relation
 from headrace.semistream import ALGORITHMS
 from reproduction.checks import Tracks

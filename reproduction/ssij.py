@@ -9,20 +9,8 @@ from math import ceil, sqrt
 from pathlib import Path
 from typing import Any
 
-from headrace.cost import (
-    Drifting,
-    Facts,
-    Machine,
-    MadeRelation,
-    Measuring,
-    Rate,
-    Stream,
-    Zipf,
-    disk_of,
-    make_relation,
-    service_rate,
-    tpch,
-)
+from headrace.bench import Drifting, MadeRelation, Measuring, Rate, Stream, Zipf, make_relation, service_rate, tpch
+from headrace.cost import Facts, Machine, disk_of
 from headrace.cost.models import predict
 from headrace.metrics import Factors
 from reproduction.bursts import longest_burst

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from headrace.cost import HDD, Facts, Machine, MadeRelation, Measuring, Rate, Zipf, disk_of, make_relation, service_rate
+from headrace.bench import MadeRelation, Measuring, Rate, Zipf, make_relation, service_rate
+from headrace.cost import HDD, Facts, Machine, disk_of
 from headrace.cost.models import hybrid_cost, predict
-from headrace.semistream.hybridcost import HybridCost, zipf_sum
+from headrace.semistream.hybrid.hybrid_cost import HybridCost, zipf_sum
 from reproduction.checks import Faster, Peak, Tracks, Trend
 from reproduction.figure import Cell, Computed, Figure, Paper
 
@@ -332,7 +333,7 @@ PAPER = Paper(
             reports="Tuning by measurement and by the cost model differ by 0.5%.",
             expected=(Tracks("by the model", "measured", 0.05),),
             differs="""Our w is not eq. 9, which as printed gives 26% to 78% too few tuples an iteration (see
-                headrace.semistream.hybridcost). It is furthest off where all of R is 15 partitions.""",
+                headrace.semistream.hybrid.hybrid_cost). It is furthest off where all of R is 15 partitions.""",
             log="x", scale=1 / 16,
         ),
         Figure(

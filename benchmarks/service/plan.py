@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.service import AUTO, FREE_INDEX, OURS, PUBLISHED, SECTION
-from headrace.cost import Facts, MadeRelation, Measuring, Observed, Zipf, choose, disk_of, make_relation, service_rate
-from headrace.cost.streams import KEY, Order
+from headrace.bench import MadeRelation, Measuring, Zipf, make_relation, service_rate
+from headrace.bench.streams import KEY, Order
+from headrace.cost import Facts, Observed, choose, disk_of
 from headrace.errors import MemoryRefused
 from headrace.relation import Relation
 

@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from headrace.sources.delta import delta
     from headrace.sources.refresh import refresh
     from headrace.sources.tables import postgresql
+    from headrace.spark.delta.load import load
     from headrace.spark.enrich import enrich
-    from headrace.spark.load import load
-    from headrace.spark.postgresql_sink import load_postgresql
-    from headrace.spark.postgresql_source import read_postgresql, stream_postgresql
+    from headrace.spark.postgresql.sink import load_postgresql
+    from headrace.spark.postgresql.source import read_postgresql, stream_postgresql
     from headrace.spark.progress import progress
-    from headrace.spark.progressive import progressive_join
-    from headrace.spark.remember import finish
+    from headrace.spark.progressive_join import progressive_join
     from headrace.spark.replay import replay
     from headrace.spark.shed import Shedding
+    from headrace.spark.state.stateful import finish
 
 __version__ = "0.1.0"
 
@@ -111,18 +111,18 @@ _HOME = {
     "maintain": "headrace.etl.maintain",
     "snapshot_diff": "headrace.etl.snapshot",
     "enrich": "headrace.spark.enrich",
-    "finish": "headrace.spark.remember",
-    "load": "headrace.spark.load",
+    "finish": "headrace.spark.state.stateful",
+    "load": "headrace.spark.delta.load",
     "progress": "headrace.spark.progress",
-    "progressive_join": "headrace.spark.progressive",
+    "progressive_join": "headrace.spark.progressive_join",
     "BadPipeline": "headrace.pipeline.document",
     "read_pipeline": "headrace.pipeline.read",
     "delta": "headrace.sources.delta",
     "postgresql": "headrace.sources.tables",
     "refresh": "headrace.sources.refresh",
-    "load_postgresql": "headrace.spark.postgresql_sink",
-    "read_postgresql": "headrace.spark.postgresql_source",
-    "stream_postgresql": "headrace.spark.postgresql_source",
+    "load_postgresql": "headrace.spark.postgresql.sink",
+    "read_postgresql": "headrace.spark.postgresql.source",
+    "stream_postgresql": "headrace.spark.postgresql.source",
     "replay": "headrace.spark.replay",
     "Shedding": "headrace.spark.shed",
 }

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from headrace.chance import Ints, draw, unit
+from headrace.splitmix import Ints, draw, unit
 
 BIAS = 0.7  # of a period's arrivals, the share that falls in its busier half; 0.5 would be smooth
 SLOT = 0.05  # seconds: within a slot arrivals are evenly spaced

@@ -5,8 +5,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from headrace.bench import MadeRelation, make_relation
 from headrace.cli import app
-from headrace.cost import MadeRelation, make_relation
 
 CELLS = ["--algorithms", "meshjoin,inl", "--memory", "10%", "--loops", "1"]
 

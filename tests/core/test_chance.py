@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from headrace.chance import GOLDEN, below, draw, mix, unit
+from headrace.splitmix import GOLDEN, below, draw, mix, unit
 
 MASK = (1 << 64) - 1
 

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from headrace.bench.measure import calibrate, fitted
+from headrace.bench.overheads import measure_overheads
 from headrace.cost.calibrate import (
     BadCalibration,
     Calibration,
@@ -18,9 +20,7 @@ from headrace.cost.calibrate import (
     read_calibration,
 )
 from headrace.cost.facts import Facts, Machine
-from headrace.cost.measure import calibrate, fitted
 from headrace.cost.models import MODELS, predict
-from headrace.cost.overheads import measure_overheads
 from headrace.errors import BadInput
 from headrace.metrics import Factors, Overhead
 from headrace.relation.disk import Disk
@@ -154,9 +154,9 @@ def test_an_overhead_is_measured_with_the_sizes_that_the_model_takes(tmp_path, m
         return SimpleNamespace(rate=1 / work.work.seconds(true))
 
     machine = Machine(1e-4, 1e-5, Factors())
-    monkeypatch.setattr("headrace.cost.overheads.service_rate", run)
-    monkeypatch.setattr("headrace.cost.overheads.MODELS", [algorithm])
-    monkeypatch.setattr("headrace.cost.overheads._ROWS", 40_000)
+    monkeypatch.setattr("headrace.bench.overheads.service_rate", run)
+    monkeypatch.setattr("headrace.bench.overheads.MODELS", [algorithm])
+    monkeypatch.setattr("headrace.bench.overheads._ROWS", 40_000)
     found = measure_overheads(tmp_path, Disk("buffered", seek=1e-4, transfer=1e-5, factors=Factors()), machine)[
         algorithm
     ]

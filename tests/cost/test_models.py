@@ -6,16 +6,17 @@ from itertools import pairwise
 
 import pytest
 
-from headrace.cost import Facts, least_memory, predict, service_rate, sustains
+from headrace.bench import service_rate
+from headrace.bench.relations import MadeRelation, make_relation
+from headrace.bench.service import Measuring
+from headrace.bench.streams import KEY, Zipf
+from headrace.cost import Facts, least_memory, predict, sustains
 from headrace.cost.machines import HDD, disk_of
 from headrace.cost.models import MODELS, mesh_cost
-from headrace.cost.relations import MadeRelation, make_relation
-from headrace.cost.service import Measuring
-from headrace.cost.streams import KEY, Zipf
 from headrace.cost.tune import buffer_curve
 from headrace.errors import BadInput
 from headrace.semistream import ALGORITHMS, AdaptiveJoin
-from headrace.semistream.meshjoin import MeshCost
+from headrace.semistream.mesh.meshjoin import MeshCost
 
 ROWS = 100_000
 

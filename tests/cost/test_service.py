@@ -6,9 +6,10 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from headrace.cost import HDD, SSD, Bursty, MadeRelation, Measuring, Steady, Zipf, disk_of, make_relation, service_rate
-from headrace.cost.service import _Run
-from headrace.cost.streams import KEY
+from headrace.bench import Bursty, MadeRelation, Measuring, Steady, Zipf, make_relation, service_rate
+from headrace.bench.service import _Run
+from headrace.bench.streams import KEY
+from headrace.cost import HDD, SSD, disk_of
 from headrace.errors import BadInput, MemoryRefused
 from headrace.metrics import Factors
 from headrace.relation.disk import Disk
@@ -86,7 +87,7 @@ def test_a_stream_in_bursts_needs_room(relation):
 
 
 def test_overflow_is_noticed(relation):
-    from headrace.cost import service, streams
+    from headrace.bench import service, streams
 
     def at(factor):
         rate = factor * saturated.rate

@@ -5,7 +5,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.cost import Bursty, Drifting, FileStream, MadeRelation, Steady, Zipf, low_cardinality, make_relation, tpch
+from headrace.bench import (
+    Bursty,
+    Drifting,
+    FileStream,
+    MadeRelation,
+    Steady,
+    Zipf,
+    low_cardinality,
+    make_relation,
+    tpch,
+)
 from headrace.errors import BadInput
 
 N = 200_000

@@ -9,7 +9,7 @@ from rich.console import Console
 from headrace.arrivals import Arrivals
 from headrace.clock import ManualClock
 from headrace.demo.display import LiveDisplay, NoDisplay, PlainDisplay, display, line, panel, sparkline
-from headrace.demo.moment import Meter, Moment
+from headrace.demo.status import Meter, Moment
 from headrace.metrics import JoinStats
 
 

@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from headrace.clock import ManualClock
-from headrace.demo.doors import Doors
 from headrace.demo.sales import SCHEMA, Sales
 from headrace.demo.scenario import Scenario
 from headrace.demo.source import BATCH, SalesReader, SalesSource, options, sales_in
+from headrace.demo.start_signal import Doors
 
 SCENARIO = Scenario(rate=1000, seconds=4, products=100)
 

@@ -10,7 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import BadInput
-from headrace.etl.keeper import DELETES, UPSERTS, Keeper
+from headrace.etl.apply_changes import DELETES, UPSERTS, Keeper
 from tests.relation.children import Children
 from tests.relation.children import table as tagged
 from tests.spark.test_enrich import files, finished, source
@@ -78,7 +78,7 @@ def test_no_changes_make_no_version(rel):
 
 
 def test_few_applications_are_remembered(rel, monkeypatch):
-    monkeypatch.setattr("headrace.etl.keeper._APPLICATIONS", 3)
+    monkeypatch.setattr("headrace.etl.apply_changes._APPLICATIONS", 3)
     for i in range(5):
         keeper(rel).apply(changes(("u", 1, str(i), 1)), f"q{i}", 0)
     assert rel.refresh().notes == {"applied": {"q2": 0, "q3": 0, "q4": 0}}

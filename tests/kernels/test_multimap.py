@@ -5,7 +5,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from headrace.semistream.window import HashQueue
+from headrace.semistream.hash_queue import HashQueue
 
 COLLIDING = [0, 1, 2**63, 2**64 - 1, 12345, 12346]
 

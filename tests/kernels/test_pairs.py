@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.kernels.pairs import count_pages, cross_off, free_slots, take_slots, unpack, wanted_by_half
-from headrace.semistream.inverted import LIST_BYTES, PAIR_BYTES, InvertedIndex, tuples_that_fit
+from headrace.semistream.ssij.stream_buffer import LIST_BYTES, PAIR_BYTES, InvertedIndex, tuples_that_fit
 
 PAIRS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=40)
 

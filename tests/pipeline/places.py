@@ -14,7 +14,7 @@ from headrace.pipeline.check import check_pipeline
 from headrace.pipeline.models import Pipeline
 from headrace.pipeline.read import read_pipeline
 from headrace.pipeline.run import Moment, Outcome, run
-from headrace.stopping import Stopping
+from headrace.signals import Stopping
 
 SALES = """
 name = "sales"

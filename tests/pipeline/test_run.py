@@ -14,8 +14,8 @@ from headrace.pipeline.build import describe_with_spark, start
 from headrace.pipeline.document import BadPipeline
 from headrace.pipeline.failures import words_of
 from headrace.pipeline.run import RunFailed
-from headrace.spark.load import Sink
-from headrace.stopping import Stopping
+from headrace.signals import Stopping
+from headrace.spark.delta.load import Sink
 from tests.kafka import connector_jars
 from tests.pipeline.places import SALES, SCHEMA, joined, sale
 

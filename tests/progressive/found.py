@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.kernels import cells
-from headrace.progressive.partitioning import Partitioning
+from headrace.progressive.grids.partitioning import Partitioning
 
 
 def pairs(partitioning: Partitioning, left: pa.RecordBatch, right: pa.RecordBatch, room: int = 3) -> Counter[Any]:

@@ -19,7 +19,7 @@ from headrace.errors import BadInput, UnsupportedType
 from headrace.kernels.boxes import cover_tiles
 from headrace.predicates import Residual
 from headrace.progressive import BoxGrid, ProgressiveJoin
-from headrace.progressive.partitioning import Partitioning
+from headrace.progressive.grids.partitioning import Partitioning
 from tests.progressive.found import pairs
 
 NAMES = ("x0", "y0", "x1", "y1")

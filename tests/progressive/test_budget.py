@@ -93,15 +93,15 @@ import json, sys
 import numpy as np, pyarrow as pa
 import headrace as hr
 from headrace.memory import give_back
-from headrace.progressive.choose import divide_endless
-from headrace.progressive.logged import LoggedJoin
-from headrace.progressive.logged_memory import Warm
-from headrace.progressive.pairing import Pairing
-from headrace.progressive.parts import Division
-from headrace.progressive.policies import policy_of
-from headrace.progressive.side import POOL
+from headrace.progressive.grids.partitioning_for import divide_endless
+from headrace.progressive.logged.join import LoggedJoin
+from headrace.progressive.logged.state_cache import Warm
+from headrace.progressive.logged.join_spec import Pairing
+from headrace.progressive.logged.sharding import Division
+from headrace.progressive.policies.by_name import policy_of
+from headrace.progressive.memory.side_memory import POOL
 from headrace.runlog import RunLog
-from headrace.spark.pairing import warm_memory
+from headrace.spark.pair_step import warm_memory
 
 def resident(field):
     with open("/proc/self/status") as lines:

@@ -13,7 +13,7 @@ import headrace as hr
 from headrace.conditions import Condition, Equal
 from headrace.errors import BadInput
 from headrace.progressive import BoxGrid, HashPartitioning, ProgressiveJoin, VectorGrid
-from headrace.progressive.choose import divide
+from headrace.progressive.grids.partitioning_for import divide
 from tests.progressive.test_boxes import through
 
 BOX, NEAR, LESS = hr.intersects(("x0", "x1")), hr.within("v", eps=1), hr.compare("a", "<", "b")

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.clock import ManualClock
 from headrace.errors import OtherLog, RunLogError
-from headrace.progressive.choose import divide, divide_endless
-from headrace.progressive.keys import HashPartitioning
-from headrace.progressive.logged import LoggedJoin
-from headrace.progressive.logged_memory import Warm
-from headrace.progressive.pairing import Pairing, TimeBound
-from headrace.progressive.parts import Division
-from headrace.progressive.policies import POLICIES
+from headrace.progressive.grids.keys import HashPartitioning
+from headrace.progressive.grids.partitioning_for import divide, divide_endless
+from headrace.progressive.logged.join import LoggedJoin
+from headrace.progressive.logged.join_spec import Pairing, TimeBound
+from headrace.progressive.logged.sharding import Division
+from headrace.progressive.logged.state_cache import Warm
+from headrace.progressive.policies.by_name import POLICIES
 from headrace.runlog import RunLog
-from headrace.semistream.deferred_memory import close, unfinished
+from headrace.semistream.deferred.memory import close, unfinished
 
 LEFT, RIGHT = 0, 1
 KEYS = pa.schema({"k": pa.int64(), "a": pa.int64()}), pa.schema({"k": pa.int32(), "b": pa.int64()})

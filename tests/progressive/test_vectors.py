@@ -20,8 +20,8 @@ from headrace.errors import BadInput, UnsupportedType
 from headrace.kernels.vectors import neighbour_cells, reach_tiles
 from headrace.predicates import Residual
 from headrace.progressive import ProgressiveJoin, VectorGrid
-from headrace.progressive.space import Grid
-from headrace.progressive.vectors import Looks
+from headrace.progressive.grids.grid import Grid
+from headrace.progressive.grids.vectors import Looks
 from tests.progressive.found import pairs
 from tests.progressive.test_boxes import refuses, through
 

@@ -175,7 +175,7 @@ def keep(path: str, number: int, rows: list[list[Any]]) -> bool:
     import pyarrow as pa
 
     import headrace as hr
-    from headrace.etl.keeper import DELETES, UPSERTS, Keeper
+    from headrace.etl.apply_changes import DELETES, UPSERTS, Keeper
 
     ops, keys, tags = zip(*rows, strict=True)
     changes = pa.table({"op": ops, "k": keys, "tag": tags, "s": pa.nulls(len(rows), pa.string())})

@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from headrace.cost import MadeRelation, Zipf, disk_of, make_relation, service_rate
+from headrace.bench import MadeRelation, Zipf, make_relation, service_rate
+from headrace.cost import disk_of
 from reproduction.bursts import longest_burst
 from reproduction.deadlines import highest_rate, keeps
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import reproduction
-from headrace.cost import MadeRelation, Zipf
+from headrace.bench import MadeRelation, Zipf
 from reproduction.checks import About, AtMost, Faster, Knee, Level, Peak, Tracks, Trend
 from reproduction.cli import main
 from reproduction.figure import Computed, Figure, Measured, Paper, Predicted

@@ -3,7 +3,7 @@
 import psutil
 import pytest
 
-from headrace.cost import MadeRelation, Zipf
+from headrace.bench import MadeRelation, Zipf
 from headrace.errors import BadInput
 from reproduction import postgresql
 from reproduction.dbms import index_join

@@ -12,8 +12,8 @@ from headrace.metrics import Factors
 from headrace.relation import Disk
 from headrace.relation.keys import IntKeys
 from headrace.semistream import AdaptiveJoin
-from headrace.semistream.hotset import Sketch
-from headrace.semistream.split import Popularity
+from headrace.semistream.adaptive.hot_set import Sketch
+from headrace.semistream.adaptive.memory_plan import Popularity
 from tests.semistream.brute import join, tuples
 
 N = 60_000

@@ -13,9 +13,9 @@ from headrace.clock import ManualClock
 from headrace.runlog import RunLog
 from headrace.semistream import AdaptiveJoin, ConditionalJoin
 from headrace.semistream.deadlines import JoinTime
-from headrace.semistream.deferral import MARK, Deferral
-from headrace.semistream.deferred import DeferredJoin
-from headrace.semistream.deferred_memory import close, forget, unfinished
+from headrace.semistream.deferred.deferral import MARK, Deferral
+from headrace.semistream.deferred.join import DeferredJoin
+from headrace.semistream.deferred.memory import close, forget, unfinished
 
 STREAM = pa.schema({"k": pa.int64(), "n": pa.int64()})
 LATE = 1 << 62

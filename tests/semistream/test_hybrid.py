@@ -11,7 +11,7 @@ from headrace import errors
 from headrace.clock import ManualClock
 from headrace.relation import Disk
 from headrace.semistream import HybridJoin, XHybridJoin
-from headrace.semistream.hybridcost import HybridCost, zipf_sum
+from headrace.semistream.hybrid.hybrid_cost import HybridCost, zipf_sum
 from tests.semistream.brute import join, make_case, tuples
 
 HOWS = ["inner", "left", "semi", "anti"]

@@ -20,9 +20,10 @@ import headrace.semistream
 from headrace.errors import BadInput, MemoryRefused
 from headrace.metrics import Factors
 from headrace.relation import Disk
-from headrace.semistream import SSIJ, AMeshJoin, HybridJoin, MeshJoin, RMeshJoin, meshjoin
+from headrace.semistream import SSIJ, AMeshJoin, HybridJoin, MeshJoin, RMeshJoin
 from headrace.semistream.base import SemiStreamJoin
-from headrace.semistream.meshjoin import DEFAULT_BUFFER, MeshCost
+from headrace.semistream.mesh import meshjoin
+from headrace.semistream.mesh.meshjoin import DEFAULT_BUFFER, MeshCost
 from tests.semistream.brute import join, make_case, tuples
 
 FAMILY = [MeshJoin, AMeshJoin, RMeshJoin]

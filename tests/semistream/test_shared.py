@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.relation.store import StoreFull
 from headrace.semistream import AdaptiveJoin
-from headrace.semistream.arena import Arena
-from headrace.semistream.shared import Group, Shared, SharedHotSet
+from headrace.semistream.adaptive.shared_hot_set import Group, Shared, SharedHotSet
+from headrace.semistream.adaptive.shared_memory import Arena
 from tests.semistream import brute
 from tests.semistream.workers import Workers, check, numbered, private, stream
 

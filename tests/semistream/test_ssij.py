@@ -15,9 +15,9 @@ from headrace.errors import BadInput, MemoryRefused
 from headrace.metrics import Factors
 from headrace.relation import Disk
 from headrace.semistream import SSIJ, IndexNestedLoop, MeshJoin
-from headrace.semistream.balance import Balance
-from headrace.semistream.cache import PageCache
 from headrace.semistream.deadlines import Deadlines, JoinTime
+from headrace.semistream.ssij.balance import Balance
+from headrace.semistream.ssij.page_cache import PageCache
 from tests.semistream.brute import join, make_case, table, tuples
 
 HOWS = ["inner", "left", "semi", "anti"]

@@ -10,8 +10,8 @@ import pytest
 import headrace as hr
 from headrace.errors import BadInput
 from headrace.semistream import SSIJ, HybridJoin, MeshJoin
+from headrace.semistream.hash_queue import HashQueue, StreamWindow
 from headrace.semistream.slots import SlotWindow
-from headrace.semistream.window import HashQueue, StreamWindow
 
 ALPHABET = pa.array(["a", "b", "c"])
 

@@ -100,7 +100,7 @@ def make(name: str, path: Path, directory: Path, workers: int, version: int | No
     """An operator in the group; one relation serves all operators of a version. Returns the version."""
     import headrace as hr
     from headrace.semistream import AdaptiveJoin
-    from headrace.semistream.shared import Group
+    from headrace.semistream.adaptive.shared_hot_set import Group
 
     relation = _relations.get((str(path), version))
     if relation is None:

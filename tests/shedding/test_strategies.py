@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.chance import draw
 from headrace.errors import BadInput
 from headrace.shedding import ALL, STRATEGIES, ClusterSampling, Cut, KeepW, SampleW, TopW, strategy_for
+from headrace.splitmix import draw
 
 FREQUENCIES = st.lists(st.integers(0, 3), min_size=1, max_size=12)
 WORDS = st.integers(0, 3)

@@ -19,9 +19,9 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from headrace.spark.delta.files import TableFiles
+from headrace.spark.delta.load import Sink, _prefix
 from headrace.spark.enrich import Plan
-from headrace.spark.load import Sink, _prefix
-from headrace.spark.table import TableFiles
 
 Facts = list[dict[str, Any]]
 

@@ -58,7 +58,7 @@ def session(job: Job) -> Any:
 
 def main(root: Path) -> None:
     import headrace as hr
-    from headrace.spark.load import Sink
+    from headrace.spark.delta.load import Sink
 
     job = Job(root)
     stand_still(Sink, "_commit", job)

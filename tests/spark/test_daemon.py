@@ -21,7 +21,7 @@ def test_a_new_worker_has_imported_everything(spark):
 
         there = [
             name
-            for name in ("headrace.spark.worker", "headrace.spark.pairing", "numba", "pandas")
+            for name in ("headrace.spark.worker", "headrace.spark.pair_step", "numba", "pandas")
             if name in sys.modules
         ]
         parent = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().split(b"\0")

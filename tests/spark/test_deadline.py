@@ -162,14 +162,14 @@ def test_load_and_finish_once(spark, tmp_path, rel):
     # Killed between the commit and the note of it: the table knows.
     sink = query._headrace_sink
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headrace.spark.remember.Finishing.close", lambda self: None)
+        patch.setattr("headrace.spark.state.stateful.Finishing.close", lambda self: None)
         assert hr.finish(query).rows > 0
     files(tmp_path / "in", parts[2])
     query = run()
     assert sink is not query._headrace_sink
     # Killed before the commit: the rows wait again.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headrace.spark.load.Sink._commit", lambda *_: 1 / 0)
+        patch.setattr("headrace.spark.delta.load.Sink._commit", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             hr.finish(query)
     query = run()

@@ -1,7 +1,7 @@
 """The heartbeat: ticks by the clock, never back, and one in a run that ends by itself."""
 
 from headrace.clock import ManualClock
-from headrace.spark.heartbeat import HeartbeatReader
+from headrace.spark.state.heartbeat import HeartbeatReader
 
 
 def test_ticks_by_the_clock_and_never_back():

@@ -181,7 +181,7 @@ def test_what_waits_at_the_end_is_finished_once(spark, database, tmp_path):
     # Killed between the merge and the note of it: the database knows, and the rows have no key that would refuse them twice.
     database.query("ALTER TABLE sold DROP CONSTRAINT sold_pkey")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headrace.spark.remember.Finishing.close", lambda self: None)
+        patch.setattr("headrace.spark.state.stateful.Finishing.close", lambda self: None)
         hr.finish(query)
     assert loaded() == wanted(2)
     query = run(2)

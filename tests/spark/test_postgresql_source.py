@@ -48,7 +48,7 @@ def test_a_stream_has_every_row_once_and_a_replay_the_same_ones(spark, database,
 
 
 def test_a_batch_is_read_by_several_tasks_and_enriched(spark, database, tmp_path, monkeypatch):
-    monkeypatch.setattr("headrace.spark.postgresql_source.LEAST_ROWS", 1)
+    monkeypatch.setattr("headrace.spark.postgresql.source.LEAST_ROWS", 1)
     monkeypatch.setenv("SHOP_URL", database.url)
     database.query("CREATE TABLE s AS SELECT g AS n, g % 3 AS k FROM generate_series(1, 25000) g")
     df = hr.read_postgresql(spark, "s", url="env:SHOP_URL", by="n", tasks=2)

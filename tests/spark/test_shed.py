@@ -215,7 +215,7 @@ def test_replayed_rows_without_a_match_are_dead_letters_once(files, rel, tmp_pat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as before, pytest.raises(KeyboardInterrupt):
-        before.setattr("headrace.spark.load.Sink._commit", die)
+        before.setattr("headrace.spark.delta.load.Sink._commit", die)
         hr.replay(state, table)
     assert hr.replay(state, table).waiting == 0
     assert found(table) == files.results(rel)
@@ -233,7 +233,7 @@ def test_a_replay_that_dies_is_repeated_without_loss_or_double(files, rel, tmp_p
         raise KeyboardInterrupt
 
     with monkeypatch.context() as before, pytest.raises(KeyboardInterrupt):
-        before.setattr("headrace.spark.load.Sink._commit", die)  # files written, not committed
+        before.setattr("headrace.spark.delta.load.Sink._commit", die)  # files written, not committed
         hr.replay(state, table)
     assert found(table) == kept and shed_rows(state).total() == owed
     with monkeypatch.context() as after, pytest.raises(KeyboardInterrupt):
@@ -300,9 +300,9 @@ def test_what_a_log_cannot_repeat_is_said(files, rel, tmp_path):
 
 
 def test_many_rows_held_until_it_is_decided_go_to_a_file():
-    from headrace.spark import divider
+    from headrace.spark import shed_task
 
-    held = divider._Held(100)
+    held = shed_task._Held(100)
     batches = [pa.record_batch({"k": list(range(i, i + 10))}) for i in range(0, 100, 10)]
     for batch in batches:
         held.add(batch)

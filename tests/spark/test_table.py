@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from headrace.errors import BadInput
-from headrace.spark import table as spark_table
+from headrace.spark.delta import files as delta_files
 from tests.spark.delta import (
     EVERY_TYPE,
     READERS,
@@ -187,7 +187,7 @@ def test_partition_texts_that_readers_would_take_for_others_are_refused(tmp_path
 
 def test_more_partitions_than_open_files(tmp_path, monkeypatch):
     """Three times round all values: each time another file of the partition, and never more than so many open."""
-    monkeypatch.setattr(spark_table, "_OPEN", 4)
+    monkeypatch.setattr(delta_files, "_OPEN", 4)
     open_now = []
 
     class Counted(pq.ParquetWriter):
@@ -196,7 +196,7 @@ def test_more_partitions_than_open_files(tmp_path, monkeypatch):
             open_now.append(self)
             assert sum(w.is_open for w in open_now) <= 4
 
-    monkeypatch.setattr(spark_table.pq, "ParquetWriter", Counted)
+    monkeypatch.setattr(delta_files.pq, "ParquetWriter", Counted)
     schema = pa.schema({"v": pa.int64(), "p": pa.int64()})
     batches = [pa.record_batch({"v": range(i * 10, i * 10 + 10), "p": range(10)}, schema=schema) for i in range(3)]
     sink = sink_of(tmp_path / "t", schema, "p")
@@ -230,7 +230,7 @@ def stat_value(value: object) -> object:
 @pytest.mark.parametrize("schema", [EVERY_TYPE, RANGED], ids=["every type", "types with a range"])
 @pytest.mark.parametrize("seed", range(2))
 def test_oracle_statistics_are_true_of_every_file(tmp_path, monkeypatch, seed, schema, group_bytes):
-    monkeypatch.setattr(spark_table, "_ROW_GROUP", group_bytes)
+    monkeypatch.setattr(delta_files, "_ROW_GROUP", group_bytes)
     rng = np.random.default_rng(seed)
     sink = sink_of(tmp_path / "t", schema, "tiny")
     tables = [random_table(rng, schema, int(rng.integers(1, 40))) for _ in range(8)]
@@ -369,8 +369,8 @@ def test_oracle_filters_in_sql_lose_no_row(tmp_path, names):
 
 def held(monkeypatch, root: Path, batches: list[dict], schema: pa.Schema, by: str) -> tuple[int, int]:
     """Arrow's bytes that are held between batches, at most; and the bytes that went through."""
-    monkeypatch.setattr(spark_table, "_ROW_GROUP", 1 << 20)
-    monkeypatch.setattr(spark_table, "_BUFFERED", 4 << 20)
+    monkeypatch.setattr(delta_files, "_ROW_GROUP", 1 << 20)
+    monkeypatch.setattr(delta_files, "_BUFFERED", 4 << 20)
     before, most, through = pa.total_allocated_bytes(), 0, 0
 
     def counted():
@@ -409,7 +409,7 @@ def test_many_partitions_stay_in_bounded_memory(tmp_path, monkeypatch):
 
 def test_many_small_parts_stay_in_bounded_memory(tmp_path, monkeypatch):
     """One row of each partition in a batch: what holds the rows is larger than they are."""
-    monkeypatch.setattr(spark_table, "_BUFFERED", 4 << 20)
+    monkeypatch.setattr(delta_files, "_BUFFERED", 4 << 20)
     schema = pa.schema({"p": pa.int64()} | {f"c{i}": pa.int64() for i in range(8)})
     batch = pa.record_batch([range(60)] * 9, schema=schema)
     process, before, most = psutil.Process(), 0, 0

@@ -12,8 +12,8 @@ import pytest
 
 import headrace as hr
 from headrace.relation import manifest
-from headrace.spark import versions
-from headrace.spark.versions import open_at, open_for_batch, open_noted
+from headrace.spark.state import versions
+from headrace.spark.state.versions import open_at, open_for_batch, open_noted
 
 
 def marked(version: int) -> pa.Table:

@@ -11,12 +11,13 @@ def main(root: Path) -> None:
     from loading import Job, session, stand_still  # beside this program
 
     import headrace as hr
-    from headrace.spark import remember, sinks
+    from headrace.spark import sinks
+    from headrace.spark.state import stateful
 
     job = Job(root)
     if os.environ.get("HEADRACE_HOLD") == "end":
         os.environ["HEADRACE_HOLD"] = "0"
-        stand_still(remember.Finishing, "close", job)
+        stand_still(stateful.Finishing, "close", job)
     else:
         stand_still(sinks, "note_finished", job)
     spark = session(job)

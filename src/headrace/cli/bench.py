@@ -49,8 +49,8 @@ def service_rate(
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
 ) -> None:
     """The highest rate of stream tuples that each join sustains."""
-    from headrace.cost import MadeRelation, Measuring, Zipf, make_relation
-    from headrace.cost import service_rate as measure
+    from headrace.bench import MadeRelation, Measuring, Zipf, make_relation
+    from headrace.bench import service_rate as measure
     from headrace.semistream import ALGORITHMS
 
     with clean_errors(), tempfile.TemporaryDirectory() as scratch:

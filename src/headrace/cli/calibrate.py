@@ -22,7 +22,7 @@ def calibrate(
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
 ) -> None:
     """Measure seek, transfer, the steps of a join and what each algorithm takes besides, and keep them for `headrace tune`."""
-    from headrace.cost.measure import calibrate as measure
+    from headrace.bench.measure import calibrate as measure
 
     with clean_errors():
         with progress("measuring", "figures", quiet=as_json) as report:

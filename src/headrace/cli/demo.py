@@ -64,7 +64,7 @@ def _run(
     from headrace.demo.scenario import Scenario
     from headrace.demo.warehouse import Warehouse
     from headrace.errors import BadInput
-    from headrace.stopping import Interrupted, Stopping
+    from headrace.signals import Interrupted, Stopping
 
     parse_size(memory, name="memory")
     if resume and overwrite:

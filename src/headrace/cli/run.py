@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from headrace.pipeline.models import Pipeline
     from headrace.pipeline.run import Outcome
-    from headrace.stopping import Stopping
+    from headrace.signals import Stopping
 
 GAVE_UP = 3  # exit code: it ran, and failed
 INTERRUPTED = 130  # exit code: broken off, or --once stopped before its end
@@ -86,7 +86,7 @@ def _run(pipeline: Pipeline, *, once: bool, as_json: bool) -> None:
     from headrace.clock import SystemClock
     from headrace.pipeline.run import RunFailed
     from headrace.pipeline.run import run as run_pipeline
-    from headrace.stopping import Stopping
+    from headrace.signals import Stopping
 
     clock = SystemClock()
     with Stopping() as stopping:

@@ -7,9 +7,6 @@ from headrace.cost.machines import HDD, HDD_2011, MACHINES, SSD, disk_of
 from headrace.cost.models import MODELS, least_memory, predict, sustains
 from headrace.cost.popularity import Popularity
 from headrace.cost.prediction import Prediction
-from headrace.cost.relations import MadeRelation, make_relation, tpch
-from headrace.cost.service import Measuring, Rate, service_rate
-from headrace.cost.streams import Bursty, Drifting, FileStream, Steady, Stream, Zipf, low_cardinality
 from headrace.cost.tune import Answer, best_rates, least_memories
 
 __all__ = [
@@ -29,22 +26,9 @@ __all__ = [
     "least_memory",
     "predict",
     "sustains",
-    "Bursty",
-    "Drifting",
-    "FileStream",
     "HDD",
     "HDD_2011",
     "MACHINES",
-    "MadeRelation",
-    "Measuring",
-    "Rate",
     "SSD",
-    "Steady",
-    "Stream",
-    "Zipf",
     "disk_of",
-    "low_cardinality",
-    "make_relation",
-    "service_rate",
-    "tpch",
 ]

@@ -19,8 +19,8 @@ from typing import Any
 from headrace.cost.facts import Machine
 from headrace.errors import HeadraceError
 from headrace.metrics import Factors, Overhead
+from headrace.paths import state_directory
 from headrace.relation.disk import Disk, DiskKind
-from headrace.state import state_directory
 
 FORMAT = 2
 OLD = timedelta(days=30)

@@ -10,9 +10,9 @@ from headrace.cost.popularity import Popularity
 from headrace.errors import BadInput
 from headrace.metrics import Factors, Overhead
 from headrace.relation import Relation
-from headrace.semistream.split import tuple_bytes
-from headrace.semistream.waiting import PROBE_BYTES
-from headrace.semistream.window import POINTER_BYTES, SLOT_BYTES
+from headrace.semistream.adaptive.memory_plan import tuple_bytes
+from headrace.semistream.hash_queue import POINTER_BYTES, SLOT_BYTES
+from headrace.semistream.waiting_join import PROBE_BYTES
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from headrace.cost import planned
 from headrace.cost.facts import Facts
 from headrace.cost.prediction import LEAST_OUTPUT, Prediction, Work, output_bytes, refused
 from headrace.errors import BadInput, choice
-from headrace.semistream.hybridcost import HybridCost
-from headrace.semistream.meshjoin import MeshCost
-from headrace.semistream.rmeshjoin import PARTITIONS, RMeshCost
-from headrace.semistream.waiting import LEAST_WINDOW
-from headrace.semistream.window import POINTER_BYTES
+from headrace.semistream.hash_queue import POINTER_BYTES
+from headrace.semistream.hybrid.hybrid_cost import HybridCost
+from headrace.semistream.mesh.meshjoin import MeshCost
+from headrace.semistream.mesh.rmeshjoin import PARTITIONS, RMeshCost
+from headrace.semistream.waiting_join import LEAST_WINDOW
 from headrace.units import format_size
 
 _INL_ROW, _INL_FRAME, _INL_WORK = (

@@ -19,19 +19,10 @@ from headrace.cost.popularity import Floats, Popularity
 from headrace.cost.prediction import Prediction, Work, output_bytes, refused
 from headrace.relation import Disk
 from headrace.relation.columns import Longs
-from headrace.semistream import split
-from headrace.semistream.balance import Balance
-from headrace.semistream.cache import FRAME_BYTES
-from headrace.semistream.hotset import ENTRY_BYTES, SEGMENTS
-from headrace.semistream.inverted import (
-    LIST_BYTES,
-    NUMBER_BYTES,
-    PAIR_BYTES,
-    SLOT_BYTES,
-    InvertedIndex,
-    tuples_that_fit,
-)
-from headrace.semistream.ssij_memory import (
+from headrace.semistream.adaptive import memory_plan
+from headrace.semistream.adaptive.hot_set import ENTRY_BYTES, SEGMENTS
+from headrace.semistream.ssij.balance import Balance
+from headrace.semistream.ssij.memory import (
     _IB_SHARE,
     _LEAST_CHUNK,
     _LEAST_IB,
@@ -41,7 +32,16 @@ from headrace.semistream.ssij_memory import (
     _WORK_BYTES,
     planned_together,
 )  # fmt: skip
-from headrace.semistream.waiting import LEAST_WINDOW
+from headrace.semistream.ssij.page_cache import FRAME_BYTES
+from headrace.semistream.ssij.stream_buffer import (
+    LIST_BYTES,
+    NUMBER_BYTES,
+    PAIR_BYTES,
+    SLOT_BYTES,
+    InvertedIndex,
+    tuples_that_fit,
+)
+from headrace.semistream.waiting_join import LEAST_WINDOW
 from headrace.units import format_size
 
 _SHARES = (0.04, 0.08, 0.12, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of what moves, for the stream buffer
@@ -236,7 +236,7 @@ class _Phase:
 
 
 def adaptive(facts: Facts, memory: int) -> Prediction:
-    """AdaptiveJoin in a memory, with the split it would come to: see semistream/split.py.
+    """AdaptiveJoin in a memory, with the split it would come to: see semistream/adaptive/memory_plan.py.
 
     Of a stream without end with order="any", so that rows wait; of batches that are joined to their end with order="stream".
     """
@@ -260,7 +260,7 @@ def adaptive(facts: Facts, memory: int) -> Prediction:
         seek, transfer = facts.costs()
         pages = max(pages, min(share // 10, int(seek / transfer / 2)))
     else:
-        runs = split.long_runs(*facts.costs(scan=True), int(memory - facts.index_bytes - there) // page) // 2
+        runs = memory_plan.long_runs(*facts.costs(scan=True), int(memory - facts.index_bytes - there) // page) // 2
         pages = max(2, runs) if serial else max(pages, runs)
     read = 2 * page * pages
     some = (spare - there) // (16 if ordered else 32) // (width + 64)
@@ -328,14 +328,14 @@ def _round(facts: Facts, room: _Room, share: float) -> tuple[Work, int, float, f
     longest: counted in join phases, ages are even from 1 to a whole round, so a round is for W * (2 - f) rows.
     """
     f, keys, v_S = facts.machine.factors, facts.popularity, facts.stream_bytes
-    row, waits = _row_bytes(1, 1) + int(v_S), 1.5 * v_S + split.WAITING_BYTES
-    piece = int(np.clip(room.moving // 16 // row, split.MIN_PIECE, split.PIECE_ROWS))
+    row, waits = _row_bytes(1, 1) + int(v_S), 1.5 * v_S + memory_plan.WAITING_BYTES
+    piece = int(np.clip(room.moving // 16 // row, memory_plan.MIN_PIECE, memory_plan.PIECE_ROWS))
     needed = piece * row + room.one_page
     stream = needed + max(0.0, share * room.moving - needed)
     hot = max(0.0, (room.moving - stream) / (1 + 0.5 / SEGMENTS))
     entries = hot / room.entry
     young = max(64, 0.5 / SEGMENTS * entries) * room.entry
-    most = max(float(split.MIN_PIECE), (room.moving - hot - piece * row - young - room.one_page) / waits)
+    most = max(float(memory_plan.MIN_PIECE), (room.moving - hot - piece * row - young - room.one_page) / waits)
     # Keys are hot by the sketch's counts, over a window that grows to its horizon and is halved: so luck has a part in it.
     kept = keys.kept_by_count(_HELD * entries, 0.75 * max(_HORIZON, 10 * entries))
     rest = _Some.of(keys, 1 - kept)
@@ -343,11 +343,11 @@ def _round(facts: Facts, room: _Room, share: float) -> tuple[Work, int, float, f
     unknown = 0.0 if room.filtered else facts.absent
     missed = max(1e-6, asked + unknown)
     W = most + missed * piece / 2  # it is looked at after each piece
-    turn = W * (2 - split.PHASE)
+    turn = W * (2 - memory_plan.PHASE)
     wanted = _pages_of(facts, rest.keys, turn * asked / missed, turn * unknown / missed)
     distinct = keys.distinct(piece * (1 - facts.absent)) / piece + facts.absent
     lookups = distinct + rest.keys.distinct(piece * asked) / piece + unknown
-    lookups += missed * (1 / split.PHASE - 1)  # to sort a row again takes as long
+    lookups += missed * (1 / memory_plan.PHASE - 1)  # to sort a row again takes as long
     cpu = f.c_S + lookups * f.c_X + missed * f.c_A + facts.matches * f.c_O
     seconds, buffers = room.reads(facts, wanted, max(1, round(piece * wanted / turn)))
     work = Work(missed * seconds / turn, cpu, (1 + missed) / piece, missed * buffers / turn)
@@ -393,5 +393,5 @@ def _pages_of(facts: Facts, rest: Popularity, tuples: float, absent: float) -> f
 
 def _row_bytes(distinct: float, missed: float) -> float:
     """Batch structures a stream row."""
-    structures = split.ROW_BYTES + distinct * split.KEY_BYTES + missed * split.MISS_BYTES
-    return max(split.DISTINCT_BYTES, structures)
+    structures = memory_plan.ROW_BYTES + distinct * memory_plan.KEY_BYTES + missed * memory_plan.MISS_BYTES
+    return max(memory_plan.DISTINCT_BYTES, structures)

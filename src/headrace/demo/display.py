@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.clock import Clock
-from headrace.demo.moment import Moment, Stage
+from headrace.demo.status import Moment, Stage
 from headrace.metrics import JoinStats
 from headrace.units import format_duration, format_size
 

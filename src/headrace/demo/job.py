@@ -12,16 +12,16 @@ import numpy as np
 import headrace as hr
 from headrace.clock import Clock
 from headrace.demo import products
-from headrace.demo.arrivals import arrivals_of
-from headrace.demo.doors import Doors
-from headrace.demo.moment import Meter, Moment
 from headrace.demo.proof import Check, prove
+from headrace.demo.sale_times import arrivals_of
+from headrace.demo.start_signal import Doors
+from headrace.demo.status import Meter, Moment
 from headrace.demo.totals import ATTRIBUTES
 from headrace.demo.warehouse import Warehouse
 from headrace.errors import NotARelation, UnfinishedRelation
 from headrace.metrics import JoinStats
+from headrace.signals import Stopping
 from headrace.spark.session import SparkFailed, local_settings, own_session, reason
-from headrace.stopping import Stopping
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.chance import Ints, below, draw
 from headrace.demo.strings import Bytes, strings
+from headrace.splitmix import Ints, below, draw
 
 KEY = ("source", "code")
 SCHEMA = pa.schema(

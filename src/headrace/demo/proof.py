@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.chance import Ints
 from headrace.demo.scenario import Scenario
 from headrace.demo.totals import CHUNK, COLUMNS, Totals, expected
+from headrace.splitmix import Ints
 
 _CLAIMS = {
     "sales": "sales in the table",

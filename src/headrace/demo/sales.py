@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.arrivals import Arrivals
-from headrace.chance import Floats, Ints, below, draw, unit
-from headrace.demo.arrivals import arrivals_of
 from headrace.demo.products import codes, sources
+from headrace.demo.sale_times import arrivals_of
 from headrace.demo.scenario import Scenario
+from headrace.splitmix import Floats, Ints, below, draw, unit
 
 SCHEMA = pa.schema(
     [

@@ -14,9 +14,9 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from headrace.clock import Clock, SystemClock
-from headrace.demo.doors import Doors
 from headrace.demo.sales import SCHEMA, Sales
 from headrace.demo.scenario import Scenario
+from headrace.demo.start_signal import Doors
 
 NAME = "headrace_demo_sales"
 BATCH = 500_000  # sales a micro-batch, at the most: a burst is worked off in several

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.chance import Ints, Words, draw
+from headrace.splitmix import Ints, Words, draw
 
 Bytes = npt.NDArray[np.uint8]
 

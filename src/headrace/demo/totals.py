@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.chance import GOLDEN, mix
 from headrace.demo.products import products
 from headrace.demo.sales import Sales
 from headrace.demo.scenario import Scenario
 from headrace.demo.strings import fingerprints
+from headrace.splitmix import GOLDEN, mix
 
 ATTRIBUTES = ("name", "category", "brand", "unit_price")  # what a sale gets from its product
 COLUMNS = ("sale_id", "source", "code", "quantity", *ATTRIBUTES, "line_total")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.errors import BadInput, choice
-from headrace.etl.keeper import DELETES, UPSERTS, Keeper, Maintained
+from headrace.etl.apply_changes import DELETES, UPSERTS, Keeper, Maintained
 from headrace.relation import Relation
 from headrace.relation.manifest import versions
 from headrace.spark.batches import application, check_options, check_transaction, start

@@ -34,9 +34,9 @@ from headrace.pipeline.parts import (
 )
 from headrace.pipeline.sources import open_source, stand_in
 from headrace.relation import Relation
+from headrace.spark.delta.load import load
 from headrace.spark.enrich import enrich, stream_schema
-from headrace.spark.load import load
-from headrace.spark.postgresql_sink import load_postgresql
+from headrace.spark.postgresql.sink import load_postgresql
 from headrace.units import parse_duration
 
 if TYPE_CHECKING:

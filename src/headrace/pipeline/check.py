@@ -225,7 +225,7 @@ def check_sink(pipeline: Pipeline, schema: pa.Schema) -> None:
     if isinstance(sink, DeltaSink):
         from deltalake import DeltaTable
 
-        from headrace.spark.fit import check_partitions, check_schema, delta_types
+        from headrace.spark.delta.schema import check_partitions, check_schema, delta_types
 
         path = pipeline.at(sink.path)
         check_partitions(delta_types(schema), sink.partition_by)

@@ -17,7 +17,7 @@ from headrace.pipeline.check import refuse
 from headrace.pipeline.dead_letters import count, last_done, settle
 from headrace.pipeline.failures import words_of
 from headrace.pipeline.models import Pipeline
-from headrace.stopping import Stopping
+from headrace.signals import Stopping
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -134,7 +134,7 @@ def _finish_waiting(query: StreamingQuery) -> None:
 
     Where other steps lie between the join and the sink, or the sink knows no numbers (Kafka, files), they wait for the next run.
     """
-    from headrace.spark.remember import finish
+    from headrace.spark.state.stateful import finish
 
     sink = getattr(query, "_headrace_sink", None)
     if sink is None or not sink.plan.steps or sink.plan.earlier:

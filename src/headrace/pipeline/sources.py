@@ -18,7 +18,7 @@ from headrace.pipeline.document import filled
 from headrace.pipeline.fields import filled_size
 from headrace.pipeline.models import Pipeline
 from headrace.pipeline.parts import FileSource, KafkaSource, PostgreSQLSource, RateSource
-from headrace.spark.postgresql_source import stream_postgresql
+from headrace.spark.postgresql.source import stream_postgresql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

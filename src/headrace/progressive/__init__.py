@@ -1,8 +1,13 @@
 """Stream joined with stream, complete results, in limited memory: one driver, partitionings, flush policies. [PQP] ch. 3-6"""
 
-from headrace.progressive.arrivals import LA, RPJ
-from headrace.progressive.boxes import BoxGrid
-from headrace.progressive.flush import (
+from headrace.progressive.grids.boxes import BoxGrid
+from headrace.progressive.grids.keys import HashPartitioning
+from headrace.progressive.grids.partitioning import Partitioning
+from headrace.progressive.grids.vectors import VectorGrid
+from headrace.progressive.join import ProgressiveJoin
+from headrace.progressive.policies.arrival_rates import LA, RPJ
+from headrace.progressive.policies.by_name import POLICIES, policy_of
+from headrace.progressive.policies.flush import (
     HMJ,
     RRPJ,
     RRPJF,
@@ -14,13 +19,8 @@ from headrace.progressive.flush import (
     Resident,
     XJoin,
 )
-from headrace.progressive.foresight import Foresight
-from headrace.progressive.join import ProgressiveJoin
-from headrace.progressive.keys import HashPartitioning
-from headrace.progressive.partitioning import Partitioning
-from headrace.progressive.policies import POLICIES, policy_of
+from headrace.progressive.policies.foresight import Foresight
 from headrace.progressive.stats import ProgressiveStats
-from headrace.progressive.vectors import VectorGrid
 
 __all__ = [
     "HMJ",

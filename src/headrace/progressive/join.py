@@ -13,14 +13,14 @@ from headrace.clock import Clock, SystemClock
 from headrace.conditions import Condition, check_condition
 from headrace.errors import BadInput, MemoryRefused, choice
 from headrace.memory import MemoryBudget, trim
-from headrace.progressive.both import Both
-from headrace.progressive.evict import victims, write
-from headrace.progressive.flush import FlushPolicy, Ledger
+from headrace.progressive.cleanup import Phases
+from headrace.progressive.grids.partitioning import SIDES, Doubles, Entries, Partitioning
+from headrace.progressive.memory.evict import victims, write
+from headrace.progressive.memory.side_memory import Side, copied
+from headrace.progressive.memory.sides import Both
 from headrace.progressive.output import Held, Picked, in_order
-from headrace.progressive.partitioning import SIDES, Doubles, Entries, Partitioning
-from headrace.progressive.phases import Phases
-from headrace.progressive.policies import policy_of
-from headrace.progressive.side import Side, copied
+from headrace.progressive.policies.by_name import policy_of
+from headrace.progressive.policies.flush import FlushPolicy, Ledger
 from headrace.progressive.stats import ProgressiveStats
 from headrace.relation.disk import Disk
 from headrace.relation.keys import Ints

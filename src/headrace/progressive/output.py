@@ -12,8 +12,8 @@ import pyarrow as pa
 from headrace.conditions import AllOf, Condition, Equal
 from headrace.errors import BadInput
 from headrace.predicates import Residual
-from headrace.progressive.partitioning import LEFT, SIDES, Mask
-from headrace.progressive.side import Side, take
+from headrace.progressive.grids.partitioning import LEFT, SIDES, Mask
+from headrace.progressive.memory.side_memory import Side, take
 from headrace.relation.keys import Ints
 
 

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from headrace.semistream.adaptive import AdaptiveJoin
-from headrace.semistream.ameshjoin import AMeshJoin
-from headrace.semistream.conditional import ConditionalJoin
-from headrace.semistream.hybridjoin import HybridJoin
+from headrace.semistream.adaptive.conditional import ConditionalJoin
+from headrace.semistream.adaptive.join import AdaptiveJoin
+from headrace.semistream.hybrid.hybridjoin import HybridJoin
+from headrace.semistream.hybrid.xhybridjoin import XHybridJoin
 from headrace.semistream.inl import IndexNestedLoop
-from headrace.semistream.meshjoin import MeshJoin
-from headrace.semistream.rmeshjoin import RMeshJoin
-from headrace.semistream.ssij import SSIJ
-from headrace.semistream.xhybridjoin import XHybridJoin
+from headrace.semistream.mesh.ameshjoin import AMeshJoin
+from headrace.semistream.mesh.meshjoin import MeshJoin
+from headrace.semistream.mesh.rmeshjoin import RMeshJoin
+from headrace.semistream.ssij.join import SSIJ
 
 __all__ = [
     "AdaptiveJoin", "AMeshJoin", "ConditionalJoin", "HybridJoin", "IndexNestedLoop", "MeshJoin", "RMeshJoin", "SSIJ",

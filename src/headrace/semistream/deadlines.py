@@ -10,7 +10,7 @@ import numpy as np
 from headrace.errors import BadInput
 from headrace.metrics import Factors
 from headrace.relation.columns import Longs
-from headrace.semistream.inverted import Times
+from headrace.semistream.ssij.stream_buffer import Times
 from headrace.units import parse_duration
 
 _TRUSTED = 3  # phases of a size before their worst is believed

@@ -16,10 +16,10 @@ from headrace.relation.columns import Bytes, Longs, address
 from headrace.relation.keys import Ints, Keys
 from headrace.relation.reader import PageReader
 from headrace.relation.store import Sources, StoreFull, TupleStore
+from headrace.semistream.adaptive.memory_plan import tuple_bytes
 from headrace.semistream.base import How, Matches, On, SemiStreamJoin
+from headrace.semistream.page_ranges import Spans
 from headrace.semistream.snapshot import Snapshot
-from headrace.semistream.spans import Spans
-from headrace.semistream.split import tuple_bytes
 from headrace.units import format_size
 
 _FRAME_BYTES = (

@@ -27,7 +27,7 @@ from headrace.relation import Relation
 from headrace.relation.columns import Bytes, Longs
 from headrace.relation.keys import Ints, Keys
 from headrace.relation.store import TupleStore
-from headrace.semistream.window import HashQueue
+from headrace.semistream.hash_queue import HashQueue
 
 _SORTED_BYTES = 8 + 4 + 16  # of a waiting tuple: value and slot in order, and what sorting needs
 _SIDES = ("stream", "relation")

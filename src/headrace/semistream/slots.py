@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headrace.relation.columns import NO_BYTES, NO_LONGS, Buffers, Bytes, Longs, from_arrow, to_arrow, width_of
 from headrace.relation.keys import Ints
-from headrace.semistream.window import StreamWindow
+from headrace.semistream.hash_queue import StreamWindow
 
 _IN_BATCHES = 8 + 8  # of a tuple with columns in batches: its number there, and its share of tuples that left
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}

@@ -12,7 +12,7 @@ from headrace.errors import BadInput
 from headrace.relation.columns import Column
 from headrace.relation.keys import ByteKeys, IntKeys, Keys
 from headrace.relation.store import Sources
-from headrace.semistream.hotset import KeyedStore
+from headrace.semistream.adaptive.hot_set import KeyedStore
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 

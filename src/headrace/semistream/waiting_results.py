@@ -15,9 +15,9 @@ from headrace.relation.keys import ByteKeys, IntKeys, Ints, Keys
 from headrace.relation.reader import PageReader, Version, key_column, stored_keys
 from headrace.relation.store import Sources, StoreFull, TupleStore
 from headrace.semistream.base import Order, SemiStreamJoin
+from headrace.semistream.hash_queue import HashQueue, StreamWindow
 from headrace.semistream.matching import Matching
 from headrace.semistream.slots import SlotWindow
-from headrace.semistream.window import HashQueue, StreamWindow
 from headrace.units import format_size
 
 

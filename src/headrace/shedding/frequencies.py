@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.chance import Floats
 from headrace.kernels.filter import filter_test
 from headrace.relation import Relation
 from headrace.relation.keys import ByteKeys, IntKeys, Keys, positions
+from headrace.splitmix import Floats
 
 
 class KeyFrequencies:

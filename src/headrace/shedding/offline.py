@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.chance import Floats
 from headrace.errors import BadInput
 from headrace.kernels.shedding import offline_gains
 from headrace.shedding.strategies import Mask
+from headrace.splitmix import Floats
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.chance import GOLDEN, Words, mix
 from headrace.kernels.hashing import hash_strings
 from headrace.relation.columns import Longs, address, from_arrow
+from headrace.splitmix import GOLDEN, Words, mix
 
 _NULL = np.uint64(0xC2B2AE3D27D4EB4F)
 _MASK = (1 << 64) - 1

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from headrace.chance import Floats, Words, mix, unit
 from headrace.errors import BadInput, choice
+from headrace.splitmix import Floats, Words, mix, unit
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Objective = Literal["max-subset", "random-sample"]

@@ -23,11 +23,11 @@ from headrace.errors import BadInput, UnsupportedType, choice
 from headrace.relation import Relation
 from headrace.semistream import ALGORITHMS, CONDITIONAL
 from headrace.semistream.base import How, On, Order
-from headrace.semistream.deferral import MARK, Unmatched
+from headrace.semistream.deferred.deferral import MARK, Unmatched
 from headrace.spark import worker
 from headrace.spark.progress import reporter
-from headrace.spark.remember import by_shard, deferral_of, state_path
 from headrace.spark.shed import Shedding, shed_step
+from headrace.spark.state.stateful import by_shard, deferral_of, state_path
 from headrace.spark.worker import Step
 from headrace.units import parse_size
 

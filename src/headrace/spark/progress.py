@@ -18,8 +18,8 @@ from pyspark.accumulators import AccumulatorParam
 
 from headrace.errors import BadInput
 from headrace.metrics import JoinStats
+from headrace.paths import state_directory
 from headrace.spark.shed import report_of
-from headrace.state import state_directory
 
 _KEPT = 500  # micro-batches of a query in memory
 _QUERIES = 50

@@ -22,9 +22,9 @@ from headrace.errors import BadInput
 from headrace.relation import Relation
 from headrace.runlog.files import count_rows
 from headrace.shedding.ledger import Ledger
+from headrace.spark.delta.load import Loaded, load
 from headrace.spark.enrich import enrich
-from headrace.spark.load import Loaded, load
-from headrace.spark.paths import local_table
+from headrace.spark.shared_paths import local_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headrace.spark.batches import application
-from headrace.spark.pins import Pins
-from headrace.spark.remember import Finishing
 from headrace.spark.shed import note_finished
+from headrace.spark.state.pins import Pins
+from headrace.spark.state.stateful import Finishing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

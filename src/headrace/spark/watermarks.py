@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.errors import BadInput
-from headrace.progressive.pairing import TimeBound
-from headrace.progressive.partitioning import SIDES
+from headrace.progressive.grids.partitioning import SIDES
+from headrace.progressive.logged.join_spec import TimeBound
 from headrace.units import parse_duration
 
 if TYPE_CHECKING:

@@ -26,14 +26,14 @@ from headrace.cost.calibrate import BadCalibration
 from headrace.relation import Relation
 from headrace.relation.disk import DiskKind
 from headrace.semistream import ALGORITHMS, AdaptiveJoin, ConditionalJoin
+from headrace.semistream.adaptive.conditional import needed_columns
+from headrace.semistream.adaptive.memory_plan import least_memory
+from headrace.semistream.adaptive.shared_hot_set import Group
 from headrace.semistream.base import How, On, Order, SemiStreamJoin
-from headrace.semistream.conditional import needed_columns
-from headrace.semistream.deferral import MARK, Deferral
-from headrace.semistream.shared import Group
-from headrace.semistream.split import least_memory
-from headrace.spark.divider import Divider
-from headrace.spark.shards import deferred
-from headrace.spark.versions import open_at, open_for_batch
+from headrace.semistream.deferred.deferral import MARK, Deferral
+from headrace.spark.shed_task import Divider
+from headrace.spark.state.shards import deferred
+from headrace.spark.state.versions import open_at, open_for_batch
 
 if TYPE_CHECKING:
     from headrace.spark.shed import ShedStep

@@ -1,0 +1,111 @@
+"""From a condition to a partitioning, and what remains to be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from headrace.conditions import AllOf, Condition, Equal, Intersects, Within
+from headrace.errors import BadInput
+from headrace.progressive.grids.boxes import BoxGrid
+from headrace.progressive.grids.keys import HashPartitioning
+from headrace.progressive.grids.partitioning import Partitioning
+from headrace.progressive.grids.unbounded import EndlessBoxes, EndlessVectors
+from headrace.progressive.grids.vectors import VectorGrid
+
+Cell: TypeAlias = "float | Sequence[float]"
+
+
+def divide(
+    condition: Condition, partitions: int | None = None, space: Sequence[float] | None = None,
+    cells: int | Sequence[int] | None = None,
+) -> tuple[Partitioning, Condition | None]:  # fmt: skip
+    """The partitioning that finds pairs for a condition, and what is still to be asked of them.
+
+    Equalities lead, all together; without one the first box or distance does.
+
+    Parameters
+    ----------
+    condition
+        equal, intersects, within, or all_of with one of them.
+    partitions
+        Of keys and boxes.
+    space, cells
+        Of the grid over boxes or vectors.
+
+    Example
+    -------
+    >>> import headrace as hr
+    >>> divided, ask = divide(hr.all_of(hr.equal("k"), hr.compare("a", "<", "b"), hr.equal("l")))
+    >>> divided.condition, ask
+    (Equal(left=('k', 'l'), right=('k', 'l')), Compare(left='a', op='<', right='b'))
+    """
+    parts = list(_parts(condition))
+    equal = [one for one in parts if isinstance(one, Equal)]
+    if equal:
+        _only_for_grids(condition, space=space, cells=cells)
+        # A pair of columns that is named twice is asked once, and a column that has two partners waits for its turn.
+        left: list[str] = []
+        right: list[str] = []
+        asked: list[Condition] = []
+        for one in equal:
+            for x, y in zip(one.left, one.right, strict=True):
+                if x not in left and y not in right:
+                    left.append(x)
+                    right.append(y)
+                elif (x, y) not in zip(left, right, strict=True):
+                    asked.append(Equal((x,), (y,)))
+        keys = Equal(tuple(left), tuple(right))
+        rest = [*asked, *(one for one in parts if not isinstance(one, Equal))]
+        return HashPartitioning(keys) if partitions is None else HashPartitioning(keys, partitions), _all(rest)
+    lead = next((one for one in parts if isinstance(one, Intersects | Within)), None)
+    if lead is None:
+        raise BadInput(
+            f"{condition!r} cannot divide two streams; use equal, intersects or within, or all_of with one of them beside others"
+        )
+    ask = _all([one for one in parts if one is not lead])
+    if isinstance(lead, Intersects):
+        return BoxGrid(lead, space, cells, partitions=partitions), ask
+    if partitions is not None:
+        raise BadInput(f"partitions={partitions!r} is for keys and boxes; a grid over vectors takes cells=")
+    if cells is not None and not isinstance(cells, int):
+        raise BadInput(f"cells={cells!r} is not a number; a grid over vectors has as many in each dimension")
+    return VectorGrid(lead, space, 4 if cells is None else cells), ask
+
+
+def divide_endless(condition: Condition, partitions: int, cell: Cell | None) -> tuple[Partitioning, Condition | None]:
+    """The same where the space is not known: a grid over boxes or vectors has cells of a given width."""
+    parts = list(_parts(condition))
+    lead = next((one for one in parts if isinstance(one, Intersects | Within)), None)
+    if lead is None or any(isinstance(one, Equal) for one in parts):
+        _only_for_grids(condition, cell=cell)
+        return divide(condition, partitions)
+    ask = _all([one for one in parts if one is not lead])
+    if isinstance(lead, Within):
+        return EndlessVectors(lead, cell, partitions), ask
+    if cell is None:
+        raise BadInput(
+            f"{lead!r} on streams needs cell=..., the width of a grid's cell: about that of the larger boxes, one number or one"
+            " for each dimension"
+        )
+    return EndlessBoxes(lead, cell, partitions), ask
+
+
+def _only_for_grids(condition: Condition, **options: object) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise BadInput(f"{name}={value!r} is for boxes and vectors; equal keys of {condition!r} lie in no space")
+
+
+def _parts(condition: Condition) -> Iterator[Condition]:
+    if isinstance(condition, AllOf):
+        for one in condition.conditions:
+            yield from _parts(one)
+    else:
+        yield condition
+
+
+def _all(conditions: Sequence[Condition]) -> Condition | None:
+    if not conditions:
+        return None
+    return conditions[0] if len(conditions) == 1 else AllOf(tuple(conditions))

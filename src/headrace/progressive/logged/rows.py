@@ -1,0 +1,233 @@
+"""The rows of one side in the run log: the disk partitions of a logged progressive join. (DESIGN D7)
+
+A file holds the rows of a micro-batch, or of several after a compaction, as record batches of whole steps, each in the order of
+partitions, so that one partition is read by slices. Beside its own columns a row has three: its partition, its step, and what it
+`sees`: rows of the other side in steps before that were on disk alone when it came. With those it owes pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import OtherLog
+from headrace.progressive.grids.partitioning import SIDES
+from headrace.progressive.logged.checkpoint import NEVER
+from headrace.progressive.logged.sharding import Part
+from headrace.progressive.memory.side_memory import POOL, take
+from headrace.relation.columns import Longs
+from headrace.relation.keys import Ints
+from headrace.runlog import LogFile, ShardLog
+from headrace.runlog.files import StateDraft, read_state
+
+PARTITION, STEP, SEES = (f"__headrace_{name}" for name in ("partition", "step", "sees"))
+EXTRA = pa.schema({PARTITION: pa.int32(), STEP: pa.int32(), SEES: pa.int32()})
+_TIER = 8  # files of about one size before they become one
+_SPAN = 4  # where rows expire, no compaction makes a file with more than such a part of them
+
+_checked: dict[Path, tuple[int, int]] = {}  # files that this process has read every byte of
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows from the log."""
+
+    rows: pa.RecordBatch
+    partition: Ints
+    step: Ints
+    sees: Ints
+
+    def where(self, which: np.ndarray[Any, np.dtype[np.bool_]]) -> Rows:
+        """Some of them: a copy, or these themselves if it is all of them."""
+        if which.all():
+            return self
+        return Rows(take(self.rows, np.flatnonzero(which)), self.partition[which], self.step[which], self.sees[which])
+
+
+class LoggedRows:
+    """One side's rows.
+
+    Parameters
+    ----------
+    shard
+        Of the run log, held.
+    side
+        0 is left, 1 is right; the kind of its files.
+    schema
+        Of its rows.
+    times
+        The event times of rows in microseconds, where they expire.
+    size
+        Bytes of a record batch after a compaction.
+    """
+
+    def __init__(
+        self, shard: ShardLog, side: int, schema: pa.Schema, times: Callable[[int, pa.RecordBatch], Longs] | None = None, *,
+        size: int = 1 << 22,
+    ) -> None:  # fmt: skip
+        self.shard, self.side, self.kind, self.schema = shard, side, SIDES[side], schema
+        self.times, self.size = times, size
+        self.written = pa.schema([*EXTRA, *schema])
+        self._files: dict[Path, LogFile] = {}
+
+    # -- writing ---------------------------------------------------------------------------------------------------------
+
+    def draft(self, batch: int) -> RowDraft:
+        """The rows of a micro-batch that has not been decided; what an attempt left that died is gone."""
+        self.shard.discard(self.kind, batch)
+        return RowDraft(self, self.shard.draft(self.kind, batch, self.written))
+
+    # -- reading ---------------------------------------------------------------------------------------------------------
+
+    def read(
+        self, before: int, since: int = 0, until: int = 1 << 40, partition: int | None = None, not_before: int = NEVER
+    ) -> Iterator[Rows]:
+        """Rows of micro-batches before one and of steps from `since` to before `until`, of one partition or all, by steps.
+
+        Files whose rows are all of event times before `not_before` may be passed over.
+        """
+        for file in self._open(before):
+            latest = file.facts["latest"]
+            if (
+                file.facts["last"] < since
+                or file.facts["first"] >= until
+                or (latest is not None and latest < not_before)
+            ):
+                continue
+            for batch in file.batches():
+                found = self._rows(batch, since, until, partition)
+                if found.rows.num_rows:
+                    yield found
+
+    def of_batch(self, batch: int) -> Iterator[Rows]:
+        """The rows of a decided micro-batch, step by step; its file is as it was written."""
+        file = self.shard.find(self.kind, batch)
+        if file is not None:
+            yield from (self._rows(some, 0, 1 << 40, None) for some in self._fitting(file).batches())
+
+    def _rows(self, batch: pa.RecordBatch, since: int, until: int, partition: int | None) -> Rows:
+        if partition is not None:
+            # Copied: rows of a partition lie all over the file, and to look at them later would map most of it again.
+            first, last = np.searchsorted(np.asarray(batch.column(0)), [partition, partition + 1]).tolist()
+            batch = take(batch, np.arange(first, last))
+        at, step, sees = (np.asarray(batch.column(i)) for i in range(3))
+        own = pa.RecordBatch.from_arrays(batch.columns[3:], schema=self.schema)
+        return Rows(own, at, step, sees).where((step >= since) & (step < until))
+
+    def _open(self, before: int) -> Iterator[LogFile]:
+        for entry in self.shard.entries(self.kind, before=before):
+            if entry.path not in self._files:
+                known = entry.path.stat()
+                name = known.st_ino, known.st_mtime_ns
+                self._files[entry.path] = self._fitting(read_state(entry.path, check=_checked.get(entry.path) != name))
+                _checked[entry.path] = name
+            yield self._files[entry.path]
+
+    def _fitting(self, file: LogFile) -> LogFile:
+        if not file.schema.equals(self.written):
+            raise OtherLog(
+                f"{file.path} holds rows of the {self.kind} side with columns {_named(file.schema)}, and they are now"
+                f" {_named(self.written)}; go on with the columns it had, or begin anew with another state directory and"
+                " checkpoint"
+            )
+        return file
+
+    # -- fewer files -----------------------------------------------------------------------------------------------------
+
+    def tidy(self, before: int, expired: int) -> None:
+        """Remove files whose rows are all of times before `expired`; put files of about one size together, without such rows."""
+        if expired == NEVER and len(self.shard.entries(self.kind, before=before)) < _TIER:
+            return
+        files = list(self._open(before))
+        if gone := [f.path for f in files if f.facts["latest"] is not None and f.facts["latest"] < expired]:
+            self.shard.remove(gone)
+        entries = self.shard.entries(self.kind, before=before)
+        sizes = [self._files[e.path].rows for e in entries]
+        first, last = _run(sizes, sum(sizes) // _SPAN if self.times is not None else None)
+        if last > first:
+            some = [self._files[e.path].facts for e in entries[first:last]]
+            times = [f["latest"] for f in some if f["latest"] is not None]
+            facts = {"first": some[0]["first"], "last": some[-1]["last"], "latest": max(times, default=None)}
+            self.shard.compact(
+                self.kind, before=entries[last - 1].last + 1, since=entries[first].last, facts=facts,
+                merge=lambda batches: self._merged(batches, expired),
+            )  # fmt: skip
+        self._files.clear()
+
+    def _merged(self, batches: Iterator[pa.RecordBatch], expired: int) -> Iterator[pa.RecordBatch]:
+        """Record batches put together up to a size, in the order of partitions and steps."""
+        held: list[pa.RecordBatch] = []
+        for batch in batches:
+            if self.times is not None and expired > NEVER:
+                own = pa.RecordBatch.from_arrays(batch.columns[3:], schema=self.schema)
+                batch = take(batch, np.flatnonzero(self.times(self.side, own) >= expired))
+            if held and sum(b.nbytes for b in held) + batch.nbytes > self.size:
+                yield _sorted(held)
+                held = []
+            held.append(batch)
+        if held:
+            yield _sorted(held)
+
+
+class RowDraft:
+    """The rows of a micro-batch while it is not decided."""
+
+    def __init__(self, rows: LoggedRows, draft: StateDraft) -> None:
+        self._rows, self._draft = rows, draft
+        self._open = False
+        self._first = self._last = -1
+        self._latest: int | None = None
+
+    def __enter__(self) -> RowDraft:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._open:
+            self._draft.__exit__(*error)
+
+    def add(self, part: Part, step: int, sees: Longs, latest: int) -> None:
+        """A step. `latest` is the latest event time in it."""
+        if not self._open:
+            self._draft.__enter__()
+            self._open, self._first = True, step
+        self._last = step
+        if self._rows.times is not None:
+            self._latest = max(latest, NEVER if self._latest is None else self._latest)
+        n = part.rows.num_rows
+        extra = [pa.array(part.partition), pa.array(np.full(n, step, np.int32)), pa.array(sees.astype(np.int32))]
+        self._draft.add(pa.RecordBatch.from_arrays([*extra, *part.rows.columns], schema=self._rows.written))
+
+    def commit(self) -> int:
+        """Give the file its name; how many rows it has."""
+        if self._open:
+            self._draft.commit({"first": self._first, "last": self._last, "latest": self._latest})
+        return self._draft.rows
+
+
+def _run(sizes: list[int], most: int | None) -> tuple[int, int]:
+    """Files to put together: the newest ones, if there are enough that are not larger than the others of their tier."""
+    tiers = [int(np.log(rows + 1) / np.log(_TIER)) for rows in sizes]
+    for tier in sorted(set(tiers)):
+        first = len(tiers)
+        while first and tiers[first - 1] <= tier:
+            first -= 1
+        if len(tiers) - first >= _TIER and (most is None or sum(sizes[first:]) <= most):
+            return first, len(tiers)
+    return 0, 0
+
+
+def _sorted(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches, memory_pool=POOL)
+    order = np.argsort(
+        np.asarray(whole.column(0)), kind="stable"
+    )  # batches are in the order of steps, and so partitions stay
+    return take(whole, order)
+
+
+def _named(schema: pa.Schema) -> str:
+    return ", ".join(f"{f.name} {f.type}" for f in list(schema)[len(EXTRA) :])

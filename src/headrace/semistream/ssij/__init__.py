@@ -1,0 +1,1 @@
+"""SSIJ: online and join phases, a page cache, and an optimal read plan. [SSIJ]"""

@@ -1,0 +1,239 @@
+"""`load`: append a DataFrame to a Delta table, exactly once. (DESIGN D8)
+
+Python workers write the Parquet files, in the same pass that enriches where there is one; the driver commits them all at once
+through delta-rs, together with the number of the micro-batch. A micro-batch that runs again finds its number and does nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import Schema as DeltaSchema
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction
+
+from headrace.errors import BadInput, HeadraceError
+from headrace.spark.batches import check_options, check_transaction, start
+from headrace.spark.delta.files import FACTS, TableFiles
+from headrace.spark.delta.schema import check_partitions, check_schema, delta_types
+from headrace.spark.enrich import Plan, stream_schema
+from headrace.spark.shared_paths import local_table
+from headrace.spark.shed import with_partitions
+from headrace.spark.sinks import NumberedSink
+from headrace.spark.worker import Task
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+_TRIES = 50  # commits that lost against other writers, before giving up
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a load of a batch DataFrame did."""
+
+    version: int
+    """version of the table that holds the rows"""
+    rows: int
+    files: int
+    bytes: int
+    repeated: bool
+    """whether the transaction was committed before, so nothing was written"""
+
+
+def load(
+    df: DataFrame,
+    path: str | Path,
+    *,
+    checkpoint: str | Path | None = None,
+    partition_by: str | Sequence[str] = (),
+    trigger: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    transaction: tuple[str, int] | None = None,
+) -> StreamingQuery | Loaded:
+    """Append a DataFrame, streaming or batch, to a Delta table, exactly once. The table is made if it is not there.
+
+    Parameters
+    ----------
+    df
+        What to load. If `enrich` gave it, rows are joined and written in one pass.
+    path
+        The table's directory, which driver and executors see under the same path.
+    checkpoint
+        Of a streaming DataFrame: where Spark keeps its offsets. Started again with it, the query goes on.
+    partition_by
+        Columns to partition the table by: text, whole numbers, dates or booleans.
+    trigger
+        Of a streaming DataFrame: as in `writeStream.trigger`: {"processingTime": "1 second"} or {"availableNow": True}.
+    name
+        Of a streaming DataFrame: the query's name.
+    transaction
+        Of a batch DataFrame: the application's name and a number. A load with a number that is not higher than the last one of
+        that application does nothing, so a job may be repeated.
+
+    Returns
+    -------
+    StreamingQuery | Loaded
+        The started query of a streaming DataFrame; what was written of a batch one.
+    """
+    plan = Plan.of(df)
+    by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+    check_options(df, checkpoint, trigger, name, transaction)
+    numbered = check_transaction(transaction)
+    sink = Sink(local_table(path), plan, by)
+    if not df.isStreaming:
+        return sink.load(plan.source, *numbered, plan)
+    query = start(plan.source, sink.load_batch, checkpoint, trigger, name)
+    query._headrace_sink = sink  # for hr.finish
+    return query
+
+
+class Sink(NumberedSink[Loaded]):
+    """The table, seen from the driver.
+
+    Parameters
+    ----------
+    path
+        The table's directory.
+    plan
+        What is loaded.
+    partition_by
+        Columns to partition by.
+    """
+
+    def __init__(self, path: Path, plan: Plan, partition_by: tuple[str, ...]) -> None:
+        super().__init__(plan)
+        self.path = path
+        self.partition_by = partition_by
+        self.schema = delta_types(stream_schema(plan.schema))
+        self.table = self._open_or_create()
+        self.required = check_schema(self.table, self.schema, partition_by, path)
+        self._begun: dict[str, int] = {}  # last number of an application when this run began
+        self._swept: set[str] = set()
+
+    def _open_or_create(self) -> DeltaTable:
+        check_partitions(self.schema, self.partition_by)
+        for _ in range(_TRIES):
+            free = _free(self.path)  # looked at first: somebody else may make the table in between
+            if self.path.is_dir() and DeltaTable.is_deltatable(str(self.path)):
+                return DeltaTable(str(self.path))
+            if not free:
+                raise BadInput(f"{self.path} exists and is not a Delta table; give another path, or remove it")
+            with suppress(CommitFailedError):  # somebody else made it this moment: look again
+                # No retry inside: it would make the table again, over the other's.
+                return DeltaTable.create(
+                    str(self.path), DeltaSchema.from_arrow(self.schema), mode="ignore", partition_by=list(self.partition_by),
+                    commit_properties=CommitProperties(max_commit_retries=0),
+                )  # fmt: skip
+        raise HeadraceError(
+            f"the table at {self.path} could not be made; load again when there are fewer other writers"
+        )
+
+    def nothing(self) -> Loaded:
+        """The table as it is."""
+        return Loaded(self.table.version(), 0, 0, 0, repeated=False)
+
+    def load(self, df: DataFrame, app: str, number: int, plan: Plan, finish: str | None = None) -> Loaded:
+        """Write and commit the rows of a batch DataFrame, unless this transaction was committed before."""
+        last = self.last(app)
+        self._begun.setdefault(app, last)
+        if last >= number:
+            return self._repeated()
+        files = TableFiles(
+            str(self.path), self.schema, self.partition_by, self.required, f"{_prefix(app)}-{number:010d}"
+        )
+        rows = plan.map(df, FACTS, Task(with_partitions(plan.steps, df), files, finish)).collect()
+        facts = [json.loads(row.facts) for row in rows]
+        if facts:
+            if not self._commit(facts, app, number):
+                for f in facts:
+                    (self.path / f["path"]).unlink(missing_ok=True)
+                return self._repeated()
+            self._sweep(app, number)
+        return Loaded(
+            self.table.version(), sum(f["stats"]["numRecords"] for f in facts), len(facts), sum(f["size"] for f in facts),
+            repeated=False,
+        )  # fmt: skip
+
+    def _repeated(self) -> Loaded:
+        return Loaded(self.table.version(), 0, 0, 0, repeated=True)
+
+    def last(self, app: str) -> int:
+        """The application's last number in the table as it is now, -1 if none; refuses a table whose columns have changed."""
+        self.table.update_incremental()
+        self.required = check_schema(self.table, self.schema, self.partition_by, self.path)
+        last = self.table.transaction_version(app)
+        return -1 if last is None else int(last)
+
+    def _commit(self, facts: list[dict[str, Any]], app: str, number: int) -> bool:
+        """Add the files in one commit with the transaction's number; False if somebody else committed that number."""
+        for _ in range(_TRIES):
+            actions: list[AddAction | RemoveAction] = [
+                AddAction(
+                    path=f["path"], size=f["size"], partition_values=f["values"], modification_time=f["written"],
+                    data_change=True, stats=json.dumps(f["stats"]),
+                )
+                for f in facts
+            ]  # fmt: skip
+            try:
+                # No retry inside: after a lost race the transaction's number has to be looked at again.
+                self.table.create_write_transaction(
+                    actions, "append", DeltaSchema.from_arrow(self.schema), list(self.partition_by),
+                    commit_properties=CommitProperties(max_commit_retries=0, app_transactions=[Transaction(app, number)]),
+                )  # fmt: skip
+            except CommitFailedError:
+                if self.last(app) >= number:
+                    return False
+                continue
+            self.table.update_incremental()  # a commit leaves the object at the version before
+            return True
+        raise HeadraceError(
+            f"the commit to {self.path} lost against other writers {_TRIES} times; load again when they are fewer"
+        )
+
+    def _sweep(self, app: str, number: int) -> None:
+        """Once a run: remove files that earlier runs of this application wrote and did not commit.
+
+        Only after the run's first commit: until then somebody who is only thought dead may commit them, but not once the number
+        is taken.
+        """
+        if app in self._swept:
+            return
+        self._swept.add(app)
+        found = [
+            f for f in self.path.rglob(f"{_prefix(app)}-*.parquet") if self._begun[app] < _number(f, app) <= number
+        ]
+        added = pa.table(self.table.get_add_actions())["path"].to_pylist() if found else []
+        committed = {path.rpartition("/")[2] for path in added}
+        for file in found:
+            if file.name not in committed:
+                file.unlink(missing_ok=True)
+
+
+def _number(file: Path, app: str) -> int:
+    return int(file.name.removeprefix(_prefix(app)).split("-")[1])
+
+
+def _prefix(app: str) -> str:
+    return f"part-{uuid.uuid5(uuid.NAMESPACE_OID, app).hex[:12]}"
+
+
+def _free(path: Path) -> bool:
+    """Whether a table can be made there: nothing is, or what a create left that was killed before its commit."""
+    try:
+        alone = all(f.is_dir() and f.name == "_delta_log" for f in path.iterdir())
+    except FileNotFoundError:
+        return True
+    except NotADirectoryError:
+        return False
+    begun = (f for f in path.glob("_delta_log/*") if f.name[:20].isdigit() and f.suffix in (".json", ".parquet"))
+    return alone and not any(begun)

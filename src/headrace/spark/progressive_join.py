@@ -1,0 +1,194 @@
+"""`progressive_join`: two streams joined inside a memory budget, with results at once and all of them in the end. (DESIGN D7)
+
+Rows of both sides go to the shards of their keys or cells; a shard's task joins them with what it remembers, in the run log.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.functions import col, lit, pmod, struct, xxhash64
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from headrace.conditions import Condition, check_condition
+from headrace.errors import BadInput, MemoryRefused
+from headrace.progressive.grids.keys import HashPartitioning
+from headrace.progressive.grids.partitioning import SIDES, Partitioning
+from headrace.progressive.output import plain
+from headrace.progressive.policies.by_name import POLICIES, policy_of
+from headrace.progressive.policies.flush import FlushPolicy
+from headrace.runlog.log import safe_name
+from headrace.semistream.deferred.deferral import Deferral
+from headrace.spark.batch_as_stream import once
+from headrace.spark.enrich import Plan, stream_schema, workers_of
+from headrace.spark.pair_step import OWED, PairStep, Sides, shard_memory
+from headrace.spark.state.heartbeat import heartbeat
+from headrace.spark.state.stateful import BEAT, SHARD, beats, state_path
+from headrace.spark.watermarks import time_bound
+from headrace.units import format_size, parse_duration, parse_size
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_LEAST = 1 << 18  # bytes of a shard
+_PARTITIONS = 64
+
+
+def progressive_join(
+    left: DataFrame,
+    right: DataFrame,
+    condition: Condition,
+    *,
+    memory: int | str = "64MiB",
+    flush: str | FlushPolicy = "rrpj",
+    suffix: str | None = "_right",
+    within_time: str | float | None = None,
+    time: str | tuple[str, str] | None = None,
+    delay: str | float | None = None,
+    cell: float | Sequence[float] | None = None,
+    state: str | Path | None = None,
+    shards: int | None = None,
+    partitions: int = _PARTITIONS,
+    idle: str | float = "1s",
+    workers: int | None = None,
+) -> DataFrame:
+    """Join two DataFrames, of which one at least is a stream. Lazy; append mode.
+
+    Each pair comes once, as soon as memory allows: at once if the earlier row is in memory when the later one comes, otherwise
+    when a trigger brings little or no data, and all of them by the end of a run with trigger availableNow or by `hr.finish`.
+
+    Parameters
+    ----------
+    left, right
+        The two sides. A batch DataFrame is read once, in the first micro-batch of the query.
+    condition
+        hr.equal, hr.intersects, hr.within, or hr.all_of with one of them beside other conditions. Nulls and NaN match nothing.
+    memory
+        The budget of each executor, however many Python workers it runs.
+    flush
+        What leaves memory when it is full: xjoin, hmj, random, rpj, la, rrpj, rrpj-amortised, allflush, foresight, or a policy.
+    suffix
+        Added to the name of a right column that the left side has too; None refuses it. Equal keys appear once.
+    within_time
+        "10m": pairs are at most so far apart in event time. Rows that can find no more partners leave the state, and rows that
+        come after the watermark has passed them are dropped, and counted as late.
+    time
+        The column with the event time, or those of the left and of the right side; by default the ones that have a watermark.
+    delay
+        How late rows may be on a side that has no watermark.
+    cell
+        Of boxes, needed: the width of a grid's cell, about that of the larger boxes; one number or one for each dimension. Of
+        vectors: at least twice eps, 4 times eps by default.
+    state
+        Where the run log is kept: a directory that driver and executors see under the same path. By default `headrace` in
+        spark.sql.streaming.checkpointLocation.
+    shards
+        Parts of both streams, each a task that remembers its rows; as many as there are cores by default. Neither this nor
+        `partitions` can change while the query's checkpoint is used.
+    partitions
+        Of each shard: what leaves memory, is counted and caught up.
+    idle
+        How long a micro-batch without rows may take to catch up; also how often one comes when there are no rows.
+    workers
+        Tasks that an executor runs at the same time; found out by default.
+    """
+    check_condition(condition)
+    policy = policy_of(flush)
+    if policy.per_tuple:
+        whole = ", ".join(name for name, kind in POLICIES.items() if not kind.per_tuple)
+        raise BadInput(f"flush={flush!r} chooses among tuples, and partitions are flushed here; choose one of {whole}")
+    if not left.isStreaming and not right.isStreaming:
+        raise BadInput("neither side is a stream; join two batch DataFrames with left.join(right, ...)")
+    session = left.sparkSession
+    plans = Plan.of(left), Plan.of(right)
+    sides = Sides(
+        condition, (plain(stream_schema(left.schema), 0), plain(stream_schema(right.schema), 1)), suffix,
+        _count("partitions", partitions), tuple(cell) if isinstance(cell, list) else cell,
+        time_bound((left, right), within_time, time, delay), (not left.isStreaming, not right.isStreaming),
+    )  # fmt: skip
+    pairing = sides.pairing()  # refuses here what can be refused
+    many = _count("shards", shards if shards is not None else int(session.sparkContext.defaultParallelism))
+    tasks = _count("workers", workers if workers is not None else workers_of(session))
+    copies = min(many, tasks)
+    size = parse_size(memory, name="memory")
+    if shard_memory(size, tasks, copies) < _LEAST:
+        raise MemoryRefused(
+            f"memory={memory!r} is {format_size(shard_memory(size, tasks, copies))} for each of {copies} shards in each of"
+            f" {tasks} workers; give at least {format_size(_LEAST * tasks * copies)}, or fewer shards"
+        )
+    period = parse_duration(idle, name="idle")
+    where = state_path(session, state)
+    earlier = tuple(
+        log for plan in plans for log in (*plan.earlier, *(s.log for s in plan.steps if s.deferral is not None))
+    )
+    log = f"join by {', '.join(condition.left_columns)}"
+    log += f" {1 + sum(name == log or name.startswith(f'{log} ') for name in earlier)}" if log in earlier else ""
+    fields = _result_fields(left.schema, right.schema, pairing.output.right, pairing.output.schema.names)
+    shape = StructType([StructField(name, _numbered(df.schema)) for name, df in zip(SIDES, (left, right), strict=True)])
+    step = PairStep(
+        id=uuid.uuid4().hex, path="", disk="buffered", on=None, how="inner",
+        algorithm=flush if isinstance(flush, str) else type(flush).__name__, order="any", condition=None, memory=size,
+        columns=None, suffix=suffix, workers=tasks, names=(), version=0, follow=False, casts=(), deferral=Deferral(),
+        stream=stream_schema(shape), state=where, log=log, shards=many, sides=sides, flush=flush, idle=period, copies=copies,
+        by_key=isinstance(pairing.partitioning, HashPartitioning),
+    )  # fmt: skip
+    source = _by_shard((left, right), step, pairing.partitioning)
+    owed = where, f"*/{safe_name('operator', log)}/{OWED}/shard-*"
+    source = source.union(beats(heartbeat(session, many, period, owed), shape)).repartitionById(many, SHARD)
+    return Plan(source, (), (), fields, shape, earlier).then(step, None, fields)
+
+
+def _count(name: str, value: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise BadInput(f"{name}={value!r} is not a number of {name}; give 1 or more")
+    return value
+
+
+def _by_shard(sides: tuple[DataFrame, DataFrame], step: PairStep, partitioning: Partitioning) -> DataFrame:
+    """Rows of both sides with their shards: a struct of each side's columns, of which one is null, shard, and no heartbeat."""
+    shape = [_numbered(df.schema) for df in sides]
+    parts = []
+    for side, df in enumerate(sides):
+        names = [f"c{i}" for i in range(len(df.columns))]
+        rows = (df if df.isStreaming else once(df)).toDF(*names)
+        if isinstance(partitioning, HashPartitioning):
+            at = [_comparable(df.schema, df.columns.index(name)) for name in partitioning.columns[side]]
+            shard = pmod(xxhash64(*at), lit(step.shards)).cast("int")
+        else:
+            rows, shard = _spread(rows, step, side), col(f"c{len(names)}")
+        mine, other = struct(*(col(name) for name in names)), lit(None).cast(shape[1 - side])
+        pair = (mine, other) if side == 0 else (other, mine)
+        parts.append(rows.select(pair[0].alias("c0"), pair[1].alias("c1"), shard.alias(SHARD), lit(False).alias(BEAT)))
+    return parts[0].union(parts[1])
+
+
+def _spread(rows: DataFrame, step: PairStep, side: int) -> DataFrame:
+    """Rows with every shard that has a cell of theirs, as a last column."""
+    sides, shards = step.sides, step.shards
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from headrace.spark import pair_step
+
+        return pair_step.spread(sides, side, shards, batches)
+
+    return rows.mapInArrow(run, StructType([*rows.schema.fields, StructField(f"c{len(rows.columns)}", IntegerType())]))
+
+
+def _comparable(schema: StructType, i: int) -> Column:
+    """Integers of all widths have one hash."""
+    whole = schema.fields[i].dataType.typeName() in ("byte", "short", "integer", "long")
+    return col(f"c{i}").cast("long") if whole else col(f"c{i}")
+
+
+def _numbered(schema: StructType) -> StructType:
+    return StructType([StructField(f"c{i}", f.dataType) for i, f in enumerate(schema.fields)])
+
+
+def _result_fields(left: StructType, right: StructType, kept: list[str], names: list[str]) -> StructType:
+    """Of the result. What a watermark leaves in a column's metadata is not true of results that come later."""
+    fields = [*left.fields, *(right[name] for name in kept)]
+    return StructType([StructField(name, f.dataType) for name, f in zip(names, fields, strict=True)])
