@@ -46,9 +46,15 @@ def measure(
         clock.advance(EVERY)
     stats = operator.stats
     return {
-        "deadline": deadline, "rate": rate, "tuples": stats.tuples_in, "pages_read": stats.pages_read, "reads": stats.reads,
-        "late": stats.late, "longest_wait": stats.longest_wait, "io_seconds": stats.io_seconds,
-    }  # fmt: skip
+        "deadline": deadline,
+        "rate": rate,
+        "tuples": stats.tuples_in,
+        "pages_read": stats.pages_read,
+        "reads": stats.reads,
+        "late": stats.late,
+        "longest_wait": stats.longest_wait,
+        "io_seconds": stats.io_seconds,
+    }
 
 
 def run(rate: int, seconds: float, seed: int = 1) -> list[dict[str, Any]]:

@@ -11,9 +11,7 @@ from typing import Any
 
 import psutil
 
-_PACKAGES = (
-    "headrace", "pyarrow", "numpy", "numba", "lmdb", "rocksdict", "duckdb", "polars", "pyspark", "deltalake",
-)  # fmt: skip
+_PACKAGES = ("headrace", "pyarrow", "numpy", "numba", "lmdb", "rocksdict", "duckdb", "polars", "pyspark", "deltalake")
 
 
 def describe(data_directory: Path) -> dict[str, Any]:

@@ -116,18 +116,12 @@ def creations(raw: dict[str, Any]) -> list[Creation]:
 
 def best_store(found: list[Measurement], place: tuple[Any, ...]) -> Measurement | None:
     """The fastest key-value store under the same conditions."""
-    rivals = [
-        m for m in found
-        if m.section == "lookup" and m.place == place and m.system in STORES and m.rate
-    ]  # fmt: skip
+    rivals = [m for m in found if m.section == "lookup" and m.place == place and m.system in STORES and m.rate]
     return max(rivals, key=lambda m: m.rate or 0.0, default=None)
 
 
 def targets(found: list[Measurement], created: list[Creation]) -> list[Target]:
-    ours = {
-        m.place: m for m in found
-        if m.system == OURS and m.rows == TARGET_ROWS and m.budget == TARGET_BUDGET
-    }  # fmt: skip
+    ours = {m.place: m for m in found if m.system == OURS and m.rows == TARGET_ROWS and m.budget == TARGET_BUDGET}
     out: list[Target] = []
     for place, m in ours.items():
         label = f"{m.workload}, batch {m.batch:,}"
@@ -168,10 +162,7 @@ def _create_targets(created: list[Creation]) -> list[Target]:
     if OURS not in at:
         return []
     ours = at[OURS]
-    out = [
-        Target("create, memory", "< 1 GiB", f"{ours.growth / 2**30:.2f} GiB",
-               ours.growth < CREATE_GROWTH)
-    ]  # fmt: skip
+    out = [Target("create, memory", "< 1 GiB", f"{ours.growth / 2**30:.2f} GiB", ours.growth < CREATE_GROWTH)]
     readings: dict[str, Callable[[Creation], float]] = {
         "until the call returns": lambda c: c.seconds,
         "until it is on disk": lambda c: c.seconds_on_disk,
@@ -180,7 +171,11 @@ def _create_targets(created: list[Creation]) -> list[Target]:
         if "polars" in at:
             ratio = seconds(ours) / seconds(at["polars"])
             out.append(
-                Target(f"create, {name}, beside Polars", f"<= {CREATE_FACTOR:.0f} x",
-                       f"{ratio:.2f} x", ratio <= CREATE_FACTOR)
-            )  # fmt: skip
+                Target(
+                    f"create, {name}, beside Polars",
+                    f"<= {CREATE_FACTOR:.0f} x",
+                    f"{ratio:.2f} x",
+                    ratio <= CREATE_FACTOR,
+                )
+            )
     return out

@@ -23,9 +23,13 @@ def plot(file: Path, found: list[Measurement]) -> Path:
     workloads = list(dict.fromkeys(m.workload for m in found))
     batches = sorted({m.batch for m in found})
     figure, panels = plt.subplots(
-        len(batches), len(workloads), sharex=True, sharey=True, squeeze=False,
+        len(batches),
+        len(workloads),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
         figsize=(3.2 * len(workloads) + 1, 2.8 * len(batches) + 0.8),
-    )  # fmt: skip
+    )
     for i, batch in enumerate(batches):
         for j, workload in enumerate(workloads):
             axes = panels[i][j]
@@ -37,9 +41,13 @@ def plot(file: Path, found: list[Measurement]) -> Path:
                 )
                 if line:
                     axes.plot(
-                        [100 * b for b, _ in line], [r for _, r in line], marker="o",
-                        color=colour, label=system, linewidth=2.4 if system == OURS else 1.3,
-                    )  # fmt: skip
+                        [100 * b for b, _ in line],
+                        [r for _, r in line],
+                        marker="o",
+                        color=colour,
+                        label=system,
+                        linewidth=2.4 if system == OURS else 1.3,
+                    )
             axes.set_yscale("log")
             axes.set_title(f"{workload}, batch {batch:,}", fontsize=9)
             axes.grid(alpha=0.3, which="both")

@@ -97,8 +97,18 @@ def _rates(title: str, found: list[Measurement], order: list[str]) -> Table:
 
 
 def _ours(found: list[Measurement]) -> Table:
-    table = new_table("Headrace", "rows", "workload", "batch", "budget", "MiB", "RSS growth MiB",
-                   "of budget", "hit ratio", "pages/row")  # fmt: skip
+    table = new_table(
+        "Headrace",
+        "rows",
+        "workload",
+        "batch",
+        "budget",
+        "MiB",
+        "RSS growth MiB",
+        "of budget",
+        "hit ratio",
+        "pages/row",
+    )
     for m in found:
         if m.system == OURS and m.growth is not None and m.rate:
             table.add_row(
@@ -114,8 +124,7 @@ def _ours(found: list[Measurement]) -> Table:
 
 def _reads(found: list[Measurement]) -> Table:
     systems = [s for s in LOOKUP if any(m.system == s for m in found)]
-    table = new_table("KiB read from disk a row · RSS growth in MiB",
-                   "rows", "workload", "batch", "budget", *systems)  # fmt: skip
+    table = new_table("KiB read from disk a row · RSS growth in MiB", "rows", "workload", "batch", "budget", *systems)
     for place in dict.fromkeys(m.place for m in found):
         here = {m.system: m for m in found if m.place == place}
         table.add_row(*_place(place), *(_read(here.get(s)) for s in systems))
@@ -123,11 +132,11 @@ def _reads(found: list[Measurement]) -> Table:
 
 
 def _creations(created: list[Creation]) -> Table:
-    table = new_table("Create: read Parquet, sort, write", "rows", "system", "s", "s, on disk",
-                   "RSS growth MiB")  # fmt: skip
+    table = new_table("Create: read Parquet, sort, write", "rows", "system", "s", "s, on disk", "RSS growth MiB")
     for c in created:
-        table.add_row(f"{c.rows:,}", c.system, f"{c.seconds:.2f}", f"{c.seconds_on_disk:.2f}",
-                      f"{c.growth / 2**20:.0f}")  # fmt: skip
+        table.add_row(
+            f"{c.rows:,}", c.system, f"{c.seconds:.2f}", f"{c.seconds_on_disk:.2f}", f"{c.growth / 2**20:.0f}"
+        )
     return table
 
 

@@ -71,30 +71,49 @@ class Plan:
     def cells(self, method: isolation.Method) -> Iterator[Cell]:
         for rows in self.rows:
             data = Dataset(rows, SEED, self.root)
-            base = Cell("", "", rows, SEED, str(self.root), seconds=self.seconds,
-                        warmup=self.warmup, core=self.core, method=method)  # fmt: skip
+            base = Cell(
+                "",
+                "",
+                rows,
+                SEED,
+                str(self.root),
+                seconds=self.seconds,
+                warmup=self.warmup,
+                core=self.core,
+                method=method,
+            )
             if "lookup" in self.sections:
                 for workload in self.workloads:
                     for batch in self.batches:
                         for budget in self.budgets:
                             for system in self._chosen(LOOKUP):
                                 yield replace(
-                                    base, section="lookup", system=system, workload=workload,
-                                    batch=batch, budget=budget, memory=int(data.bytes * budget),
+                                    base,
+                                    section="lookup",
+                                    system=system,
+                                    workload=workload,
+                                    batch=batch,
+                                    budget=budget,
+                                    memory=int(data.bytes * budget),
                                     allowance=ALLOWANCE + ALLOWANCE_PER_BATCH_ROW * batch,
-                                )  # fmt: skip
+                                )
             if "memory" in self.sections:
                 for workload in [w for w in self.workloads if w in ("zipf", "uniform")]:
                     for batch in self.batches:
                         for system in self._chosen(IN_MEMORY):
-                            yield replace(base, section="memory", system=system,
-                                          workload=workload, batch=batch, method="none",
-                                          memory=3 * data.bytes)  # fmt: skip
+                            yield replace(
+                                base,
+                                section="memory",
+                                system=system,
+                                workload=workload,
+                                batch=batch,
+                                method="none",
+                                memory=3 * data.bytes,
+                            )
             if "create" in self.sections:
                 for _ in range(self.repeats):
                     for system in self._chosen(dict.fromkeys(CREATE_SYSTEMS)):
-                        yield replace(base, section="create", system=system, core=None,
-                                      method="none")  # fmt: skip
+                        yield replace(base, section="create", system=system, core=None, method="none")
         if "spark" in self.sections:
             yield from self.spark.cells(SEED, self.root)
 

@@ -16,7 +16,7 @@ _LONGEST = 20.0  # times a burst is looked at, the time in which what waits in a
 
 def longest_burst(
     relation: Relation, stream: Stream, memory: int, rate: float, begins: list[int], **options: Any
-) -> float:  # fmt: skip
+) -> float:
     """Seconds until tuples that come at a rate overflow: the median of bursts that begin after so many tuples each.
 
     Before it begins the join takes what it wants: it is warm, and nothing is left to catch up with.

@@ -62,9 +62,10 @@ class Faster(Check):
         """Compare where both have a point."""
         mine, other = _curve(curves, self.series), _curve(curves, self.than)
         shared = sorted(
-            x for x in mine.keys() & other.keys()
+            x
+            for x in mine.keys() & other.keys()
             if (self.at is None or x == self.at) and (self.above is None or x > self.above)
-        )  # fmt: skip
+        )
         ratios = [_ratio(mine[x], other[x]) for x in shared]
         most = f" and at most {self.at_most:g}" if self.at_most is not None else ""
         where = "somewhere" if self.somewhere else _where(self.at) if self.above is None else f"above {self.above:g}"

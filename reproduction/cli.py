@@ -24,17 +24,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--figure", help="only this one, as 10b; or several, as 5a,10b")
     parser.add_argument("--scale", help="full, or a number; each figure has one of its own by default")
     parser.add_argument(
-        "--clock", choices=("virtual", "real"), default="virtual",
+        "--clock",
+        choices=("virtual", "real"),
+        default="virtual",
         help="real: the same figures in the seconds of this machine and with its own disk, on a page of their own (pqp)",
-    )  # fmt: skip
+    )
     parser.add_argument("--page-only", action="store_true", help="measure nothing: check and draw what was kept")
     parser.add_argument(
         "--relations", type=Path, default=RESULTS / "relations", help="where relations are made and kept"
     )
     parser.add_argument(
-        "--jobs", type=int, default=min(4, os.cpu_count() or 1),
+        "--jobs",
+        type=int,
+        default=min(4, os.cpu_count() or 1),
         help="figures measured side by side (as many as cores, 4 at most); time is simulated, and comes out the same",
-    )  # fmt: skip
+    )
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--docs", type=Path, default=DOCS)
     options = parser.parse_args(arguments)

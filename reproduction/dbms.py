@@ -35,9 +35,13 @@ def index_join(made: MadeRelation, stream: Stream, tuples: int, buffers: int) ->
         kinds = [plan["Node Type"], inner["Node Type"], inner.get("Plans", [{}])[0].get("Node Type")]
         assert kinds[0] == "Nested Loop" and "Index Scan" in kinds[1:], kinds
         return {
-            "rate": tuples / leaving, "rate_within": tuples / within, "seconds": leaving, "results": plan["Actual Rows"],
-            "plan": kinds, "version": server.version,
-        }  # fmt: skip
+            "rate": tuples / leaving,
+            "rate_within": tuples / within,
+            "seconds": leaving,
+            "results": plan["Actual Rows"],
+            "plan": kinds,
+            "version": server.version,
+        }
 
 
 def _load(server: PostgreSQL, made: MadeRelation, stream: Stream, tuples: int) -> None:

@@ -75,7 +75,7 @@ def _sweep(series: str, scale: float, budget: float) -> list[Cell]:
     return [
         Computed(series, _megabytes(b), lambda d, b=b: {"rate": _rate(d, scale, budget, b)})  # type: ignore[misc]
         for b in _fitting(scale, budget)
-    ]  # fmt: skip
+    ]
 
 
 def _figure_5(scale: float) -> list[Cell]:
@@ -162,42 +162,68 @@ PAPER = Paper(
         in the paper, before scaling. The default is the optimum for the smallest budget, as in the text.""",
     figures=(
         Figure(
-            "5", "Rate against the disk buffer, 80 MB", "disk buffer (MB)", _figure_5,
+            "5",
+            "Rate against the disk buffer, 80 MB",
+            "disk buffer (MB)",
+            _figure_5,
             reports="The rate grows drastically up to a knee and is saturated after it.",
             expected=(Knee("80 MB", 0.4, 0.9), Level("80 MB", 0.03, after=0.3, before=2.1)),
             differs="""The text gives no numbers. Beyond 2 MB, a tenth of the scaled budget, the buffer takes too much of the
-                memory and the rate falls.""", scale=0.25,
+                memory and the rate falls.""",
+            scale=0.25,
         ),
         Figure(
-            "6", "Optimal disk buffer against the budget", "memory (MB, before scaling)", _figure_6,
+            "6",
+            "Optimal disk buffer against the budget",
+            "memory (MB, before scaling)",
+            _figure_6,
             reports="""The optimum grows with the budget: 0.93, 1.35, 1.91 and 2.63 MB for 20, 40, 80 and 160 MB.""",
             expected=(Trend("optimum", 2.0, steps=0.15), Faster("optimum", "the paper's", at_least=0.2, at_most=1.0)),
             differs="""Our optima are smaller: budgets are scaled, which takes the root of the scale off them, and a page in
                 the buffer counts what is noted of its tuples while they are probed. Both grow by the root of the
                 budget.""",
-            y="optimal disk buffer (MB)", metric="buffer", log="xy", scale=0.25, decimals=2,
+            y="optimal disk buffer (MB)",
+            metric="buffer",
+            log="xy",
+            scale=0.25,
+            decimals=2,
         ),
         Figure(
-            "7", "Rate against the disk buffer, for four budgets", "disk buffer (MB)", _figure_7,
+            "7",
+            "Rate against the disk buffer, for four budgets",
+            "disk buffer (MB)",
+            _figure_7,
             reports="""For every budget the rate saturates, and the default of 0.93 MB is near the optimum: the optimum is 0.4%
                 better for 40 MB, 1.17% for 80 MB and 1.78% for 160 MB.""",
             expected=tuple(Peak(f"{budget} MB", (0.1, 3.0), left=0.05) for budget in BUDGETS[:-1]),
-            differs="The size of the loss is in Fig. 9.", log="x", scale=0.25,
+            differs="The size of the loss is in Fig. 9.",
+            log="x",
+            scale=0.25,
         ),
         Figure(
-            "8", "Cost of reading a page against the disk buffer", "disk buffer (MB)", _figure_8,
+            "8",
+            "Cost of reading a page against the disk buffer",
+            "disk buffer (MB)",
+            _figure_8,
             reports="""The cost of a page is high for small buffers, falls as the buffer grows, and after a while hardly any
                 more.""",
             expected=(Trend("I/O", 0.6, steps=0.0), Level("I/O", 0.06, after=0.4)),
             differs="""The simulated disk has this shape by its making: a request costs 0.5 ms and a page 0.097 ms.""",
-            y="milliseconds a page", metric="milliseconds", scale=0.25, decimals=4,
+            y="milliseconds a page",
+            metric="milliseconds",
+            scale=0.25,
+            decimals=4,
         ),
         Figure(
-            "9", "Rate with the default and with the optimal buffer", "memory (MB, before scaling)", _figure_9,
+            "9",
+            "Rate with the default and with the optimal buffer",
+            "memory (MB, before scaling)",
+            _figure_9,
             reports="""With small budgets there is no difference, and even with 320 MB no remarkable one: less than 3%
                 everywhere.""",
             expected=(
-                Faster("default", "optimum", at_least=0.97, at_most=1.001), Trend("default", 1.0),
+                Faster("default", "optimum", at_least=0.97, at_most=1.001),
+                Trend("default", 1.0),
                 Faster(FIXED, "optimum", at_least=0.97, at_most=1.001, above=40),
             ),
             differs="""The loss is smaller than the text's and does not grow with the budget: on our machine the upkeep of H
@@ -207,17 +233,25 @@ PAPER = Paper(
             scale=0.25,
         ),
         Figure(
-            "10a", "Predicted and measured rate against the disk buffer, 20 MB", "disk buffer (MB)", _figure_10a,
+            "10a",
+            "Predicted and measured rate against the disk buffer, 20 MB",
+            "disk buffer (MB)",
+            _figure_10a,
             reports="""Measured and predicted are close. The rate stays high for small buffers and falls for large ones.""",
             expected=(Tracks("predicted", "measured", 0.05), Peak("measured", (0.1, 1.0), right=0.3)),
             differs="""The model has the simulated disk's own costs, so that only rounding and the chance of the stream are
-                left.""", scale=0.25,
+                left.""",
+            scale=0.25,
         ),
         Figure(
-            "10b", "Predicted and measured rate at the optimum", "memory (MB, before scaling)", _figure_10b,
+            "10b",
+            "Predicted and measured rate at the optimum",
+            "memory (MB, before scaling)",
+            _figure_10b,
             reports="With the optimal buffer for each budget measured and predicted are close.",
             expected=(Tracks("predicted", "measured", 0.05),),
-            differs="As in 10a.", scale=0.25,
+            differs="As in 10a.",
+            scale=0.25,
         ),
     ),
-)  # fmt: skip
+)

@@ -66,8 +66,14 @@ class Measured(Cell):
         method: Any = self.method
         with make_relation(directory, self.made, disk=disk_of(self.machine)) as relation:
             found = service_rate(
-                self.operator, relation, self.stream, self.memory, method=method, measuring=self.measuring, **self.options
-            )  # fmt: skip
+                self.operator,
+                relation,
+                self.stream,
+                self.memory,
+                method=method,
+                measuring=self.measuring,
+                **self.options,
+            )
             return found.as_dict()
 
 
@@ -201,8 +207,9 @@ class Paper:
         if not self.real:
             raise BadInput(f"CLOCK={clock} is not there: {self.name} is measured on a {self.clock} clock alone")
         figures = tuple(
-            figure if isinstance(figure.real, str)
+            figure
+            if isinstance(figure.real, str)
             else replace(figure, cells=partial(figure.cells, clock=clock), alone=True, **figure.real)
             for figure in self.figures
-        )  # fmt: skip
+        )
         return replace(self, title=f"{self.title}, in real time", setting=self.real, figures=figures, clock=clock)

@@ -185,23 +185,36 @@ PAPER = Paper(
         and not four times: on a simulated disk the second loop is like the fifth.""",
     figures=(
         Figure(
-            "5a", "Memory needed for a rate, against the disk buffer", "b (pages)", _figure_5a,
+            "5a",
+            "Memory needed for a rate, against the disk buffer",
+            "b (pages)",
+            _figure_5a,
             reports="""The memory for a given rate depends strongly on b and has a minimum: for small b reading is inefficient
                 and needs a larger window to share it, for large b the disk buffer itself takes the memory.""",
             expected=(Peak("model", (16, 256), left=0.5, right=0.5, minimum=True),),
             differs="The text gives no numbers; the shape is the same.",
-            y="memory (MB) for 10,000 tuples a second", metric="memory", log="xy", decimals=2,
+            y="memory (MB) for 10,000 tuples a second",
+            metric="memory",
+            log="xy",
+            decimals=2,
             note="By the cost model alone (eq. 1 and 2), as in the paper.",
         ),
         Figure(
-            "5b", "Rate in a given memory, against the disk buffer", "b (pages)", _figure_5b,
+            "5b",
+            "Rate in a given memory, against the disk buffer",
+            "b (pages)",
+            _figure_5b,
             reports="The rate rises with b to a maximum and falls sharply for larger b.",
             expected=(Peak("model", (32, 256), left=0.3, right=0.5),),
-            differs="The text gives no numbers; the shape is the same.", log="x",
+            differs="The text gives no numbers; the shape is the same.",
+            log="x",
             note="By the cost model alone, with 5% of R as memory.",
         ),
         Figure(
-            "8", "TOPW and the optimum on eight tuples", "tuples of the stream", _figure_8,
+            "8",
+            "TOPW and the optimum on eight tuples",
+            "tuples of the stream",
+            _figure_8,
             reports="""With w = 2 and c_loop = 4 TOPW loses 10 results, and the optimum, which makes the join wait for the last
                 tuples, loses 4.""",
             expected=(About("topw", 8, 10, 0.0), About("optimum", 8, 4, 0.0)),
@@ -209,25 +222,36 @@ PAPER = Paper(
                 tuples with one result each and then four with four each, chosen so that both come out; so this shows that the
                 two losses are possible, not that the drawing is the same. The join asks first at time 4, as for TOPW; if
                 it asks at 0, as in Fig. 9, the optimum loses 2 of these.""",
-            y="results lost so far", metric="lost",
+            y="results lost so far",
+            metric="lost",
         ),
         Figure(
-            "10a", "Predicted and measured rate, against the disk buffer", "b (pages, before scaling)", _figure_10a,
+            "10a",
+            "Predicted and measured rate, against the disk buffer",
+            "b (pages, before scaling)",
+            _figure_10a,
             reports="""With 21 MB (5% of R) the model tracks the measured rate. The rate stays high for small b and falls
                 rapidly as b grows, since a large b leaves little memory for the window.""",
             expected=(Tracks("predicted", "measured", 0.05), Peak("measured", (32, 512), left=0.1, right=0.5)),
             differs="""For buffers of a few pages our rate falls, as in Fig. 5b, since each read has its cost of 0.5 ms; which
                 sizes the text calls small is not said. Our page buffers count the notes taken of a page's tuples while
                 they are probed (64 bytes a tuple), so that large buffers cost memory sooner.""",
-            log="x", scale=0.25,
+            log="x",
+            scale=0.25,
         ),
         Figure(
-            "10b", "Rate against memory", "memory (% of R)", _figure_10b,
+            "10b",
+            "Rate against memory",
+            "memory (% of R)",
+            _figure_10b,
             reports="""MESHJOIN joins a little more than 6,000 tuples a second with 1% of R as memory and 26,000 with 10%, with
                 diminishing returns; with 0.5% it joins 3,500 and INL 274. It is ten times INL at every memory.""",
             expected=(
-                Faster("meshjoin", "inl", at_least=10), About("meshjoin", 0.5, 3_500, 0.15), About("meshjoin", 1.0, 6_000, 0.1),
-                About("meshjoin", 10.0, 26_000, 0.1), Trend("meshjoin", 5.0),
+                Faster("meshjoin", "inl", at_least=10),
+                About("meshjoin", 0.5, 3_500, 0.15),
+                About("meshjoin", 1.0, 6_000, 0.1),
+                About("meshjoin", 10.0, 26_000, 0.1),
+                Trend("meshjoin", 5.0),
             ),
             note="""The machine was fitted to MESHJOIN's rates at 1% and 10%, with an eye on the one at 0.5%. The seek of 8
                 ms is what a disk of 7,200 rpm takes, and was not fitted to INL's rate.""",
@@ -239,33 +263,46 @@ PAPER = Paper(
             log="xy",
         ),
         Figure(
-            "10c", "Rate against the skew of R", "z_R", _figure_10c,
+            "10c",
+            "Rate against the skew of R",
+            "z_R",
+            _figure_10c,
             reports="""With 5% of memory the rates of both fall slowly as z_R goes from 0.1 to 1, as more tuples of R meet the
                 keys that most stream tuples have; MESHJOIN stays far above INL.""",
             expected=(Trend("meshjoin", 0.95, at_most=0.3), Trend("inl", 0.95), Faster("meshjoin", "inl", at_least=10)),
             differs="""Scaled, since at full size a stream tuple gives 157 results on average at z_R = 1. The fall is that of
                 making results; the text names uneven buckets, which our hash table does not have.""",
-            log="y", scale=0.1,
+            log="y",
+            scale=0.1,
         ),
         Figure(
-            "10d", "Rate against memory, low cardinality", "memory (% of R)", _figure_10d,
+            "10d",
+            "Rate against memory, low cardinality",
+            "memory (% of R)",
+            _figure_10d,
             reports="""On weather data with 36,000 values of the join attribute and 10 M tuples of 32 bytes MESHJOIN again has
                 high rates and outperforms INL by a large margin.""",
             expected=(Faster("meshjoin", "inl", at_least=10), Trend("meshjoin", 1.5)),
             differs="""The data are made: 278 tuples of each value, the stream's by Zipf 0.5. At a smaller scale there are
                 fewer values, so that a value has as many tuples.""",
-            log="xy", scale=0.1,
+            log="xy",
+            scale=0.1,
         ),
         Figure(
-            "11", "Share of results kept by shedding", "rho = arrival rate / service rate", _figure_11,
+            "11",
+            "Share of results kept by shedding",
+            "rho = arrival rate / service rate",
+            _figure_11,
             reports="""TOPW keeps over 80% of the results at rho = 2 with z_R = 0.5, more with more skew, less with less; the
                 offline optimum cannot be told from it.""",
             expected=(
                 *(Tracks(f"topw, z_R = {z:g}", f"optimum, z_R = {z:g}", 0.02) for z in SHED_SKEWS),
                 *(Faster(f"optimum, z_R = {z:g}", f"topw, z_R = {z:g}") for z in SHED_SKEWS),
-                Trend("topw, z_R = 0.1", 0.65, steps=0.0), Trend("topw, z_R = 0.5", 0.95, steps=0.0, at_most=0.8),
+                Trend("topw, z_R = 0.1", 0.65, steps=0.0),
+                Trend("topw, z_R = 0.5", 0.95, steps=0.0, at_most=0.8),
                 About("topw, z_R = 0.5", 2.0, 0.9, 0.11),
-                Faster("topw, z_R = 0.5", "topw, z_R = 0.1", at_least=1.02), Faster("topw, z_R = 1", "topw, z_R = 0.5"),
+                Faster("topw, z_R = 0.5", "topw, z_R = 0.1", at_least=1.02),
+                Faster("topw, z_R = 1", "topw, z_R = 0.5"),
             ),
             note=f"""Ten streams a point, of rho times 20,000 tuples, z_S = 0.5. An iteration takes w = {W} tuples, of which
                 the text does not say how many they are.""",
@@ -276,7 +313,9 @@ PAPER = Paper(
                 text's equal contributions. The bounds of the falls were set after the first run. The optimum starts as TOPW
                 does, with a first request after one iteration; with one at time 0, as in Fig. 9, and w = 200 it was up to 0.7%
                 above TOPW.""",
-            y="share of results kept", metric="share", decimals=3,
+            y="share of results kept",
+            metric="share",
+            decimals=3,
         ),
     ),
-)  # fmt: skip
+)

@@ -25,9 +25,15 @@ REAL_RUNS = (
 )
 EXPONENTS = (0.0, 0.5, 1.0)
 TITLES = {
-    "inl": "Index nested loops", "meshjoin": "MESHJOIN", "ameshjoin": "AMESHJOIN", "rmeshjoin": "R-MESHJOIN",
-    "hybridjoin": "HYBRIDJOIN", "xhybridjoin": "X-HYBRIDJOIN", "ssij": "SSIJ", "adaptive": "AdaptiveJoin",
-}  # fmt: skip
+    "inl": "Index nested loops",
+    "meshjoin": "MESHJOIN",
+    "ameshjoin": "AMESHJOIN",
+    "rmeshjoin": "R-MESHJOIN",
+    "hybridjoin": "HYBRIDJOIN",
+    "xhybridjoin": "X-HYBRIDJOIN",
+    "ssij": "SSIJ",
+    "adaptive": "AdaptiveJoin",
+}
 
 
 DIFFERS = {
@@ -36,7 +42,7 @@ DIFFERS = {
         were, and spread the pages of a phase evenly over R.""",
     "adaptive": """With popular keys side by side and exponent 1 (not shown) the model is up to 29% too high in 0.5 MiB,
         and within 9% from 2 MiB on.""",
-}  # fmt: skip
+}
 
 
 REAL = {
@@ -48,7 +54,7 @@ REAL = {
         SSIJ most (45%). Before overheads were calibrated the models were two to six times too high.""",
     10.0: """See the figure before. AMESHJOIN is 36% too slow in the calibration shown, and within 3% in the first of the three,
         where SSIJ at exponent 1 was 29% too fast and all else within 25%.""",
-}  # fmt: skip
+}
 
 
 def _made(algorithm: str, rows: int, exponent: float) -> tuple[MadeRelation, Zipf]:
@@ -79,7 +85,7 @@ def _measured(relation: Relation, algorithm: str, stream: Zipf, memory: int) -> 
 
 def _predicted(
     relation: Relation, algorithm: str, stream: Zipf, memory: int, machine: Machine | None = None
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     facts = Facts.of(relation, skew=stream.exponent, stream_bytes=stream.tuple_bytes, machine=machine)
     found = predict(algorithm, facts, memory)
     return {"rate": found.rate, "parameters": dict(found.parameters), "why": found.why} if found.rate else {}
@@ -160,23 +166,33 @@ PAPER = Paper(
     figures=(
         *(
             Figure(
-                algorithm, title, "memory (% of R)", _simulated(algorithm),
+                algorithm,
+                title,
+                "memory (% of R)",
+                _simulated(algorithm),
                 reports="The models follow the measurements ([MESH] Fig. 10a, [DEF] Fig. 10, [XHJ] Fig. 6 and 8).",
                 expected=_tracks(EXPONENTS, 0.10),
-                differs=DIFFERS.get(algorithm, "Nothing to tell."), log="xy", scale=0.05,
+                differs=DIFFERS.get(algorithm, "Nothing to tell."),
+                log="xy",
+                scale=0.05,
             )
             for algorithm, title in TITLES.items()
         ),
         *(
             Figure(
-                f"real-{percent:g}", f"Real disk, {percent:g}% of R", "algorithm", _real(percent),
+                f"real-{percent:g}",
+                f"Real disk, {percent:g}% of R",
+                "algorithm",
+                _real(percent),
                 reports="[MESH] measures its factors by micro-benchmarks, and the model tracks.",
                 expected=_tracks((0.0, 1.0), 0.25),
                 differs=REAL[percent],
-                log="y", scale=0.1, alone=True,
+                log="y",
+                scale=0.1,
+                alone=True,
                 note="Algorithms: " + ", ".join(f"{x} {name}" for x, name in enumerate(TITLES.values(), 1)) + ".",
             )
             for percent in REAL_MEMORIES
         ),
     ),
-)  # fmt: skip
+)

@@ -23,10 +23,11 @@ def write_page(paper: Paper, found: dict[str, Raw], directory: Path = DOCS) -> P
     chapter = f" CHAPTER={paper.chapter}" if paper.chapter else ""
     picked = chapter + (" CLOCK=real" if paper.clock == "real" else "")
     parts += [
-        "## Run it again", "",
+        "## Run it again",
+        "",
         f"`make reproduce PAPER={paper.name}{picked}` measures all of it and writes this page; `FIGURE=` picks a figure, and",
         "`SCALE=full` takes the paper's sizes. Raw results stay under `reproduction/results/`.",
-    ]  # fmt: skip
+    ]
     path = directory / f"{paper.label}.md"
     path.write_text("\n".join(parts) + "\n")
     return path
@@ -74,9 +75,12 @@ def _table(figure: Figure, raw: Raw) -> list[str]:
             value = points.get(x)
             unit = f" in {beside[name][x]:,.2f} {figure.over}" if beside and value is not None else ""
             row.append(
-                f"{value:,.{figure.decimals}f}{unit}" if value is not None
-                else "too little memory" if (name, x) in refused else ""
-            )  # fmt: skip
+                f"{value:,.{figure.decimals}f}{unit}"
+                if value is not None
+                else "too little memory"
+                if (name, x) in refused
+                else ""
+            )
         lines.append("| " + " | ".join(row) + " |")
     return [*lines, *_clean_up(raw)] if figure.over else lines
 

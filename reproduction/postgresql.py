@@ -79,12 +79,32 @@ class PostgreSQL:
 
     def query(self, sql: str, rows: Iterable[str] = (), database: str = "postgres") -> str:
         """What psql prints for a statement: values with | between them. `rows`: for a COPY FROM STDIN."""
-        command = [str(self._programs / "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "headrace",
-                   "-h", str(self._root), "-d", database, "-c", sql]  # fmt: skip
+        command = [
+            str(self._programs / "psql"),
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-U",
+            "headrace",
+            "-h",
+            str(self._root),
+            "-d",
+            database,
+            "-c",
+            sql,
+        ]
         with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self._root,
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self._root,
             user=self._user,
-        ) as process:  # fmt: skip
+        ) as process:
             assert process.stdin is not None
             with suppress(BrokenPipeError):
                 process.stdin.writelines(rows)
@@ -97,9 +117,14 @@ class PostgreSQL:
         # Not captured: a server that stays would keep a pipe open.
         with (self._root / f"{program}.out").open("w+") as said:
             done = subprocess.run(
-                [str(self._programs / program), *arguments], stdin=subprocess.DEVNULL, stdout=said, stderr=said,
-                cwd=self._root, user=self._user, check=False,
-            )  # fmt: skip
+                [str(self._programs / program), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                cwd=self._root,
+                user=self._user,
+                check=False,
+            )
             if done.returncode:
                 said.seek(0)
                 raise BadInput(f"{program} fails with {done.returncode}: {said.read().strip()[-500:]}")

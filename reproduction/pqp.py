@@ -94,18 +94,24 @@ class Course:
             float(np.interp(chunk, np.arange(self.at.size), column)) for column in (self.arrived, self.at, self.results)
         )
         return {
-            "results": results, "seconds": seconds, "results a second": results / seconds,
+            "results": results,
+            "seconds": seconds,
+            "results a second": results / seconds,
             "microseconds a tuple": 1e6 * seconds / arrived,
-        }  # fmt: skip
+        }
 
 
 def course(setting: Setting, flush: FlushPolicy, *, clean: bool = False, clock: Clock = "virtual") -> Course:
     """Take in two streams by turns, and finish if asked to; in real time always, to have the seconds of it."""
     streams, disk, real = setting.streams(), disk_of(HDD), clock == "real"
     join = ProgressiveJoin(
-        setting.condition, setting.memory, flush, partitioning=setting.partitioning(),
-        capacity=round(setting.share * len(streams)), disk=None if real else disk,
-    )  # fmt: skip
+        setting.condition,
+        setting.memory,
+        flush,
+        partitioning=setting.partitioning(),
+        capacity=round(setting.share * len(streams)),
+        disk=None if real else disk,
+    )
     now = time.perf_counter if real else disk.clock.now
     size, begun, sent = max(20, len(streams) // setting.chunks), now(), 0
     seen = []

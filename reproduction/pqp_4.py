@@ -31,9 +31,12 @@ MANY = (*range(1000, 1030), *range(2000, 2060))  # seeds of streams on which pol
 
 Arrival = Literal["harmony", "reverse"]
 POLICIES: dict[str, Callable[[], FlushPolicy]] = {
-    "xjoin": XJoin, "rpj": RPJ, "rrpj": RRPJ, "foresight": Foresight,
+    "xjoin": XJoin,
+    "rpj": RPJ,
+    "rrpj": RRPJ,
+    "foresight": Foresight,
     **{f"sigma {sigma:g}": partial(AmortisedRRPJ, 0.1, sigma) for sigma in SIGMAS},
-}  # fmt: skip
+}
 FIXED = ("xjoin", "rpj", "rrpj", "foresight")
 AMORTISED = tuple(f"sigma {sigma:g}" for sigma in SIGMAS)
 SHOWN = ("rpj", "rrpj", "sigma 0", "sigma 0.5", "foresight")
@@ -199,13 +202,20 @@ TABLE_4_3: dict[str, dict[int, int]] = {
 OVER_TIME: dict[str, Any] = {"y": "results", "metric": "results", "scale": 0.05, "real": REAL}
 BY_SHARE: dict[str, Any] = {"y": "results of the in-memory phase", "metric": "results", "scale": 0.005}
 CLEAN_UP: dict[str, Any] = {
-    "y": "seconds of the clean-up", "metric": "cleaned", "scale": 0.005, "log": "y", "decimals": 1,
-}  # fmt: skip
+    "y": "seconds of the clean-up",
+    "metric": "cleaned",
+    "scale": 0.005,
+    "log": "y",
+    "decimals": 1,
+}
 SECONDS: dict[str, Any] = {
-    "y": "seconds of the in-memory phase", "metric": "seconds", "log": "y", "decimals": 2,
+    "y": "seconds of the in-memory phase",
+    "metric": "seconds",
+    "log": "y",
+    "decimals": 2,
     "differs": """Flushing one tuple at a time makes the in-memory phase slow, too, which the text does not show: its tuples come
         one a millisecond.""",
-}  # fmt: skip
+}
 THE_END = "The text has a plot over time for each share; here is its end."
 
 
@@ -222,9 +232,15 @@ def _time_figure(
 ) -> Figure:
     kind = "uniform" if uniform else "non-uniform"
     return Figure(
-        id_, f"{arrival.upper()}, {kind} data within partitions", "seconds", partial(_over_time, arrival, uniform),
-        reports=reports, expected=expected, differs=differs, **OVER_TIME,
-    )  # fmt: skip
+        id_,
+        f"{arrival.upper()}, {kind} data within partitions",
+        "seconds",
+        partial(_over_time, arrival, uniform),
+        reports=reports,
+        expected=expected,
+        differs=differs,
+        **OVER_TIME,
+    )
 
 
 def _share_figures(ids: tuple[str, str], arrival: Arrival, uniform: bool, differs: str) -> tuple[Figure, Figure]:
@@ -235,21 +251,30 @@ def _share_figures(ids: tuple[str, str], arrival: Arrival, uniform: bool, differ
     sooner = tuple(Trend(name, 0.5, steps=1.0) for name in ("rpj", "rrpj"))
     return (
         Figure(
-            ids[0], f"{arrival.upper()}, {kind}: results in memory against the share flushed", "% flushed (0: one tuple)",
+            ids[0],
+            f"{arrival.upper()}, {kind}: results in memory against the share flushed",
+            "% flushed (0: one tuple)",
             partial(_by_share, arrival, uniform, False),
             reports="""The more tuples are flushed at a time, the fewer results come from memory; one tuple at a time gives
                 the most.""",
-            expected=fewer, differs=differs, real=SECONDS | {"expected": sooner, "also": {"results": fewer}}, **BY_SHARE,
+            expected=fewer,
+            differs=differs,
+            real=SECONDS | {"expected": sooner, "also": {"results": fewer}},
+            **BY_SHARE,
         ),
         Figure(
-            ids[1], f"{arrival.upper()}, {kind}: clean-up against the share flushed", "% flushed (0: one tuple)",
+            ids[1],
+            f"{arrival.upper()}, {kind}: clean-up against the share flushed",
+            "% flushed (0: one tuple)",
             partial(_by_share, arrival, uniform, True),
             reports="""Flushing one tuple at a time leaves the disk partitions badly organised, and the clean-up takes by
                 far the longest; from 10% on the share matters little.""",
-            expected=tuple(Trend(name, 0.5, steps=0.02) for name in ("rpj", "rrpj")), differs=SEEKS,
-            real={"expected": sooner, "differs": SEEKS, "decimals": 2}, **CLEAN_UP,
+            expected=tuple(Trend(name, 0.5, steps=0.02) for name in ("rpj", "rrpj")),
+            differs=SEEKS,
+            real={"expected": sooner, "differs": SEEKS, "decimals": 2},
+            **CLEAN_UP,
         ),
-    )  # fmt: skip
+    )
 
 
 SEEKS = """The clean-up of the text sorts and merges; ours reads the segments of a partition, block by block, and takes a
@@ -274,16 +299,27 @@ PAPER = Paper(
     real=real_setting("4"),
     figures=(
         _time_figure(
-            "4.1a", "harmony", True, EQUAL, "RRPJ is comparable to RPJ on the data that RPJ was made for.",
+            "4.1a",
+            "harmony",
+            True,
+            EQUAL,
+            "RRPJ is comparable to RPJ on the data that RPJ was made for.",
             "XJoin and Foresight are not in the text's figure.",
         ),
         _time_figure(
-            "4.1b", "reverse", True, EQUAL, "The same for REVERSE.", "XJoin and Foresight are not in the text's figure.",
+            "4.1b",
+            "reverse",
+            True,
+            EQUAL,
+            "The same for REVERSE.",
+            "XJoin and Foresight are not in the text's figure.",
         ),
         *_share_figures(("4.2", "4.3"), "harmony", True, THE_END),
         *_share_figures(("4.4", "4.5"), "reverse", True, THE_END),
         _time_figure(
-            "4.6a", "harmony", False,
+            "4.6a",
+            "harmony",
+            False,
             (Faster("rrpj", "rpj", at_least=3, above=20), Faster("foresight", "rrpj", 0.99)),
             """RRPJ outperforms RPJ by a large margin: RPJ takes the tuples of a partition for alike, and keeps partitions that
             get many tuples and give no results.""",
@@ -293,22 +329,33 @@ PAPER = Paper(
             partition is one of those with results, RPJ and RRPJ are nearly alike.""",
         ),
         _time_figure(
-            "4.6b", "reverse", False,
+            "4.6b",
+            "reverse",
+            False,
             (Faster("rrpj", "rpj", at_least=1.1, above=20), Faster("foresight", "rrpj", 0.99)),
             "RRPJ outperforms RPJ by a large margin.",
             """As in 4.6a. The margin is smaller than for HARMONY: RPJ keeps the tuples of both ends of the order, and in every
             other partition of these they have results.""",
         ),
-        *_share_figures(("4.7", "4.8"), "harmony", False, THE_END + """ RPJ keeps the wrong partitions, and so has more results
-            when more is flushed."""),
+        *_share_figures(
+            ("4.7", "4.8"),
+            "harmony",
+            False,
+            THE_END
+            + """ RPJ keeps the wrong partitions, and so has more results
+            when more is flushed.""",
+        ),
         *_share_figures(("4.9", "4.10"), "reverse", False, THE_END),
         *(
             Figure(
-                f"4.11{letter}", f"Arrivals that change after {f'{alpha},000 tuples' if alpha else 'every tuple'}", "seconds",
+                f"4.11{letter}",
+                f"Arrivals that change after {f'{alpha},000 tuples' if alpha else 'every tuple'}",
+                "seconds",
                 partial(_over_change, alpha),
                 reports="Amortised RRPJ is well above RRPJ, whatever sigma." if alpha else "All policies do the same.",
                 expected=tuple(
-                    Faster(name, "rrpj", at_least=_third(name, alpha), above=50) if alpha
+                    Faster(name, "rrpj", at_least=_third(name, alpha), above=50)
+                    if alpha
                     else Faster(name, "rrpj", at_least=0.96, at_most=1.04, above=20)
                     for name in SHOWN[2:4]
                 ),
@@ -324,15 +371,21 @@ PAPER = Paper(
             for letter, alpha in zip("abcdef", (*reversed(ALPHAS[1:]), 0), strict=True)
         ),
         Figure(
-            "T4.3", "Throughput of the in-memory phase, against how often arrivals change", "alpha (thousand tuples)",
+            "T4.3",
+            "Throughput of the in-memory phase, against how often arrivals change",
+            "alpha (thousand tuples)",
             _throughput,
             real="it counts results against the time in which tuples come; Fig. 4.11 has such runs with the seconds they take",
             reports="""Results a second of RRPJ: 4,113, 6,735, 9,783, 11,879, 10,027 and 12,177; of amortised RRPJ with the best
                 sigma: 4,128, 7,950, 12,266, 20,133, 25,152 and 36,388. Equal if arrivals change with every tuple; the rarer the
                 changes, the more amortised RRPJ is ahead. The best sigma differs: 0 or 0.2.""",
             expected=(
-                *(About(name, alpha, value, 0.15) for name, values in TABLE_4_3.items() for alpha, value in values.items()
-                  if (name, alpha) not in NOT_ALIKE),
+                *(
+                    About(name, alpha, value, 0.15)
+                    for name, values in TABLE_4_3.items()
+                    for alpha, value in values.items()
+                    if (name, alpha) not in NOT_ALIKE
+                ),
                 *(Faster(name, "rrpj", at_least=0.96, at_most=1.04, at=0) for name in (*AMORTISED, "rpj", "xjoin")),
                 *(Faster(name, "rrpj", at_least=1.05, above=1) for name in AMORTISED[:3]),
                 *(Widens(name, "rrpj", factor=2) for name in AMORTISED[:3]),
@@ -344,11 +397,16 @@ PAPER = Paper(
                 difference is chance, since which partitions will be popular next cannot be known. For the same reason
                 Foresight is compared within 2% here: it has 1.0% less than the best sigma to 2.6% more. T4.3s compares them
                 on more streams.""",
-            y="results a second", metric="throughput", scale=0.05,
+            y="results a second",
+            metric="throughput",
+            scale=0.05,
             note=f"""The mean of {SEEDS} streams. At a scale of 0.05 alpha is 200 to 1,600 tuples of 100,000.""",
         ),
         Figure(
-            "T4.3s", "Foresight and the best sigma on many streams", "alpha (thousand tuples)", _compared,
+            "T4.3s",
+            "Foresight and the best sigma on many streams",
+            "alpha (thousand tuples)",
+            _compared,
             reports="Nothing: the text has one stream, and leaves the choice of sigma to the user.",
             expected=(BestOf("foresight", ("told",), 0.01),),
             also={"streams": (Leads("foresight", AMORTISED),)},
@@ -360,9 +418,11 @@ PAPER = Paper(
                 next change, and flushes 1/32 at a time: Foresight is within 0.3% of it, so that little is left to gain.
                 What Foresight can have more than the best sigma is that memory is fuller, 1/32 being flushed and not 1/10;
                 that is 3% of what comes by chance, so it shrinks as alpha grows.""",
-            y="results a second", metric="throughput", scale=0.05,
+            y="results a second",
+            metric="throughput",
+            scale=0.05,
             note=f"""The mean of {len(MANY)} streams, replayed on counts (`reproduction/replay.py`), which is the join without its
                 rows: the same policies, ledger and flushes.""",
         ),
     ),
-)  # fmt: skip
+)

@@ -23,8 +23,12 @@ RHOS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 SCALE = 0.02
 COLUMNS = ("x0", "y0", "x1", "y1")
 POLICIES: dict[str, Callable[[], FlushPolicy]] = {
-    "random": Random, "rpj": RPJ, "rrpj": RRPJ, "rrpj-f": RRPJF, "foresight": Foresight,
-}  # fmt: skip
+    "random": Random,
+    "rpj": RPJ,
+    "rrpj": RRPJ,
+    "rrpj-f": RRPJF,
+    "foresight": Foresight,
+}
 
 
 def boxes(scale: float, alpha: float, rho: float, beta: int = 2) -> Streams:
@@ -59,32 +63,47 @@ def _results(series: tuple[str, ...], alpha: float, rho: float, scale: float, cl
 
 def _uniformity(letter: str, alpha: float) -> Figure:
     apart: tuple[Check, ...] = (
-        (Tracks("rpj", "random", 0.05), Tracks("rrpj", "rpj", 0.05)) if not alpha
-        else (Faster("rrpj", "rpj", at_least=1 + alpha / 2, above=30), Faster("rrpj", "random", at_least=1 + alpha / 2, above=30))
-    )  # fmt: skip
+        (Tracks("rpj", "random", 0.05), Tracks("rrpj", "rpj", 0.05))
+        if not alpha
+        else (
+            Faster("rrpj", "rpj", at_least=1 + alpha / 2, above=30),
+            Faster("rrpj", "random", at_least=1 + alpha / 2, above=30),
+        )
+    )
     return Figure(
-        f"5.4{letter}", f"Boxes of the two sides keep apart in {alpha:.0%} of the cells", "% of the data that has arrived",
+        f"5.4{letter}",
+        f"Boxes of the two sides keep apart in {alpha:.0%} of the cells",
+        "% of the data that has arrived",
         partial(_results, ("random", "rpj", "rrpj", "foresight"), alpha, 0.0),
-        reports="""RRPJ outperforms all others: it tells cells that give results from cells that only get many boxes.""" if alpha
+        reports="""RRPJ outperforms all others: it tells cells that give results from cells that only get many boxes."""
+        if alpha
         else "All policies do the same.",
         expected=(*apart, Faster("foresight", "rrpj", at_least=0.99)),
         differs="""The text does not name its other methods; Random and Foresight are ours. Cells get equally many boxes, so
             that RPJ has only chance to go by; it stays with the cells that chance favours, which is better or worse than a
             new draw each time.""",
-        y="results", metric="results", scale=SCALE, real=REAL,
-    )  # fmt: skip
+        y="results",
+        metric="results",
+        scale=SCALE,
+        real=REAL,
+    )
 
 
 def _replication(letter: str, rho: float) -> Figure:
     return Figure(
-        f"5.5{letter}", f"{rho:.0%} of the boxes reach into a second cell", "% of the data that has arrived",
+        f"5.5{letter}",
+        f"{rho:.0%} of the boxes reach into a second cell",
+        "% of the data that has arrived",
         partial(_results, ("rpj", "rrpj", "rrpj-f", "foresight"), 0.0, rho),
         reports="RRPJ-F, which counts results by tuple, has more results than RRPJ.",
         expected=(Faster("rrpj-f", "rrpj", at_least=1.05, above=30), Faster("foresight", "rrpj", at_least=0.99)),
         differs="""The text lengthens boxes if a draw is at least rho, which would lengthen none for rho = 1; we take it the
             other way round, as its explanation does. RPJ and Foresight are not in the text's figure.""",
-        y="results", metric="results", scale=SCALE, real=REAL,
-    )  # fmt: skip
+        y="results",
+        metric="results",
+        scale=SCALE,
+        real=REAL,
+    )
 
 
 PAPER = Paper(

@@ -144,17 +144,31 @@ THIN = """ In 7 dimensions eps is 0.2 and not 0.1: with 0.1 there are 500 to 800
 
 
 def _figures(
-    number: str, title: str, streams: Callable[[int, float], Streams], reports: str, differs: str, *,
-    expected: dict[int, tuple[Check, ...]], eps: tuple[float, float, float] = (0.1, 0.1, 0.1),
-) -> list[Figure]:  # fmt: skip
+    number: str,
+    title: str,
+    streams: Callable[[int, float], Streams],
+    reports: str,
+    differs: str,
+    *,
+    expected: dict[int, tuple[Check, ...]],
+    eps: tuple[float, float, float] = (0.1, 0.1, 0.1),
+) -> list[Figure]:
     return [
         Figure(
-            f"{number}{LETTERS[d]}", f"{title}, {d} dimensions, eps = {eps_d:g}", "% of the data that has arrived",
-            partial(_results, partial(streams, d), d, eps_d), reports=reports, expected=expected[d], differs=differs,
-            y="results", metric="results", scale=SIZES[d], real=REAL,
+            f"{number}{LETTERS[d]}",
+            f"{title}, {d} dimensions, eps = {eps_d:g}",
+            "% of the data that has arrived",
+            partial(_results, partial(streams, d), d, eps_d),
+            reports=reports,
+            expected=expected[d],
+            differs=differs,
+            y="results",
+            metric="results",
+            scale=SIZES[d],
+            real=REAL,
         )
         for d, eps_d in zip(SIZES, eps, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 PAPER = Paper(
@@ -172,7 +186,10 @@ PAPER = Paper(
     real=real_setting("6"),
     figures=(
         *_figures(
-            "6.1", "Uniform", uniform, "All are as good as random.",
+            "6.1",
+            "Uniform",
+            uniform,
+            "All are as good as random.",
             """With equal cells there is still something to find: a cell at the edge of the space has fewer neighbours, and
             RRPJ is up to 5% above Random for it. In 7 dimensions there are about 900 results, of which 3% more or less are
             chance.""",
@@ -183,50 +200,83 @@ PAPER = Paper(
             },
         ),
         *_figures(
-            "6.2", "Skewed, HARMONY", partial(skewed, "harmony", False), "RRPJ outperforms the others.",
-            TURNS + """ RRPJ is far above Random, and equal to RPJ: the densest cells of both sides are the same, and arrivals
+            "6.2",
+            "Skewed, HARMONY",
+            partial(skewed, "harmony", False),
+            "RRPJ outperforms the others.",
+            TURNS
+            + """ RRPJ is far above Random, and equal to RPJ: the densest cells of both sides are the same, and arrivals
             show them as well as results do.""",
-            expected=dict.fromkeys(SIZES, (
-                Faster("rrpj", "random", at_least=1.3, above=40), Faster("rrpj", "rpj", at_least=0.99, above=40), *AHEAD,
-            )),
+            expected=dict.fromkeys(
+                SIZES,
+                (
+                    Faster("rrpj", "random", at_least=1.3, above=40),
+                    Faster("rrpj", "rpj", at_least=0.99, above=40),
+                    *AHEAD,
+                ),
+            ),
         ),
         *_figures(
-            "6.3", "Skewed, REVERSE", partial(skewed, "reverse", False),
-            "RRPJ outperforms the others, more than for HARMONY.", TURNS + THIN, eps=(0.1, 0.1, 0.2),
+            "6.3",
+            "Skewed, REVERSE",
+            partial(skewed, "reverse", False),
+            "RRPJ outperforms the others, more than for HARMONY.",
+            TURNS + THIN,
+            eps=(0.1, 0.1, 0.2),
             expected=dict.fromkeys(SIZES, (*FIRST, *AHEAD)),
         ),
         *_figures(
-            "6.4", "Skewed, REVERSE, arrivals in random order", partial(skewed, "reverse", True),
-            "RRPJ outperforms the others, more than in 6.3.", TURNS + THIN, eps=(0.1, 0.1, 0.2),
+            "6.4",
+            "Skewed, REVERSE, arrivals in random order",
+            partial(skewed, "reverse", True),
+            "RRPJ outperforms the others, more than in 6.3.",
+            TURNS + THIN,
+            eps=(0.1, 0.1, 0.2),
             expected=dict.fromkeys(SIZES, (*FIRST, *AHEAD)),
         ),
         *_figures(
-            "6.5", "Checkered", checkered, "RRPJ outperforms RPJ, which looks at the opposite cell alone.",
+            "6.5",
+            "Checkered",
+            checkered,
+            "RRPJ outperforms RPJ, which looks at the opposite cell alone.",
             """Nothing ever comes to the opposite cell: to RPJ all are alike, and it always flushes the same. Which cells
             are even is not said; ours are the white ones of a chessboard, and a cell has no neighbour of its own colour
-            beside it.""" + THIN, eps=(0.1, 0.1, 0.2),
+            beside it."""
+            + THIN,
+            eps=(0.1, 0.1, 0.2),
             expected=dict.fromkeys(SIZES, (*FIRST, *AHEAD)),
         ),
         *_figures(
-            "6.6", "Non-uniform within cells", parted, "RRPJ is much better than RPJ.",
+            "6.6",
+            "Non-uniform within cells",
+            parted,
+            "RRPJ is much better than RPJ.",
             """The text has one side in [0, 0.5] and the other in [0.6, 1] of half of the dimensions. Taken of the whole
             space, points would be 0.1 apart or more, and for eps = 0.1 there would be no results at all; we take it of the
-            cell, and of half of the cells, so that there are others.""", eps=(0.1, 0.1, 0.3),
+            cell, and of half of the cells, so that there are others.""",
+            eps=(0.1, 0.1, 0.3),
             expected=dict.fromkeys(SIZES, (*FIRST, *AHEAD)),
         ),
         *(
             Figure(
-                f"6.7{letter}", f"Digits in nine dimensions, eps = {eps:g}", "% of the data that has arrived",
+                f"6.7{letter}",
+                f"Digits in nine dimensions, eps = {eps:g}",
+                "% of the data that has arrived",
                 partial(_results, digits, KEPT, eps),
                 reports="On the COREL images, in nine dimensions and for every eps, RRPJ outperforms neRPJ and Random.",
-                expected=(*FIRST, *AHEAD), differs="""COREL cannot be had. These are the 1,797 handwritten digits that
+                expected=(*FIRST, *AHEAD),
+                differs="""COREL cannot be had. These are the 1,797 handwritten digits that
                     scikit-learn ships, 64 pixels each, reduced to 9 dimensions by principal components and scaled to [0,
                     1]; each is there several times, moved by a normal deviate of 0.02 (38 times at full scale, for as many
                     points as COREL has). Within 0.1 of a digit there is one other for every nine digits, within 0.2, 0.3
                     and 0.4 there are 5, 26 and 67; so eps is 0.2, 0.3 and 0.4, and not 0.05, 0.1 and 0.2. The grid has 7
-                    dimensions.""", y="results", metric="results", scale=0.1, real=REAL,
+                    dimensions.""",
+                y="results",
+                metric="results",
+                scale=0.1,
+                real=REAL,
             )
             for letter, eps in zip("abc", (0.2, 0.3, 0.4), strict=True)
         ),
     ),
-)  # fmt: skip
+)

@@ -38,9 +38,13 @@ class Tuples:
         cell = dividing.home(0, dividing.read(0, streams.rows)).cell
         _, key = np.unique(np.asarray(streams.rows.column(0)), return_inverse=True)
         return cls(
-            streams.side, dividing.partition_of(cell), key, dividing.partitions, round(setting.share * len(streams)),
+            streams.side,
+            dividing.partition_of(cell),
+            key,
+            dividing.partitions,
+            round(setting.share * len(streams)),
             max(20, len(streams) // setting.chunks),
-        )  # fmt: skip
+        )
 
 
 class _Memory:

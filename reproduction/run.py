@@ -37,9 +37,15 @@ def measure(
     """Run every cell and keep what it gave."""
     cells = list(figure.cells(scale))
     raw: Raw = {
-        "paper": paper.label, "figure": figure.id, "scale": scale, "date": time.strftime("%Y-%m-%d"),
-        "python": platform.python_version(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1), "cells": [],
-    }  # fmt: skip
+        "paper": paper.label,
+        "figure": figure.id,
+        "scale": scale,
+        "date": time.strftime("%Y-%m-%d"),
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+        "cells": [],
+    }
     directory.mkdir(parents=True, exist_ok=True)
     results.mkdir(parents=True, exist_ok=True)
     for number, cell in enumerate(cells, 1):

@@ -33,9 +33,8 @@ Options = tuple[tuple[str, Any], ...]
 # The disk of [MESH], on which each read of maxScan pages is a seek (§V reckons so for both), and a processor that lets SSIJ join
 # a little more than the text's most, 480,000 tuples a second with 16 results each (§VI.D).
 I7 = Machine(
-    seek=8e-3, transfer=97e-6,
-    factors=Factors(c_E=0.1e-6, c_S=0.05e-6, c_A=0.2e-6, c_H=0.1e-6, c_O=0.05e-6, c_X=0.3e-6),
-)  # fmt: skip
+    seek=8e-3, transfer=97e-6, factors=Factors(c_E=0.1e-6, c_S=0.05e-6, c_A=0.2e-6, c_H=0.1e-6, c_O=0.05e-6, c_X=0.3e-6)
+)
 # The text's MESHJOIN takes more than 9 minutes for a loop over 40 M tuples (§VI.D, Fig. 16), of which the disk explains one: 11
 # microseconds a tuple of R.
 SLOW_PROBE = 11e-6
@@ -76,9 +75,16 @@ class Sizes:
         return MadeRelation(max(1, round(rows * self.scale / K)) * K, TUPLE, K, fill=fill)
 
     def cell(
-        self, series: str, x: float, made: MadeRelation, stream: Stream, percent: float, operator: str = "ssij",
-        machine: Machine | None = None, **options: Any,
-    ) -> Cell:  # fmt: skip
+        self,
+        series: str,
+        x: float,
+        made: MadeRelation,
+        stream: Stream,
+        percent: float,
+        operator: str = "ssij",
+        machine: Machine | None = None,
+        **options: Any,
+    ) -> Cell:
         """A service rate in a share of R."""
         memory = _percent(made, percent)
         if operator == "ssij":
@@ -171,9 +177,8 @@ def _worst_case(scale: float) -> list[Cell]:
             with make_relation(directory, made) as relation:
                 pages = relation.num_pages
             scan = ceil(pages / sizes.max_scan()) * machine.seek + pages * machine.transfer
-            tuples = found.tuples / max(
-                1, round(found.pages_read / pages)
-            )  # Tup(SB): nearly all of R is read each time
+            # Tup(SB): nearly all of R is read each time
+            tuples = found.tuples / max(1, round(found.pages_read / pages))
             return {"rate": max(1 / (machine.seek + machine.transfer), tuples / scan)}
 
         def same_chunk(directory: Path, memory: int = memory) -> dict[str, Any]:
@@ -294,10 +299,7 @@ def _figure_13(scale: float) -> list[Cell]:
     sizes = Sizes(scale)
     made = sizes.made()
     SBs = (50_000, 200_000, 500_000, 1_000_000, 2_000_000, 4_000_000)
-    return [
-        sizes.cell("SSIJ", SB, made, _zipf(made, 1.0), MEMORY, SB_thresh=max(1, round(SB * scale)))
-        for SB in SBs
-    ]  # fmt: skip
+    return [sizes.cell("SSIJ", SB, made, _zipf(made, 1.0), MEMORY, SB_thresh=max(1, round(SB * scale))) for SB in SBs]
 
 
 def _figure_14(scale: float) -> list[Cell]:
@@ -402,39 +404,58 @@ PAPER = Paper(
         2.5 times) and in 1% of R, and MESHJOIN by a sixth without skew, of which Fig. V tells why.""",
     figures=(
         Figure(
-            "3", "Rate against skew, keys in order", "exponent", _against_skew("key"),
+            "3",
+            "Rate against skew, keys in order",
+            "exponent",
+            _against_skew("key"),
             reports="With 7.5% of R as memory SSIJ's rate increases significantly with skew; MESHJOIN's changes little.",
             expected=_BY_SKEW,
             differs="""At equal pace MESHJOIN is ahead of SSIJ by 15% up to exponent 0.5; at 1 SSIJ has 1.6 times its
-                rate: see the setting.""", scale=0.005,
+                rate: see the setting.""",
+            scale=0.005,
         ),
         Figure(
-            "4", "Rate against skew, keys permuted", "exponent", _against_skew("permuted"),
+            "4",
+            "Rate against skew, keys permuted",
+            "exponent",
+            _against_skew("permuted"),
             reports="The same as Fig. 3: SSIJ behaves equally well when popular keys lie anywhere.",
             expected=_BY_SKEW,
             differs="""A tuple is a hit when all pages of its key are cached, and popular keys share no pages here: SSIJ
                 gains a half, and not four fifths as in Fig. 3. At equal pace MESHJOIN is ahead up to exponent 0.5; at 1
-                SSIJ has 1.3 times its rate.""", scale=0.005,
+                SSIJ has 1.3 times its rate.""",
+            scale=0.005,
         ),
         Figure(
-            "5", "Rate against memory, keys in order", "memory (% of R)", _against_memory("key"),
+            "5",
+            "Rate against memory, keys in order",
+            "memory (% of R)",
+            _against_memory("key"),
             reports="""SSIJ takes advantage of memory and has up to six times the rate of MESHJOIN, more with more skew; with
                 1% it
                 is close to or above 3,000 tuples a second.""",
             expected=_BY_MEMORY,
             differs="""At equal pace MESHJOIN is ahead by 13 to 16% without skew from 5% on; SSIJ is ahead at 1%, and
                 everywhere at exponent 1, by 1.6 to 2.5 times.""",
-            log="y", scale=0.005,
+            log="y",
+            scale=0.005,
         ),
         Figure(
-            "6", "Rate against memory, keys permuted", "memory (% of R)", _against_memory("permuted"),
+            "6",
+            "Rate against memory, keys permuted",
+            "memory (% of R)",
+            _against_memory("permuted"),
             reports="As Fig. 5.",
             expected=_BY_MEMORY,
             differs="""At equal pace SSIJ is ahead at 1%, and everywhere at exponent 1, by 1.3 to 1.6 times; see Fig. 4.""",
-            log="y", scale=0.005,
+            log="y",
+            scale=0.005,
         ),
         Figure(
-            "7", "1:K joins", "K", _figure_7,
+            "7",
+            "1:K joins",
+            "K",
+            _figure_7,
             reports="""With skew 1 SSIJ is ahead everywhere: up to 3 times MESHJOIN at K = 1, up to 9 times at K = 400,
                 more with
                 more memory.""",
@@ -442,16 +463,23 @@ PAPER = Paper(
             differs="""At equal pace SSIJ has 2.3, 1.8 and 1.6 times MESHJOIN's rate. Ours gains most at K = 1, the text's
                 at K = 400. K shrinks with the root of the scale, as elsewhere: 400 is 28 here. A tuple of SB has an entry
                 for every page of its key, so that fewer wait in the same memory where K is large.""",
-            log="xy", scale=0.005, note="With 10% of R as memory.",
+            log="xy",
+            scale=0.005,
+            note="With 10% of R as memory.",
         ),
         Figure(
-            "V", "The worst case", "memory (% of R)", _worst_case,
+            "V",
+            "The worst case",
+            "memory (% of R)",
+            _worst_case,
             reports="""No hits, no shared pages, pages far apart: SSIJ then has the rate of a scan that serves as many tuples
                 as SB
                 holds, which is MESHJOIN's when maxScan is its chunk.""",
             expected=(
-                Faster("SSIJ, reads alone", "worst case by §V", at_least=0.99), Faster("SSIJ", "worst case by §V", at_least=0.95),
-                Faster("SSIJ", TEXT, at_least=1.0), Faster(SAME_CHUNK, "MESHJOIN", at_least=1.0),
+                Faster("SSIJ, reads alone", "worst case by §V", at_least=0.99),
+                Faster("SSIJ", "worst case by §V", at_least=0.95),
+                Faster("SSIJ", TEXT, at_least=1.0),
+                Faster(SAME_CHUNK, "MESHJOIN", at_least=1.0),
             ),
             differs="""The formula counts reads alone, and by reads alone SSIJ is at it (0.2% are runs that end where a
                 plan does). What the processor does is another 2 to 6%, the more the more tuples share a scan: at 10% the
@@ -464,17 +492,25 @@ PAPER = Paper(
             scale=0.005,
         ),
         Figure(
-            "8", "TPC-H and clouds", "memory (% of R)", _figure_8,
+            "8",
+            "TPC-H and clouds",
+            "memory (% of R)",
+            _figure_8,
             reports="The benefits of SSIJ are very significant, especially for smaller memory.",
             expected=(
-                Faster("SSIJ, TPC-H", "MESHJOIN, TPC-H", at_least=1.0), Faster("SSIJ, clouds", "MESHJOIN, clouds", at_least=1.0),
+                Faster("SSIJ, TPC-H", "MESHJOIN, TPC-H", at_least=1.0),
+                Faster("SSIJ, clouds", "MESHJOIN, clouds", at_least=1.0),
             ),
             differs="""TPC-H by tpchgen-cli; the cloud data are made (Zipf 0.5 over the text's number of longitudes,
                 permuted). MESHJOIN at the text's pace.""",
-            log="y", scale=0.005,
+            log="y",
+            scale=0.005,
         ),
         Figure(
-            "9", "A database", "R (MB, before scaling)", _figure_9,
+            "9",
+            "A database",
+            "R (MB, before scaling)",
+            _figure_9,
             reports="""Both sides uniform over 250,000 keys, R of 0.5 to 1.5 GB, a million stream tuples: with 10% of R as
                 memory SSIJ has at least 3 and up to 24 times the rate of the index joins of two databases with buffers of
                 1 GB.""",
@@ -483,10 +519,15 @@ PAPER = Paper(
                 buffers and the operating system's cache, which has room for all of R; its second run counts. Joined rows
                 leave as Arrow batches here and in PostgreSQL's binary form there, for nowhere; the third curve is the
                 same join with its rows thrown away inside the server.""",
-            log="y", scale=0.3, alone=True,
+            log="y",
+            scale=0.3,
+            alone=True,
         ),
         Figure(
-            "10", "Dynamic memory and fixed splits", "memory (% of R)", _figure_10,
+            "10",
+            "Dynamic memory and fixed splits",
+            "memory (% of R)",
+            _figure_10,
             reports="""Under temporal locality more memory for the cache is better (20%, 50%, 70%), all are better than
                 none, and
                 dynamic memory is better than each, increasingly with memory.""",
@@ -494,10 +535,14 @@ PAPER = Paper(
             differs="""The text gives 480,000 tuples a second with the most memory; here it is a fifth of that. The order
                 is the text's, and the gaps grow with memory as there. At 5% SB and II take 31% of what moves: dynamic
                 memory and 70% cache are the same split there, and 0.4% apart.""",
-            scale=0.005, note="IB and SB as in the text's Table II; in less than 5% of R our bytes a tuple leave them no room.",
+            scale=0.005,
+            note="IB and SB as in the text's Table II; in less than 5% of R our bytes a tuple leave them no room.",
         ),
         Figure(
-            "III", "How long a burst may last", "more than the highest steady rate (%)", _table_3,
+            "III",
+            "How long a burst may last",
+            "more than the highest steady rate (%)",
+            _table_3,
             reports="""In steady state, with the most memory of Fig. 10, a burst of 10% above the highest rate is borne
                 for 700 ms, of 25% for 562, of 50% for 400 and of 70% for 225.""",
             expected=(Trend("SSIJ", 0.6),),
@@ -505,59 +550,86 @@ PAPER = Paper(
                 the text's size, and the text does not say what bounds its own. The highest rate is that of a join that is
                 never kept waiting; a burst begins in the middle of an interval, and the median of five counts. Its
                 duration is divided by the scale: a memory that is smaller by it is full as much sooner.""",
-            y="milliseconds, before scaling", metric="burst", scale=0.02,
+            y="milliseconds, before scaling",
+            metric="burst",
+            scale=0.02,
         ),
         Figure(
-            "11", "Utility counters and LRU", "memory (% of R)", _figure_11,
+            "11",
+            "Utility counters and LRU",
+            "memory (% of R)",
+            _figure_11,
             reports="LRU evicts useful pages for those that a join phase reads, and is inferior.",
             expected=(Faster("utility", "LRU", at_least=1.0), Faster("utility", "LRU", at_least=1.1, somewhere=True)),
             differs="""The text gives no numbers. In 1% of R our bytes a tuple leave the text's IB and SB no room; with
                 thresholds of its own choice at 1% LRU was 6% ahead, and 16 to 40% behind from 5% on.""",
-            log="y", scale=0.005, note="Keys in order, skew 1, as in Fig. 5, with IB and SB as in the text's Table II.",
+            log="y",
+            scale=0.005,
+            note="Keys in order, skew 1, as in Fig. 5, with IB and SB as in the text's Table II.",
         ),
         Figure(
-            "12", "Sensitivity to IB_thresh", "IB_thresh (before scaling)", _figure_12,
+            "12",
+            "Sensitivity to IB_thresh",
+            "IB_thresh (before scaling)",
+            _figure_12,
             reports="Gathering more tuples for an online phase improves the rate, up to a point.",
             expected=(Level("SSIJ", 0.25),),
             differs="""A plateau throughout: the simulated machine charges a look-up by the tuple, so that a batch of them
                 saves nothing; the text's gains from going down its B+-tree for many at a time.""",
-            log="x", scale=0.005,
+            log="x",
+            scale=0.005,
         ),
         Figure(
-            "13", "Sensitivity to SB_thresh", "SB_thresh (before scaling)", _figure_13,
+            "13",
+            "Sensitivity to SB_thresh",
+            "SB_thresh (before scaling)",
+            _figure_13,
             reports="""A larger SB shares reads among more tuples; the rate is almost constant over a large range, and falls
                 where SB takes much of the memory.""",
             expected=(Trend("SSIJ", 1.2, steps=0.15), Knee("SSIJ", 1_000_000, 0.3)),
             differs="The thresholds are the text's, scaled. The text gives no numbers.",
-            log="x", scale=0.005,
+            log="x",
+            scale=0.005,
             note="With 7.5% of R as memory: in 1% our bytes a tuple leave no room for the text's SB.",
         ),
         Figure(
-            "14", "Sensitivity to the fill factor", "fill factor", _figure_14,
+            "14",
+            "Sensitivity to the fill factor",
+            "fill factor",
+            _figure_14,
             reports="A smaller fill factor means fewer tuples a page: less use of a cached page, more pages to read.",
             expected=(Trend("SSIJ", 1.3, steps=0.05),),
             differs="The text gives no numbers.",
             scale=0.005,
         ),
         Figure(
-            "15", "Sensitivity to maxScan", "maxScan (pages)", _figure_15,
+            "15",
+            "Sensitivity to maxScan",
+            "maxScan (pages)",
+            _figure_15,
             reports="Poor for small values, which leave no sequential reads; then a plateau.",
             expected=(Trend("SSIJ", 1.3, steps=0.15), Level("SSIJ", 0.25, after=64)),
             differs="""The text finds that very large values evict useful pages; ours are read into a buffer of their own,
                 bounded by
                 a third of the memory.""",
-            log="x", scale=0.005, note="With 7.5% of R as memory, in which a third has room for the largest.",
+            log="x",
+            scale=0.005,
+            note="With 7.5% of R as memory, in which a third has room for the largest.",
         ),
         Figure(
-            "16", "Rate against deadline", "deadline (s, before scaling)", _figure_16,
+            "16",
+            "Rate against deadline",
+            "deadline (s, before scaling)",
+            _figure_16,
             reports="""With 5 GB and 7.5% of it as memory: 550 tuples a second at 10 s, up to 22,000 at 2 min; MESHJOIN makes
                 tuples wait more than 9 min at 5,500 a second.""",
             expected=(Trend("SSIJ", 20.0, steps=0.1),),
             differs="""The text is at 22,000 with 2 minutes already. A tuple that comes as a join phase begins waits for
                 that one and the next; here a phase that reads all of R takes 107 s, so that the rate rises where twice
                 that is allowed. Time is scaled: a deadline and a scan are shorter by the scale; a seek is not.""",
-            log="xy", scale=0.05,
+            log="xy",
+            scale=0.05,
             note="The highest rate at which at most one tuple in two hundred is late, found by halving.",
         ),
     ),
-)  # fmt: skip
+)

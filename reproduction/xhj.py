@@ -61,8 +61,15 @@ def _non_swappable(scale: float, millions: float, skew: float) -> int:
 
 @cache
 def _rate(
-    directory: Path, scale: float, name: str, megabytes: float, millions: float, skew: float, k: int | None, l: int | None
-) -> Rate:  # fmt: skip
+    directory: Path,
+    scale: float,
+    name: str,
+    megabytes: float,
+    millions: float,
+    skew: float,
+    k: int | None,
+    l: int | None,
+) -> Rate:
     """Measured once, however many figures show it. k and l are pages as they are; None is tuned."""
     made = _made(scale, millions)
     memory = int(megabytes * 1e6 * scale)
@@ -254,11 +261,16 @@ PAPER = Paper(
         service rate); the text's bursts change when tuples come, not what a join does with them once it is saturated.""",
     figures=(
         Figure(
-            "3a", "Rate against memory", "memory (MB, before scaling)", _figure_3a,
+            "3a",
+            "Rate against memory",
+            "memory (MB, before scaling)",
+            _figure_3a,
             reports="""For 2 M tuples X-HYBRIDJOIN is significantly better than the others at every memory; HYBRIDJOIN is
                 consistently a little better than MESHJOIN and R-MESHJOIN.""",
             expected=(
-                *_FIRST, Faster("HYBRIDJOIN", "MESHJOIN", at_least=1.0), Faster("HYBRIDJOIN", "R-MESHJOIN", at_least=1.0),
+                *_FIRST,
+                Faster("HYBRIDJOIN", "MESHJOIN", at_least=1.0),
+                Faster("HYBRIDJOIN", "R-MESHJOIN", at_least=1.0),
                 Trend("X-HYBRIDJOIN", 1.5),
             ),
             differs="""HYBRIDJOIN is further above MESHJOIN than in the text, and most with little memory: R is stored by
@@ -266,15 +278,20 @@ PAPER = Paper(
             scale=1 / 16,
         ),
         Figure(
-            "3b", "Rate against the size of R", "R (million tuples, before scaling)", _figure_3b,
+            "3b",
+            "Rate against the size of R",
+            "R (million tuples, before scaling)",
+            _figure_3b,
             reports="""With 50 MB X-HYBRIDJOIN is substantially better at every size. HYBRIDJOIN has almost 70% of its rate at
                 0.5 M tuples and 50% at 8 M.""",
             expected=(
-                *_FIRST, Faster("HYBRIDJOIN", "X-HYBRIDJOIN", at_least=0.65, at_most=0.75, at=0.5),
+                *_FIRST,
+                Faster("HYBRIDJOIN", "X-HYBRIDJOIN", at_least=0.65, at_most=0.75, at=0.5),
                 Faster("HYBRIDJOIN", "X-HYBRIDJOIN", at_least=0.45, at_most=0.6, at=8),
                 Faster(f"HYBRIDJOIN, {FULL}", f"{X}, {FULL}", at_least=0.65, at_most=0.75, at=0.5),
                 Faster(f"HYBRIDJOIN, {FULL}", f"{X}, {FULL}", at_least=0.45, at_most=0.6, at=8),
-                Trend("X-HYBRIDJOIN", 0.5), Trend("MESHJOIN", 0.5),
+                Trend("X-HYBRIDJOIN", 0.5),
+                Trend("MESHJOIN", 0.5),
             ),
             differs="""The shares are not independent of the text: three processor speeds and five buffer sizes were tried
                 in the cost model at full size, and the pair kept that came near both. Measured at this scale HYBRIDJOIN
@@ -283,10 +300,14 @@ PAPER = Paper(
                 16,080 at 8 M (59%), on the simulated disk: 20 minutes for that point alone, since a load of the first
                 partition serves a third of what waits, and a rate over few of them is that of the moment. X-HYBRIDJOIN's
                 rate there is over a shorter window than HYBRIDJOIN's.""",
-            log="xy", scale=1 / 16,
+            log="xy",
+            scale=1 / 16,
         ),
         Figure(
-            "3c", "Rate against skew", "exponent", _figure_3c,
+            "3c",
+            "Rate against skew",
+            "exponent",
+            _figure_3c,
             reports="""With 50 MB and 2 M tuples X-HYBRIDJOIN is considerably better than all others at every exponent but 0,
                 increasingly so; at 0 it is below MESHJOIN.""",
             expected=(
@@ -295,7 +316,8 @@ PAPER = Paper(
                 Faster(f"{X}, best l, {FULL}", f"HYBRIDJOIN, {FULL}", at_least=1.0, above=0.25),
                 Faster(f"{X}, tuned", "HYBRIDJOIN, tuned", at_least=1.0),
                 *(Faster(f"{X}, tuned", other, at_least=1.0) for other in list(NAMES)[1:]),
-                Faster("X-HYBRIDJOIN", "HYBRIDJOIN", at_least=0.8, at_most=1.01, at=0.0), Trend("X-HYBRIDJOIN", 1.5),
+                Faster("X-HYBRIDJOIN", "HYBRIDJOIN", at_least=0.8, at_most=1.01, at=0.0),
+                Trend("X-HYBRIDJOIN", 1.5),
             ),
             differs="""With a non-swappable part of a fixed size X-HYBRIDJOIN is a little below HYBRIDJOIN at exponent
                 0.25. No size would bring it above: 64 KiB serve 0.2% of the stream there and take as much from H, and by
@@ -307,62 +329,107 @@ PAPER = Paper(
             scale=1 / 16,
         ),
         Figure(
-            "3d", "Tuples served by the non-swappable part", "memory (MB, before scaling)", _figure_3d,
+            "3d",
+            "Tuples served by the non-swappable part",
+            "memory (MB, before scaling)",
+            _figure_3d,
             reports="""In 4,000 iterations the non-swappable part serves 0.4 million stream tuples with 50 MB and more than 2
                 million with 250 MB.""",
             expected=(Trend("X-HYBRIDJOIN", 4.5, at_most=5.5),),
             differs="The text does not give its buffer, on which the number depends; only the growth with memory is checked.",
-            y="million tuples in 4,000 iterations", metric="served", scale=1 / 16, decimals=2,
+            y="million tuples in 4,000 iterations",
+            metric="served",
+            scale=1 / 16,
+            decimals=2,
         ),
         Figure(
-            "4a", "Tuning surface, against the non-swappable part", "l (pages, before scaling)", _figure_4a,
+            "4a",
+            "Tuning surface, against the non-swappable part",
+            "l (pages, before scaling)",
+            _figure_4a,
             reports="""The rate rises rapidly with the non-swappable part, reaches a maximum, and falls gradually, as H loses
                 memory for matches that become rare.""",
-            expected=(Peak("k = 512", (128, 2048), left=0.02, right=0.02), Peak("k = 128", (128, 2048), left=0.02, right=0.02)),
-            differs="The text gives no numbers; the shape is the same. Pages here are of 4 KiB.", log="x", scale=1 / 16,
+            expected=(
+                Peak("k = 512", (128, 2048), left=0.02, right=0.02),
+                Peak("k = 128", (128, 2048), left=0.02, right=0.02),
+            ),
+            differs="The text gives no numbers; the shape is the same. Pages here are of 4 KiB.",
+            log="x",
+            scale=1 / 16,
         ),
         Figure(
-            "4b", "Tuning surface, against the swappable part", "k (pages, before scaling)", _figure_4b,
+            "4b",
+            "Tuning surface, against the swappable part",
+            "k (pages, before scaling)",
+            _figure_4b,
             reports="""The rate rises with the swappable part, since a load then serves more tuples, reaches a maximum, and
                 falls, as more of R is read than is needed.""",
-            expected=(Peak("l = 512", (128, 2048), left=0.1, right=0.02), Peak("l = 1024", (128, 2048), left=0.1, right=0.02)),
-            differs="The same measurements as in 4a.", log="x", scale=1 / 16,
+            expected=(
+                Peak("l = 512", (128, 2048), left=0.1, right=0.02),
+                Peak("l = 1024", (128, 2048), left=0.1, right=0.02),
+            ),
+            differs="The same measurements as in 4a.",
+            log="x",
+            scale=1 / 16,
         ),
         Figure(
-            "6a", "Model against measurement, swappable part", "k (pages, before scaling)", _figure_6a,
+            "6a",
+            "Model against measurement, swappable part",
+            "k (pages, before scaling)",
+            _figure_6a,
             reports="Tuning by measurement and by the cost model differ by 0.5%.",
             expected=(Tracks("by the model", "measured", 0.05),),
             differs="""Our w is not eq. 9, which as printed gives 26% to 78% too few tuples an iteration (see
                 headrace.semistream.hybrid.hybrid_cost). It is furthest off where all of R is 15 partitions.""",
-            log="x", scale=1 / 16,
+            log="x",
+            scale=1 / 16,
         ),
         Figure(
-            "6b", "Model against measurement, non-swappable part", "l (pages, before scaling)", _figure_6b,
+            "6b",
+            "Model against measurement, non-swappable part",
+            "l (pages, before scaling)",
+            _figure_6b,
             reports="Tuning by measurement and by the cost model differ by 0.6%.",
             expected=(Tracks("by the model", "measured", 0.05),),
-            differs="As in 6a.", log="x", scale=1 / 16,
+            differs="As in 6a.",
+            log="x",
+            scale=1 / 16,
         ),
         Figure(
-            "7a", "Tuned and not tuned, against the size of R", "R (million tuples, before scaling)", _figure_7a,
+            "7a",
+            "Tuned and not tuned, against the size of R",
+            "R (million tuples, before scaling)",
+            _figure_7a,
             reports="With 50 MB the tuned X-HYBRIDJOIN is significantly better at every size of R.",
             expected=(Faster("tuned", "not tuned", at_least=1.1),),
             differs="""The gain grows with R. How large it is depends on the buffer before tuning, which the text does not
                 give; l = k costs little where k itself is good.""",
-            log="xy", scale=1 / 16,
+            log="xy",
+            scale=1 / 16,
         ),
         Figure(
-            "7b", "Tuned and not tuned, against memory", "memory (MB, before scaling)", _figure_7b,
+            "7b",
+            "Tuned and not tuned, against memory",
+            "memory (MB, before scaling)",
+            _figure_7b,
             reports="With 2 M tuples the tuned X-HYBRIDJOIN is significantly better at every memory.",
             expected=(Faster("tuned", "not tuned", at_least=1.1),),
-            differs="As in 7a; the gain falls with memory, where the processor bounds both.", scale=1 / 16,
+            differs="As in 7a; the gain falls with memory, where the processor bounds both.",
+            scale=1 / 16,
         ),
         Figure(
-            "8", "Time of an iteration, by the model and measured", "memory (MB, before scaling)", _figure_8,
+            "8",
+            "Time of an iteration, by the model and measured",
+            "memory (MB, before scaling)",
+            _figure_8,
             reports="The calculated cost closely resembles the measured one.",
             expected=(Tracks("by the model", "measured", 0.05),),
             differs="""The text gives no numbers. H is let fill up slowly: filled at once it goes through R in waves,
                 which at 250 MB had not died away after six times what waits, and an iteration seemed to take 17% longer.""",
-            y="milliseconds an iteration", metric="loop", scale=1 / 16, decimals=3,
+            y="milliseconds an iteration",
+            metric="loop",
+            scale=1 / 16,
+            decimals=3,
         ),
     ),
-)  # fmt: skip
+)

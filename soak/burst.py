@@ -63,13 +63,22 @@ def burst(root: Path, seconds: float, say: Any = lambda line: None) -> Burst:
         feed = _Feed(root / "in")
         reader = spark.readStream.schema("id bigint, k bigint").parquet(str(root / "in"))
         out = hr.enrich(
-            reader, relation, on="k", memory=MEMORY, algorithm="inl", shed="sample", target_delay=TARGET, state=root / "state"
-        )  # fmt: skip
+            reader,
+            relation,
+            on="k",
+            memory=MEMORY,
+            algorithm="inl",
+            shed="sample",
+            target_delay=TARGET,
+            state=root / "state",
+        )
         query = hr.load(out, root / "table", checkpoint=root / "checkpoint", trigger={"processingTime": "0 seconds"})
         phases = (
-            ("before", _GENTLE, seconds / 3), ("burst", _HARD, seconds), ("settling", _GENTLE, seconds / 3),
+            ("before", _GENTLE, seconds / 3),
+            ("burst", _HARD, seconds),
+            ("settling", _GENTLE, seconds / 3),
             ("after", _GENTLE, seconds / 3),
-        )  # fmt: skip
+        )
         with _watched() as memory:
             for name, times, long in phases:
                 feed.write(name, times * sustainable, long)
@@ -98,9 +107,11 @@ def local_session(name: str) -> Iterator[Any]:
 
     builder = SparkSession.builder.master("local[2]").appName(name)
     for key, value in {
-        "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.streaming.minBatchesToRetain": "10000",  # the times of all are looked at in the end
-    }.items():  # fmt: skip
+    }.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

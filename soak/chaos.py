@@ -46,7 +46,7 @@ class Outcome:
 
 def chaos(
     root: Path, kills: int, seed: int, say: Callable[[str], None] = lambda line: None, *, files: int = FILES
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     """Run it in an empty directory until so many were killed; say how it goes. `files` come before each life of a driver."""
     begun = time.monotonic()
     rng = np.random.default_rng(seed)
@@ -74,9 +74,7 @@ def chaos(
     return _outcome(done, lives, rows, history, begun, faults(places, history, rows, seed))
 
 
-def _outcome(
-    done: Counter[str], lives: int, rows: int, history: History, begun: float, wrong: list[str]
-) -> Outcome:  # fmt: skip
+def _outcome(done: Counter[str], lives: int, rows: int, history: History, begun: float, wrong: list[str]) -> Outcome:
     return Outcome(done, lives, rows, len(history.versions), time.monotonic() - begun, wrong)
 
 
@@ -126,8 +124,11 @@ def _driver(cluster: Cluster, root: Path) -> Iterator[subprocess.Popen[bytes]]:
     with (root / "driver.log").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "soak.job", str(root), cluster.master],
-            stdout=log, stderr=log, env=cluster.environment, start_new_session=True,
-        )  # fmt: skip
+            stdout=log,
+            stderr=log,
+            env=cluster.environment,
+            start_new_session=True,
+        )
     try:
         yield process
     finally:
@@ -143,7 +144,7 @@ def _tail(root: Path) -> str:
 
 def _disturb(
     driver: subprocess.Popen[bytes], places: Places, rng: np.random.Generator, done: Counter[str], kills: int
-) -> None:  # fmt: skip
+) -> None:
     """Kill, until a driver is among the victims, or it ends by itself."""
     if rng.random() < 0.15:  # at any moment of its start
         time.sleep(rng.uniform(1, 6))

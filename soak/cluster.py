@@ -31,11 +31,16 @@ class Cluster:
         self.directory = directory
         self.home = Path(pyspark.__file__).parent
         self.environment = os.environ | {
-            "SPARK_HOME": str(self.home), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1", "SPARK_WORKER_DIR": str(directory / "work"),
-            "SPARK_LOCAL_DIRS": str(directory / "local"), "HEADRACE_STATE": str(directory / "state"),
+            "SPARK_HOME": str(self.home),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_NO_DAEMONIZE": "1",
+            "SPARK_WORKER_DIR": str(directory / "work"),
+            "SPARK_LOCAL_DIRS": str(directory / "local"),
+            "HEADRACE_STATE": str(directory / "state"),
             "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-        }  # fmt: skip
+        }
         self._processes: list[subprocess.Popen] = []
         self._port = free_port()
         self.master = f"spark://127.0.0.1:{self._port}"
@@ -66,9 +71,12 @@ class Cluster:
             self._processes.append(
                 subprocess.Popen(
                     [self.home / "bin" / "spark-class", f"org.apache.spark.deploy.{kind.lower()}.{kind}", *options],
-                    stdout=log, stderr=log, env=self.environment, start_new_session=True,
+                    stdout=log,
+                    stderr=log,
+                    env=self.environment,
+                    start_new_session=True,
                 )
-            )  # fmt: skip
+            )
 
     def _wait(self, name: str, words: str, patience: float = 60.0) -> None:
         until = time.monotonic() + patience
@@ -81,8 +89,12 @@ class Cluster:
         """What a driver program says in the end, as JSON."""
         driver = subprocess.Popen(
             [sys.executable, program, self.master, *map(str, args)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment, start_new_session=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment,
+            start_new_session=True,
+        )
         try:
             out, errors = driver.communicate(timeout=200)
         finally:

@@ -42,9 +42,18 @@ def main(root: Path, master: str) -> None:
         df = reader.option("maxFilesPerTrigger", 4).parquet(str(places.input))
         df = hr.assign_surrogate_keys(df, lookup, key="product", source_column="source", partitions=2)
         df = hr.enrich(
-            df, products, on="product", how="left", memory="16MiB", version_column="version", deadline="3s", shards=2,
-            shed=hr.Shedding("sample", rate=RATE), target_delay="1s", state=places.state,
-        )  # fmt: skip
+            df,
+            products,
+            on="product",
+            how="left",
+            memory="16MiB",
+            version_column="version",
+            deadline="3s",
+            shards=2,
+            shed=hr.Shedding("sample", rate=RATE),
+            target_delay="1s",
+            state=places.state,
+        )
         query = hr.load(df, places.table, checkpoint=places.checkpoint, trigger={"availableNow": True})
         query.awaitTermination()
         hr.finish(query)

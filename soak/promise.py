@@ -56,7 +56,7 @@ def promise(root: Path, seconds: float, say: Any = lambda line: None) -> Promise
     say(f"{rows:,} rows in {len(stats)} micro-batches, {deferred:,} waited, {longest:.1f} s at most; {late} late")
     return Promise(
         rows, deferred, late, longest, sum(s.pages_read for s in stats) / max(1, rows), _faults(root, deferred, late)
-    )  # fmt: skip
+    )
 
 
 def _faults(root: Path, deferred: int, late: int) -> list[str]:

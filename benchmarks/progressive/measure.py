@@ -47,9 +47,15 @@ def ours(streams: Streams, memory: int, pace: int) -> dict[str, Any]:
     for out in op.finish():
         results += out.num_rows
     return {
-        "first": first, "arrived": arrived, "seconds": time.perf_counter() - begun, "early": early, "results": results,
-        "growth": peak_rss() - before, "flushes": op.stats.flushes, "pages_read": op.stats.pages_read,
-    }  # fmt: skip
+        "first": first,
+        "arrived": arrived,
+        "seconds": time.perf_counter() - begun,
+        "early": early,
+        "results": results,
+        "growth": peak_rss() - before,
+        "flushes": op.stats.flushes,
+        "pages_read": op.stats.pages_read,
+    }
 
 
 def duckdb(streams: Streams, memory: int, pace: int) -> dict[str, Any]:

@@ -68,9 +68,13 @@ def measure(join: Join) -> dict[str, Any]:
     cell = {"section": SECTION, **asdict(join)}
     try:
         done = subprocess.run(
-            [sys.executable, "-m", f"benchmarks.progressive.{module}", *words], cwd=Path(__file__).parents[2],
-            capture_output=True, text=True, timeout=_PATIENCE, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", f"benchmarks.progressive.{module}", *words],
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return {**cell, "error": f"took longer than {_PATIENCE:.0f} s"}
     if done.returncode:

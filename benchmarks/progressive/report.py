@@ -27,9 +27,19 @@ def report_progressive(raw: dict[str, Any], console: Console) -> None:
 
 def _table(cells: list[dict[str, Any]]) -> Table:
     table = new_table(
-        "Joins of two streams", "system", "kind", "tuples", "memory", "arriving", f"first {FIRST:,}", "all", "tuples/s",
-        "results", "early", "grew by",
-    )  # fmt: skip
+        "Joins of two streams",
+        "system",
+        "kind",
+        "tuples",
+        "memory",
+        "arriving",
+        f"first {FIRST:,}",
+        "all",
+        "tuples/s",
+        "results",
+        "early",
+        "grew by",
+    )
     for c in cells:
         head = [c["system"], c["kind"], f"{c['rows']:,}", f"{c['memory'] >> 20} MiB"]
         head.append(f"{c['pace']:,}/s" if c["pace"] else "all there")
@@ -38,9 +48,14 @@ def _table(cells: list[dict[str, Any]]) -> Table:
             continue
         early = f"{c['early'] / max(1, c['results']):.0%}" if "early" in c else "–"
         table.add_row(
-            *head, _seconds(c["first"]), _seconds(c["seconds"]), f"{c.get('counted', c['rows']) / c['seconds']:,.0f}",
-            f"{c['results']:,}", early, f"{c['growth'] / 2**20:.0f} MiB",
-        )  # fmt: skip
+            *head,
+            _seconds(c["first"]),
+            _seconds(c["seconds"]),
+            f"{c.get('counted', c['rows']) / c['seconds']:,.0f}",
+            f"{c['results']:,}",
+            early,
+            f"{c['growth'] / 2**20:.0f} MiB",
+        )
     return table
 
 
@@ -77,13 +92,16 @@ def _on_spark(ours: dict[str, Any], theirs: dict[str, Any] | None) -> list[Targe
         return [Target("keys on Spark", f">= {ON_SPARK_FACTOR} x", "not measured", None)]
     rate, other = (c["counted"] / c["seconds"] for c in (ours, theirs))
     grew = Target(
-        "keys on Spark: memory of JVM and Python workers", f"<= {theirs['growth'] >> 20} MiB",
-        f"{ours['growth'] >> 20} MiB", ours["growth"] <= theirs["growth"],
-    )  # fmt: skip
+        "keys on Spark: memory of JVM and Python workers",
+        f"<= {theirs['growth'] >> 20} MiB",
+        f"{ours['growth'] >> 20} MiB",
+        ours["growth"] <= theirs["growth"],
+    )
     return [
-        at_least("keys on Spark: rows/s beside Spark's join with RocksDB", rate, other, ON_SPARK_FACTOR), grew,
+        at_least("keys on Spark: rows/s beside Spark's join with RocksDB", rate, other, ON_SPARK_FACTOR),
+        grew,
         _same("keys on Spark: results", ours["results"], theirs["results"]),
-    ]  # fmt: skip
+    ]
 
 
 def _same(name: str, mine: int, theirs: int) -> Target:

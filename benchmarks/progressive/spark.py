@@ -34,10 +34,14 @@ def write(directory: Path, rows: int) -> None:
         (directory / side).mkdir()
         for part in range(PARTS):
             micros = (part * MINUTES * 60 * 10**6 + np.sort(rng.integers(0, MINUTES * 60 * 10**6, n))).astype(np.int64)
-            table = pa.table({
-                "k": rng.integers(0, 16 * n, n), "t": pa.array(micros, pa.timestamp("us", "UTC")),
-                column: rng.integers(0, 1 << 40, n), f"{column}x": rng.random(n),
-            })  # fmt: skip
+            table = pa.table(
+                {
+                    "k": rng.integers(0, 16 * n, n),
+                    "t": pa.array(micros, pa.timestamp("us", "UTC")),
+                    column: rng.integers(0, 1 << 40, n),
+                    f"{column}x": rng.random(n),
+                }
+            )
             pq.write_table(table, directory / side / f"{part:04d}.parquet")
 
 
@@ -96,9 +100,15 @@ def run(system: str, rows: int, memory: int) -> dict[str, Any]:
     # A JVM grows towards its heap whatever it runs: what it has beyond the first micro-batch says little, so both are told.
     grew = sampler.peak.pss + sampler.peak.jvm - before.pss - before.jvm
     return {
-        "results": sum(results), "seconds": sum(seconds[WARM:]), "counted": sum(counted[WARM:]), "first": None,
-        "batches": len(batches), "growth": grew, "jvm": sampler.peak.jvm, "python": sampler.peak.pss,
-    }  # fmt: skip
+        "results": sum(results),
+        "seconds": sum(seconds[WARM:]),
+        "counted": sum(counted[WARM:]),
+        "first": None,
+        "batches": len(batches),
+        "growth": grew,
+        "jvm": sampler.peak.jvm,
+        "python": sampler.peak.pss,
+    }
 
 
 if __name__ == "__main__":

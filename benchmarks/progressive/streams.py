@@ -46,9 +46,10 @@ def boxes(rows: int, seed: int) -> Streams:
         columns = {"xmin": low[:, 0], "ymin": low[:, 1], "xmax": high[:, 0], "ymax": high[:, 1]}
         sides.append(pa.table({**columns, name: np.arange(n)}))
     return Streams(
-        *sides, hr.intersects(("xmin", "ymin", "xmax", "ymax")),
+        *sides,
+        hr.intersects(("xmin", "ymin", "xmax", "ymax")),
         "l.xmin <= r.xmax and r.xmin <= l.xmax and l.ymin <= r.ymax and r.ymin <= l.ymax",
-    )  # fmt: skip
+    )
 
 
 def vectors(rows: int, seed: int) -> Streams:
@@ -57,9 +58,10 @@ def vectors(rows: int, seed: int) -> Streams:
     sides = [pa.table({**{c: rng.random(n) for c in "xyz"}, name: np.arange(n)}) for name in ("left", "right")]
     eps = float((3 / (4 * np.pi * n)) ** (1 / 3))  # one match a tuple
     return Streams(
-        *sides, hr.within(("x", "y", "z"), eps=eps),
+        *sides,
+        hr.within(("x", "y", "z"), eps=eps),
         f"(l.x-r.x)*(l.x-r.x) + (l.y-r.y)*(l.y-r.y) + (l.z-r.z)*(l.z-r.z) <= {eps!r}*{eps!r}",
-    )  # fmt: skip
+    )
 
 
 MAKERS = {"keys": keys, "boxes": boxes, "vectors": vectors}

@@ -47,8 +47,14 @@ def report_service(raw: dict[str, Any], picture: Path, console: Console) -> None
 
 def _rates(rows: list[Row]) -> Table:
     systems = [s for s in SYSTEMS if any(s in row.rates for row in rows)]
-    table = new_table(f"Service rate, tuples/s; {rows[0].rows:,} rows of 120 bytes, tuples of 20",
-                      "disk", "exponent", "hot keys", "memory", *systems)  # fmt: skip
+    table = new_table(
+        f"Service rate, tuples/s; {rows[0].rows:,} rows of 120 bytes, tuples of 20",
+        "disk",
+        "exponent",
+        "hot keys",
+        "memory",
+        *systems,
+    )
     for row in rows:
         table.add_row(*_place(row), *(_rate(row, s) for s in systems))
     return table
@@ -56,18 +62,31 @@ def _rates(rows: list[Row]) -> Table:
 
 def _ratios(rows: list[Row]) -> Table:
     table = new_table(
-        "AdaptiveJoin and auto beside the others", "disk", "exponent", "hot keys", "memory", "best published",
-        f"{OURS} / best", f"{OURS} / ssij", f"{OURS} / {FREE_INDEX}", "auto chose", "auto / best of all",
-    )  # fmt: skip
+        "AdaptiveJoin and auto beside the others",
+        "disk",
+        "exponent",
+        "hot keys",
+        "memory",
+        "best published",
+        f"{OURS} / best",
+        f"{OURS} / ssij",
+        f"{OURS} / {FREE_INDEX}",
+        "auto chose",
+        "auto / best of all",
+    )
     for row in rows:
         best = row.best
         ours, auto = row.rates.get(OURS), row.rates.get(AUTO)
         most = max(filter(None, [ours, best[1] if best else None]), default=None)
         table.add_row(
-            *_place(row), best[0] if best else "–", _times(ours / best[1] if ours and best else None),
-            _times(row.ratio(OURS, "ssij")), _times(row.ratio(OURS, FREE_INDEX)), row.chosen or "–",
+            *_place(row),
+            best[0] if best else "–",
+            _times(ours / best[1] if ours and best else None),
+            _times(row.ratio(OURS, "ssij")),
+            _times(row.ratio(OURS, FREE_INDEX)),
+            row.chosen or "–",
             _times(auto / most if auto and most else None),
-        )  # fmt: skip
+        )
     return table
 
 
@@ -78,9 +97,13 @@ def _plot(path: Path, rows: list[Row]) -> Path:
     systems = [s for s in SYSTEMS if s != AUTO]
     colours = plt.get_cmap("tab10")
     figure, panels = plt.subplots(
-        len(machines), len(streams), sharex=True, sharey="row", squeeze=False,
+        len(machines),
+        len(streams),
+        sharex=True,
+        sharey="row",
+        squeeze=False,
         figsize=(2.9 * len(streams) + 1, 2.9 * len(machines) + 0.9),
-    )  # fmt: skip
+    )
     for i, machine in enumerate(machines):
         for j, stream in enumerate(streams):
             axes = panels[i][j]
@@ -89,10 +112,15 @@ def _plot(path: Path, rows: list[Row]) -> Path:
                 line = sorted((100 * row.budget, rate) for row in here if (rate := row.rates.get(system)))
                 if line:
                     axes.plot(
-                        [x for x, _ in line], [y for _, y in line], marker="o", markersize=3, color=colours(number),
-                        label=system, linewidth=2.4 if system == OURS else 1.2,
+                        [x for x, _ in line],
+                        [y for _, y in line],
+                        marker="o",
+                        markersize=3,
+                        color=colours(number),
+                        label=system,
+                        linewidth=2.4 if system == OURS else 1.2,
                         linestyle=":" if system == FREE_INDEX else "-",
-                    )  # fmt: skip
+                    )
             axes.set_yscale("log")
             axes.set_title(f"{machine}, {_hot(here[0])}", fontsize=9)
             axes.grid(alpha=0.3, which="both")

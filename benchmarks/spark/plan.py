@@ -37,9 +37,16 @@ class SparkPlan:
         for section, rows, system in product((JOIN, LOAD), self.rows, self._chosen()):
             parts = list(product(self._workloads(section, rows, system), self.batches))
             base = Cell(
-                section, system, rows, seed, str(root), budget=BUDGET, seconds=self.seconds, warmup=self.warmup,
+                section,
+                system,
+                rows,
+                seed,
+                str(root),
+                budget=BUDGET,
+                seconds=self.seconds,
+                warmup=self.warmup,
                 memory=int(Dataset(rows, seed, root).bytes * BUDGET),
-            )  # fmt: skip
+            )
             for group in [parts] if system in FORMS else [[part] for part in parts]:
                 if group:
                     yield replace(base, parts=tuple(group), workload=group[0][0], batch=group[0][1])

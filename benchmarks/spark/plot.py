@@ -23,9 +23,12 @@ def plot(path: Path, found: list[Measurement]) -> Path:
     workloads = list(dict.fromkeys(m.workload for m in joined))
     lines = list(dict.fromkeys((m.section, m.batch) for m in sorted(joined, key=lambda m: (m.section, m.batch))))
     figure, panels = plt.subplots(
-        len(lines), len(workloads), sharey=True, squeeze=False,
+        len(lines),
+        len(workloads),
+        sharey=True,
+        squeeze=False,
         figsize=(max(7.0, 3.6 * len(workloads) + 1), 2.6 * len(lines) + 1),
-    )  # fmt: skip
+    )
     for i, (section, batch) in enumerate(lines):
         for j, workload in enumerate(workloads):
             axes = panels[i][j]

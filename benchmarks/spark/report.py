@@ -55,16 +55,29 @@ def _times(title: str, found: list[Measurement]) -> Table:
 
 def _memory(found: list[Measurement], ours: list[Measurement]) -> Table:
     table = new_table(
-        f"Memory of the executor's Python workers in MiB, {OURS} beside {PASS_WIDE}", "rows", "workload", "batch",
-        "budget", "peak", "growth", "of budget", "after imports", "hit ratio",
-    )  # fmt: skip
+        f"Memory of the executor's Python workers in MiB, {OURS} beside {PASS_WIDE}",
+        "rows",
+        "workload",
+        "batch",
+        "budget",
+        "peak",
+        "growth",
+        "of budget",
+        "after imports",
+        "hit ratio",
+    )
     for m in ours:
         grown = growth(found, m)
         assert grown is not None
         table.add_row(
-            *_words(m.place), _mib(m.memory), _mib(m.peak["once"]), _mib(grown.once), f"{grown.once / m.memory:.0%}",
-            f"{grown.warm / m.memory:.0%}", "–" if m.hit_ratio is None else f"{m.hit_ratio:.1%}",
-        )  # fmt: skip
+            *_words(m.place),
+            _mib(m.memory),
+            _mib(m.peak["once"]),
+            _mib(grown.once),
+            f"{grown.once / m.memory:.0%}",
+            f"{grown.warm / m.memory:.0%}",
+            "–" if m.hit_ratio is None else f"{m.hit_ratio:.1%}",
+        )
     return table
 
 

@@ -37,11 +37,13 @@ def test_a_table_with_refusals():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give a RELATION"), (["--rows", "1000", "--algorithms", "bubble"], "--algorithms='bubble'"),
-        (["--rows", "1000", "--disk", "tape"], "--disk='tape'"), (["--rows", "1000", "--memory", "x%"], "'x' is not a number"),
+        ([], "give a RELATION"),
+        (["--rows", "1000", "--algorithms", "bubble"], "--algorithms='bubble'"),
+        (["--rows", "1000", "--disk", "tape"], "--disk='tape'"),
+        (["--rows", "1000", "--memory", "x%"], "'x' is not a number"),
         (["--rows", "1000", "--method", "no", *CELLS], "--method='no'"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_measured_is_refused(arguments, message):
     done = invoke(*arguments)
     assert done.exit_code == 2

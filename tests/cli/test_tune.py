@@ -115,7 +115,7 @@ def test_tune_uses_the_calibration_and_says_when_there_is_none_or_a_bad_one(rela
         (("--memory", "1MiB", "--machine", "abacus"), "machine='abacus' is not known; choose one of calibrated"),
         (("--memory", "1MiB", "--plot", "x.pdf"), "does not end in .png"),
     ],
-)  # fmt: skip
+)
 def test_tune_refuses_with_one_line(relation, args, said):
     refused = run("tune", relation, *args)
     assert refused.exit_code == 2

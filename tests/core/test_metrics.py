@@ -9,10 +9,20 @@ from headrace.metrics import JoinStats
 
 def some() -> JoinStats:
     return JoinStats(
-        tuples_in=10, nulls=1, hits=5, absent=1, misses=3, matched=8, unmatched=2,
-        results=9, io_seconds=0.5, memory={"index": 10}, memory_limit=100, memory_peak=40,
+        tuples_in=10,
+        nulls=1,
+        hits=5,
+        absent=1,
+        misses=3,
+        matched=8,
+        unmatched=2,
+        results=9,
+        io_seconds=0.5,
+        memory={"index": 10},
+        memory_limit=100,
+        memory_peak=40,
         left_out={"filter": "needs 2MiB"},
-    )  # fmt: skip
+    )
 
 
 def test_ratio():

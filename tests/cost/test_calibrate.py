@@ -32,10 +32,18 @@ NOW = datetime(2030, 5, 1, tzinfo=UTC)
 @pytest.fixture
 def made(tmp_path):
     return Calibration(
-        seek=5e-5, transfer=2e-6, follow=4e-5, seek_in_flight=9e-6, transfer_in_flight=2e-6, reads={1: 5.2e-5, 64: 2e-4},
-        disk="direct", factors=Factors(), overheads={"ssij": Overhead(1.5, 1e-3, 2e-4)}, machine=machine_facts(tmp_path),
+        seek=5e-5,
+        transfer=2e-6,
+        follow=4e-5,
+        seek_in_flight=9e-6,
+        transfer_in_flight=2e-6,
+        reads={1: 5.2e-5, 64: 2e-4},
+        disk="direct",
+        factors=Factors(),
+        overheads={"ssij": Overhead(1.5, 1e-3, 2e-4)},
+        machine=machine_facts(tmp_path),
         date=(NOW - timedelta(days=3)).isoformat(),
-    )  # fmt: skip
+    )
 
 
 def test_a_calibration_comes_back_as_it_was_kept(made, tmp_path):
@@ -101,7 +109,7 @@ def test_a_missing_one_is_refused_with_what_to_do(tmp_path):
         lambda body: json.dumps(json.loads(body) | {"factors": {"c_Z": 1}}),
         lambda body: json.dumps({k: v for k, v in json.loads(body).items() if k != "reads"}),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_one_is_refused_by_name(made, tmp_path, damage):
     path = made.save(tmp_path / "c.json")
     path.write_text(damage(path.read_text()))

@@ -44,9 +44,19 @@ def test_every_algorithm_has_a_model():
 def test_equations_1_to_3_of_mesh_by_hand():
     """10 pages of 4 tuples, b = 3, w = 5: H holds ceil(10 / 3) = 4 packets."""
     cost = MeshCost(
-        pages=10, rows_per_page=4, page_bytes=100, stream_bytes=20, slot_bytes=50, pointer_bytes=8, seek=1.0, transfer=0.1,
-        stream=0.02, probe=0.01, output=0.03, matches=1.0,
-    )  # fmt: skip
+        pages=10,
+        rows_per_page=4,
+        page_bytes=100,
+        stream_bytes=20,
+        slot_bytes=50,
+        pointer_bytes=8,
+        seek=1.0,
+        transfer=0.1,
+        stream=0.02,
+        probe=0.01,
+        output=0.03,
+        matches=1.0,
+    )
     assert cost.memory(5, 3) == 3 * 100 + 5 * 20 + 5 * 4 * (8 + 50)
     assert cost.w(1560, 3) == 5
     assert cost.loop(5, 3) == pytest.approx((1.0 + 3 * 0.1) + 5 * 0.02 + 12 * 0.01 + 5 * 0.03)
@@ -178,9 +188,7 @@ def test_a_rate_that_no_memory_reaches_is_refused_with_the_best(facts):
         least_memory("hybridjoin", replace(facts, unique=False), 10)
 
 
-@pytest.mark.parametrize(
-    ("what", "value"), [("skew", -1.0), ("absent", 1.5), ("stream_bytes", 0), ("batch_rows", 0)]
-)  # fmt: skip
+@pytest.mark.parametrize(("what", "value"), [("skew", -1.0), ("absent", 1.5), ("stream_bytes", 0), ("batch_rows", 0)])
 def test_facts_refuse_what_cannot_be(open_relation, what, value):
     with pytest.raises(BadInput, match=f"{what}={value!r}"):
         Facts.of(open_relation("meshjoin", None), **{what: value})

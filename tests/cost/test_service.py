@@ -142,9 +142,10 @@ def test_results_are_those_of_the_join(relation):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"operator": "hashjoin"}, "operator='hashjoin'"), ({"method": "guessed"}, "method='guessed'"),
+        ({"operator": "hashjoin"}, "operator='hashjoin'"),
+        ({"method": "guessed"}, "method='guessed'"),
     ],
-)  # fmt: skip
+)
 def test_unknown_names_are_refused(relation, arguments, message):
     with pytest.raises(BadInput, match=message):
         service_rate(**{"operator": "meshjoin", "relation": relation, "stream": STREAM, "memory": "300KB"} | arguments)

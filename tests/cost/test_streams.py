@@ -126,13 +126,19 @@ def test_bursts_are_larger_than_chance_at_every_scale():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda: Zipf(0), "domain=0"), (lambda: Zipf(10, -1), "exponent=-1"), (lambda: Zipf(10, float("nan")), "exponent=nan"),
-        (lambda: Zipf(10, tuple_bytes=4), "tuple_bytes=4"), (lambda: Zipf(10, absent=2), "absent=2"),
-        (lambda: Zipf(10, order="sorted"), "order='sorted'"), (lambda: Drifting(10, 11), "intervals=11"),
-        (lambda: Drifting(10, 2, 0), "length=0"), (lambda: MadeRelation(10, K=3), "K=3"),
-        (lambda: MadeRelation(10, tuple_bytes=8), "tuple_bytes=8"), (lambda: MadeRelation(10, K=2, z_R=1.0), "z_R=1.0"),
+        (lambda: Zipf(0), "domain=0"),
+        (lambda: Zipf(10, -1), "exponent=-1"),
+        (lambda: Zipf(10, float("nan")), "exponent=nan"),
+        (lambda: Zipf(10, tuple_bytes=4), "tuple_bytes=4"),
+        (lambda: Zipf(10, absent=2), "absent=2"),
+        (lambda: Zipf(10, order="sorted"), "order='sorted'"),
+        (lambda: Drifting(10, 11), "intervals=11"),
+        (lambda: Drifting(10, 2, 0), "length=0"),
+        (lambda: MadeRelation(10, K=3), "K=3"),
+        (lambda: MadeRelation(10, tuple_bytes=8), "tuple_bytes=8"),
+        (lambda: MadeRelation(10, K=2, z_R=1.0), "z_R=1.0"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_refused_by_name(wrong, message):
     with pytest.raises(BadInput, match=message):
         wrong()

@@ -26,9 +26,14 @@ def start(warehouse: Path, *args: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", "from headrace.cli import app; app()", "demo", "--warehouse", str(warehouse)]
     # a session of its own: its processes can be killed as a group, and a Ctrl-C reaches them as from a terminal
     return subprocess.Popen(
-        [*command, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        cwd=warehouse.parent, env=os.environ | {"HEADRACE_STATE": str(warehouse.parent / "state"), "COLUMNS": "100"},
-    )  # fmt: skip
+        [*command, *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=warehouse.parent,
+        env=os.environ | {"HEADRACE_STATE": str(warehouse.parent / "state"), "COLUMNS": "100"},
+    )
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:

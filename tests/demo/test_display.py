@@ -15,9 +15,16 @@ from headrace.metrics import JoinStats
 
 def stats(rows: int) -> JoinStats:
     return JoinStats(
-        tuples_in=rows, hits=rows // 2, absent=rows // 10, pages_read=7, reads=3, bytes_read=8192 * 7,
-        memory={"hot set": 3 << 20, "index": 1 << 20}, memory_limit=8 << 20, memory_peak=5 << 20,
-    )  # fmt: skip
+        tuples_in=rows,
+        hits=rows // 2,
+        absent=rows // 10,
+        pages_read=7,
+        reads=3,
+        bytes_read=8192 * 7,
+        memory={"hot set": 3 << 20, "index": 1 << 20},
+        memory_limit=8 << 20,
+        memory_peak=5 << 20,
+    )
 
 
 def batch(number: int, rows: int) -> SimpleNamespace:
@@ -65,8 +72,19 @@ def shown(thing: object) -> str:
 
 def test_the_panel_says_all_of_it(moment):
     text = shown(panel(moment))
-    for part in ("600 of 10,000 sales", "50.0%", "10.0%", "21 ", "9 reads", "4MiB", "of 8MiB", "hot set 3MiB, index 1MiB",
-                 "micro-batch 2: 300 sales in 500ms", "behind", "150/s"):  # fmt: skip
+    for part in (
+        "600 of 10,000 sales",
+        "50.0%",
+        "10.0%",
+        "21 ",
+        "9 reads",
+        "4MiB",
+        "of 8MiB",
+        "hot set 3MiB, index 1MiB",
+        "micro-batch 2: 300 sales in 500ms",
+        "behind",
+        "150/s",
+    ):
         assert part in text, part
 
 

@@ -58,9 +58,12 @@ def main(directory: str, rows: str, memory: str) -> None:
     done.set()
     watcher.join()
     found = {
-        "inserted": diff.inserted.num_rows, "deleted": diff.deleted.num_rows, "updated": diff.updated.num_rows,
-        "unchanged": diff.unchanged, "growth": max(seen) - before,
-    }  # fmt: skip
+        "inserted": diff.inserted.num_rows,
+        "deleted": diff.deleted.num_rows,
+        "updated": diff.updated.num_rows,
+        "unchanged": diff.unchanged,
+        "growth": max(seen) - before,
+    }
     sys.stdout.write(json.dumps(found))
 
 

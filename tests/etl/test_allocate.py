@@ -59,8 +59,11 @@ def test_keys_never_seen_get_the_next_numbers_in_the_order_they_come(tmp_path):
         assert given_out(lookup, ("b", 1), ("a", 1), ("a", 5), ("b", 1), ("a", 2)) == [8, 7, 9, 8, 10]
         assert given_out(lookup, ("a", 2), ("b", 1)) == [10, 8]  # the handle is of the version before
     assert content(tmp_path / "r") == {
-        ("a", 1): (7, False), ("b", 1): (8, True), ("a", 5): (9, True), ("a", 2): (10, True),
-    }  # fmt: skip
+        ("a", 1): (7, False),
+        ("b", 1): (8, True),
+        ("a", 5): (9, True),
+        ("a", 2): (10, True),
+    }
 
 
 def test_nothing_new_makes_no_version(tmp_path):
@@ -98,9 +101,13 @@ def test_two_sources_that_name_one_thing_share_a_number(tmp_path):
         assert got == [30, 30, 31, 32]
         assert given_out(lookup, ("a", 6), same=same) == [31]  # what b/5 stands for came later
     assert content(tmp_path / "r") == {
-        ("a", 2): (30, False), ("c", 7): (30, False), ("b", 1): (30, False), ("b", 5): (31, True), ("a", 6): (31, True),
+        ("a", 2): (30, False),
+        ("c", 7): (30, False),
+        ("b", 1): (30, False),
+        ("b", 5): (31, True),
+        ("a", 6): (31, True),
         ("b", 6): (32, True),
-    }  # fmt: skip
+    }
 
 
 def test_a_mapping_may_give_the_number(tmp_path):

@@ -17,14 +17,23 @@ def test_exact_on_a_stream(spark, tmp_path):
     """A match whose columns are all null is a match; a null key is new; a key that is there twice gives two rows."""
     rows = pa.table({"k": [1, 2, 2, 5], "who": pa.array([None, "a", "b", "c"])})
     rel = hr.Relation.create(tmp_path / "r", rows, key="k")
-    parts = [pa.table({"id": pa.array([1, 2, 9], pa.int64()), "n": [0, 1, 2]}),
-             pa.table({"id": pa.array([None, 5, 1], pa.int64()), "n": [3, 4, 5]})]  # fmt: skip
+    parts = [
+        pa.table({"id": pa.array([1, 2, 9], pa.int64()), "n": [0, 1, 2]}),
+        pa.table({"id": pa.array([None, 5, 1], pa.int64()), "n": [3, 4, 5]}),
+    ]
     out = hr.find_duplicates(source(spark, files(tmp_path / "in", *parts)), rel, on={"id": "k"})
     assert out.columns == ["id", "n", "who", "duplicate"]
-    assert counted(streamed(out)) == Counter([
-        (1, 0, None, True), (2, 1, "a", True), (2, 1, "b", True), (9, 2, None, False), (None, 3, None, False),
-        (5, 4, "c", True), (1, 5, None, True),
-    ])  # fmt: skip
+    assert counted(streamed(out)) == Counter(
+        [
+            (1, 0, None, True),
+            (2, 1, "a", True),
+            (2, 1, "b", True),
+            (9, 2, None, False),
+            (None, 3, None, False),
+            (5, 4, "c", True),
+            (1, 5, None, True),
+        ]
+    )
 
 
 @pytest.mark.parametrize("keyed", [False, True])
@@ -32,10 +41,14 @@ def test_oracle_similar_rows(spark, tmp_path, keyed):
     rng = np.random.default_rng(7)
     rows = pa.table({"id": np.arange(300), "zone": rng.integers(0, 4, 300), "x": rng.random(300), "y": rng.random(300)})
     rel = hr.Relation.create(tmp_path / "r", rows, key="zone" if keyed else "id")
-    stream = pa.table({
-        "n": np.arange(200), "zone": pa.array(rng.integers(0, 5, 200), mask=rng.random(200) < 0.1),
-        "x": pa.array(rng.random(200), mask=rng.random(200) < 0.05), "y": rng.random(200),
-    })  # fmt: skip
+    stream = pa.table(
+        {
+            "n": np.arange(200),
+            "zone": pa.array(rng.integers(0, 5, 200), mask=rng.random(200) < 0.1),
+            "x": pa.array(rng.random(200), mask=rng.random(200) < 0.05),
+            "y": rng.random(200),
+        }
+    )
     condition = hr.within(("x", "y"), eps=0.05)
     df = spark.createDataFrame(stream)
     out = hr.find_duplicates(df, rel, on="zone" if keyed else None, condition=condition, columns=["id"])
@@ -43,10 +56,12 @@ def test_oracle_similar_rows(spark, tmp_path, keyed):
     wanted = []
     for left in stream.to_pylist():
         near = [
-            r["id"] for r in rows.to_pylist()
-            if left["x"] is not None and np.hypot(left["x"] - r["x"], left["y"] - r["y"]) <= 0.05
+            r["id"]
+            for r in rows.to_pylist()
+            if left["x"] is not None
+            and np.hypot(left["x"] - r["x"], left["y"] - r["y"]) <= 0.05
             and (not keyed or left["zone"] == r["zone"])
-        ]  # fmt: skip
+        ]
         wanted += [(*left.values(), i, True) for i in near] or [(*left.values(), None, False)]
     got = counted(out.toArrow())
     assert got == Counter(wanted)

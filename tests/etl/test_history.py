@@ -40,10 +40,13 @@ def history(rng, products: int) -> pa.Table:
 
 def sales(rng, count: int, products: int) -> pa.Table:
     days = [DAY + timedelta(days=int(d)) for d in rng.integers(-5, 70, count)]
-    return pa.table({
-        "sale": np.arange(count), "product_id": pa.array(rng.integers(0, products + 20, count), mask=rng.random(count) < 0.05),
-        "sold_at": pa.array(days, pa.timestamp("us", "UTC"), mask=rng.random(count) < 0.05),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "sale": np.arange(count),
+            "product_id": pa.array(rng.integers(0, products + 20, count), mask=rng.random(count) < 0.05),
+            "sold_at": pa.array(days, pa.timestamp("us", "UTC"), mask=rng.random(count) < 0.05),
+        }
+    )
 
 
 def duck(stream: pa.Table, rows: pa.Table, how: str) -> Counter:
@@ -100,9 +103,17 @@ def test_oracle_rows_wait_and_those_without_a_valid_price_are_dead_letters(spark
     rel = hr.Relation.create(tmp_path / "r", rows, key="product_id", page_size="4KiB")
     streaming = source(spark, files(tmp_path / "in", stream.slice(0, 500), stream.slice(500)))
     out = hr.enrich(
-        streaming, rel, on="product_id", condition=VALID, columns=["price"], memory="4MiB", deadline="1h",
-        unmatched="dead_letter", state=tmp_path / "state", shards=2,
-    )  # fmt: skip
+        streaming,
+        rel,
+        on="product_id",
+        condition=VALID,
+        columns=["price"],
+        memory="4MiB",
+        deadline="1h",
+        unmatched="dead_letter",
+        state=tmp_path / "state",
+        shards=2,
+    )
     assert out.columns == ["sale", "product_id", "sold_at", "price"]
     given: list[pa.Table] = []
     query = out.writeStream.foreachBatch(lambda df, _: given.append(df.toArrow()))

@@ -34,10 +34,14 @@ def keeper(rel, sequence="seq", null_keys="refuse") -> Keeper:
 
 def changes(*rows) -> pa.Table:
     ops, keys, values, seqs = zip(*rows, strict=True) if rows else ((), (), (), ())
-    return pa.table({
-        "op": pa.array(ops, pa.string()), "k": pa.array(keys, pa.int64()), "v": pa.array(values, pa.string()),
-        "seq": pa.array(seqs, pa.int64()),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "op": pa.array(ops, pa.string()),
+            "k": pa.array(keys, pa.int64()),
+            "v": pa.array(values, pa.string()),
+            "seq": pa.array(seqs, pa.int64()),
+        }
+    )
 
 
 @pytest.fixture

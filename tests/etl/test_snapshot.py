@@ -43,8 +43,9 @@ def duck(old: pa.Table, new: pa.Table, sql: str) -> Counter:
 
 def plain(table: pa.Table) -> Counter:
     """Counted with NaN as a word, since it equals nothing."""
-    return Counter(tuple("nan" if isinstance(v, float) and math.isnan(v) else v for v in row.values())
-                   for row in table.to_pylist())  # fmt: skip
+    return Counter(
+        tuple("nan" if isinstance(v, float) and math.isnan(v) else v for v in row.values()) for row in table.to_pylist()
+    )
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -130,9 +131,13 @@ def test_memory_is_bounded_by_what_was_given(tmp_path):
     root = Path(__file__).parents[2]
     child = Path(__file__).with_name("grow.py")
     done = subprocess.run(
-        [sys.executable, child, tmp_path, "1000000", "24MiB"], capture_output=True, text=True, timeout=120, check=False,
+        [sys.executable, child, tmp_path, "1000000", "24MiB"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)])},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["inserted"], found["deleted"], found["updated"]) == (10_000, 10_000, 20_000)

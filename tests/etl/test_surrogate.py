@@ -67,13 +67,15 @@ def test_a_stream_of_two_sources_gets_each_number_once(spark, tmp_path):
     """Keys come again in later micro-batches and from both sources; nulls get no number; a member is completed meanwhile."""
     rng = np.random.default_rng(5)
     parts = [
-        pa.table({
-            "src": rng.choice(["x", "y"], 400),
-            "product": pa.array(rng.integers(0, 60 + 60 * i, 400), mask=rng.random(400) < 0.05),
-            "n": np.arange(400) + 400 * i,
-        })
+        pa.table(
+            {
+                "src": rng.choice(["x", "y"], 400),
+                "product": pa.array(rng.integers(0, 60 + 60 * i, 400), mask=rng.random(400) < 0.05),
+                "n": np.arange(400) + 400 * i,
+            }
+        )
         for i in range(3)
-    ]  # fmt: skip
+    ]
     lookup = lookup_at(tmp_path / "lookup")
     out = hr.assign_surrogate_keys(
         source(spark, files(tmp_path / "in", *parts)), lookup, source_column="src", key={"product": "id"}
@@ -127,8 +129,9 @@ def test_keys_then_facts_then_load_in_one_pass(spark, tmp_path):
     prices = hr.Relation.create(tmp_path / "prices", pa.table({"skey": [1, 2, 3], "price": [5, 6, 7]}), key="skey")
     df = source(spark, files(tmp_path / "in", pa.table({"id": [7, 8, 7, 9, 8]})))
     keyed = hr.assign_surrogate_keys(df, lookup, source="s", key="id")
-    query = hr.load(hr.enrich(keyed, prices, on="skey"), tmp_path / "t", checkpoint=tmp_path / "c",
-                    trigger={"availableNow": True})  # fmt: skip
+    query = hr.load(
+        hr.enrich(keyed, prices, on="skey"), tmp_path / "t", checkpoint=tmp_path / "c", trigger={"availableNow": True}
+    )
     finished(query)
     from deltalake import DeltaTable
 

@@ -33,9 +33,12 @@ def test_every_pair_of_the_rows_and_pages_asked_for(seed, mine, stored, room):
         for p, x, y in zip(pages, low, high, strict=True)
     ]
     expected = [
-        (m, s) for theirs, rows in turns for m in rows for s in theirs
+        (m, s)
+        for theirs, rows in turns
+        for m in rows
+        for s in theirs
         if (a[:2, m] <= b[2:, s]).all() and (a[2:, m] >= b[:2, s]).all()
-    ]  # fmt: skip
+    ]
     assert found == expected
     assert place[TESTS] == sum(len(theirs) * len(rows) for theirs, rows in turns)
     assert place[PAIRS] == sum(-(-len(rows) // PAGE_ROWS) for _, rows in turns)

@@ -102,9 +102,16 @@ class Built:
             else:
                 data, offsets = strings(values, b"xyz")
             write_column(
-                address(self.pages), page_size, longs(starts), position, width, address(data),
-                offsets, octets(valid), self.cursor,
-            )  # fmt: skip
+                address(self.pages),
+                page_size,
+                longs(starts),
+                position,
+                width,
+                address(data),
+                offsets,
+                octets(valid),
+                self.cursor,
+            )
         seal(address(self.pages), page_size, longs(starts), shard, first_number, self.cursor)
 
     @property

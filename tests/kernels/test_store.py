@@ -83,9 +83,17 @@ def test_oracle_probe_ints(case):
     table = table_of([key for key, _, _ in held], slots, cut)
     src, pos, count = ints(before), ints([-5] * len(asked)), ints([-5] * len(asked))
     found = probe_ints(
-        table, address(keys), ints(e[1] for e in held), ints(e[2] for e in held),
-        hashes_of(asked), longs(asked), 4, src, pos, count,
-    )  # fmt: skip
+        table,
+        address(keys),
+        ints(e[1] for e in held),
+        ints(e[2] for e in held),
+        hashes_of(asked),
+        longs(asked),
+        4,
+        src,
+        pos,
+        count,
+    )
     check_probe(found, held, asked, before, src, pos, count)
 
 
@@ -99,9 +107,19 @@ def test_oracle_probe_strings(case):
     asked_data, asked_offsets = strings(asked, b"??")
     src, pos, count = ints(before), ints([-5] * len(asked)), ints([-5] * len(asked))
     found = probe_strings(
-        table, address(data), address(offsets), ints(e[1] for e in held), ints(e[2] for e in held),
-        hashes_of(asked), address(asked_data), asked_offsets, 4, src, pos, count,
-    )  # fmt: skip
+        table,
+        address(data),
+        address(offsets),
+        ints(e[1] for e in held),
+        ints(e[2] for e in held),
+        hashes_of(asked),
+        address(asked_data),
+        asked_offsets,
+        4,
+        src,
+        pos,
+        count,
+    )
     check_probe(found, held, asked, before, src, pos, count)
 
 
@@ -112,9 +130,17 @@ def test_keys_with_equal_hashes_are_told_apart():
     keys = longs(range(20))
     src, pos, count = ints([-1] * 21), ints([-5] * 21), ints([-5] * 21)
     found = probe_ints(
-        table, address(keys), ints(range(100, 120)), ints([1] * 20),
-        np.full(21, 2**64 - 1, np.uint64), longs(range(21)), 0, src, pos, count,
-    )  # fmt: skip
+        table,
+        address(keys),
+        ints(range(100, 120)),
+        ints([1] * 20),
+        np.full(21, 2**64 - 1, np.uint64),
+        longs(range(21)),
+        0,
+        src,
+        pos,
+        count,
+    )
     assert found == 20
     assert pos.tolist() == [*range(100, 120), -5]
     assert src.tolist() == [0] * 20 + [-1]
@@ -126,9 +152,8 @@ def test_a_table_full_to_the_last_slot_but_one():
     src, pos, count = ints([-1] * len(keys)), ints([0] * len(keys)), ints([0] * len(keys))
     held = longs(keys)
     found = probe_ints(
-        table, address(held), ints(range(len(keys))), ints([1] * len(keys)), hashes_of(keys), held,
-        0, src, pos, count,
-    )  # fmt: skip
+        table, address(held), ints(range(len(keys))), ints([1] * len(keys)), hashes_of(keys), held, 0, src, pos, count
+    )
     assert found == len(keys)
     assert pos.tolist() == list(range(len(keys)))
     assert np.count_nonzero(table == -1) == 1
@@ -173,10 +198,7 @@ def test_oracle_expand_in_pieces_of_any_size(how, case, rooms):
         room = rooms[turn % len(rooms)]
         turn += 1
         row, source, position = ints([-5] * room), ints([-5] * room), ints([-5] * room)
-        n = expand(
-            ints(uid), ints(src), ints(pos), ints(count), how, stop[0], stop[1], stop, row, source,
-            position,
-        )  # fmt: skip
+        n = expand(ints(uid), ints(src), ints(pos), ints(count), how, stop[0], stop[1], stop, row, source, position)
         columns = [row] if how in (SEMI, ANTI) else [row, source, position]
         results += list(zip(*(c[:n].tolist() for c in columns), strict=True))
         assert all((c[n:] == -5).all() for c in (row, source, position))

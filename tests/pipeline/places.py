@@ -75,8 +75,13 @@ class Place:
     def run(self, spark, *, clock=None, watch=None, stopping=None, once=True, **environment: str) -> Outcome:
         with stopping or Stopping() as stop:
             return run(
-                self.read(**environment), spark, once=once, watch=watch or _ignore, clock=clock or SystemClock(), stopping=stop
-            )  # fmt: skip
+                self.read(**environment),
+                spark,
+                once=once,
+                watch=watch or _ignore,
+                clock=clock or SystemClock(),
+                stopping=stop,
+            )
 
     def loaded(self) -> list[dict]:
         return sorted(DeltaTable(self.root / "warehouse").to_pyarrow_table().to_pylist(), key=str)

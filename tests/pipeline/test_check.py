@@ -34,8 +34,10 @@ def test_columns_are_followed_from_source_to_sink(place):
     place.write(SALES, ("[sink]", '[[step]]\nselect = ["price", "sale"]\n[sink]'))
     checked = place.check()
     assert [s.names for s in checked.schemas] == [
-        ["sale", "product_id", "quantity"], ["sale", "product_id", "quantity", "price"], ["price", "sale"],
-    ]  # fmt: skip
+        ["sale", "product_id", "quantity"],
+        ["sale", "product_id", "quantity", "price"],
+        ["price", "sale"],
+    ]
     assert checked.spark == []
 
 

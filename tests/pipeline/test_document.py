@@ -48,11 +48,21 @@ def refused(tmp_path, text, **environment):
 def test_every_key_has_its_line(tmp_path):
     lines = read_document(written(tmp_path, TEXT), {"HOME": "h"}).lines
     wanted = {
-        ("name",): 2, ("a", "b"): 3, ("source",): 5, ("source", "format"): 6, ("source", "path"): 7,
-        ("source", "columns", "b"): 10, ("step", 0): 11, ("step", 0, "enrich"): 12, ("step", 0, "on"): 13,
-        ("step", 0, "condition"): 17, ("step", 0, "condition", "z"): 18, ("step", 1): 19, ("step", 1, "filter"): 20,
+        ("name",): 2,
+        ("a", "b"): 3,
+        ("source",): 5,
+        ("source", "format"): 6,
+        ("source", "path"): 7,
+        ("source", "columns", "b"): 10,
+        ("step", 0): 11,
+        ("step", 0, "enrich"): 12,
+        ("step", 0, "on"): 13,
+        ("step", 0, "condition"): 17,
+        ("step", 0, "condition", "z"): 18,
+        ("step", 1): 19,
+        ("step", 1, "filter"): 20,
         ("sink", "options", "k.k"): 22,
-    }  # fmt: skip
+    }
     assert {key: lines[key] for key in wanted} == wanted
 
 

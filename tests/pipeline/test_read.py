@@ -19,7 +19,11 @@ def problems(place, *changes, **environment):
     ("change", "line", "words"),
     [
         (('name = "sales"', 'name = "../sales"'), 2, "name: found '../sales', expected a name of letters"),
-        (('name = "sales"', 'nmae = "sales"'), 1, "name: is missing in the file; 'nmae' is there: did you mean 'name'?"),
+        (
+            ('name = "sales"', 'nmae = "sales"'),
+            1,
+            "name: is missing in the file; 'nmae' is there: did you mean 'name'?",
+        ),
         (('every = "10ms"', 'evry = "10ms"'), 3, "did you mean 'every'?"),
         (('every = "10ms"', 'every = "soon"'), 3, "every: found 'soon', expected a duration: '10s'"),
         (('every = "10ms"', "cores = 0"), 3, "cores: found 0, expected 1 or more"),
@@ -29,7 +33,11 @@ def problems(place, *changes, **environment):
         (('path = "incoming"', 'pth = "incoming"'), 7, "source.pth: is not a key of a source of files"),
         (('path = "incoming"', "path = 7"), 7, "source.path: found 7, expected a text"),
         (('path = "incoming"', 'path = ""'), 7, "source.path: found '', expected a text"),
-        (('path = "incoming"', 'path = "x"\nheader = "perhaps"'), 8, "source.header: found 'perhaps', expected true or false"),
+        (
+            ('path = "incoming"', 'path = "x"\nheader = "perhaps"'),
+            8,
+            "source.header: found 'perhaps', expected true or false",
+        ),
         (('sale = "long"', 'sale = "lnog"'), 10, "source.columns.sale: found 'lnog', expected one of boolean"),
         (('sale = "long"', 'sale = "lnog"'), 10, "did you mean 'long'?"),
         (('sale = "long"', 'sale = "long"\nSALE = "int"'), 9, "Spark sees 'SALE' twice"),
@@ -46,7 +54,7 @@ def problems(place, *changes, **environment):
         (("[sink]", "[snk]"), 19, "snk: is not a key of the file"),
         (("[sink]", "[snk]"), 1, "sink: is missing, expected one table [sink] with a format"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_named(place, change, line, words):
     found = problems(place, change)
     assert any(p.line == line and words in str(p) for p in found), [str(p) for p in found]
@@ -84,8 +92,10 @@ def test_a_file_is_read(place):
 def test_settings_of_spark_need_no_quotes(place):
     place.write(SALES + '\n[spark]\nsql.shuffle.partitions = 2\n"spark.driver.memory" = "2g"\ntask.cpus = true\n')
     assert place.read().head.spark == {
-        "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g", "spark.task.cpus": "true",
-    }  # fmt: skip
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "2g",
+        "spark.task.cpus": "true",
+    }
 
 
 def test_a_missing_file_is_named(place):

@@ -35,11 +35,13 @@ def test_malformed_json_goes_to_the_dead_letters_with_the_reason(place, spark):
     assert place.loaded() == sorted((joined(row) for row in good), key=str)
     assert (outcome.moment.rows, outcome.moment.dead, outcome.stopped) == (23, 3, False)
     assert [d["reason"] for d in place.dead()] == [
-        "column 'sale' is null, and it is required" if "null" in d["record"]
-        else "column 'product_id': found 'seven', expected long" if "seven" in d["record"]
+        "column 'sale' is null, and it is required"
+        if "null" in d["record"]
+        else "column 'product_id': found 'seven', expected long"
+        if "seven" in d["record"]
         else "not JSON: unterminated string starting at (character 13)"
         for d in place.dead()
-    ]  # fmt: skip
+    ]
     assert {d["source"].rpartition("/")[2] for d in place.dead()} == {"a.json"}
     # another run goes on with what is new, and repeats nothing
     place.arrive("b.json", sale(99), "]")
@@ -74,9 +76,8 @@ def test_a_parquet_source_that_changes_its_schema(place, spark):
     incoming = place.root / "incoming"
     rows = [sale(1), sale(2) | {"sale": None}]
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA), incoming / "a.parquet")
-    pq.write_table(
-        pa.table({"sale": pa.array([3]), "more": pa.array(["x"])}), incoming / "b.parquet"
-    )  # columns missing: nulls
+    # Columns missing: nulls
+    pq.write_table(pa.table({"sale": pa.array([3]), "more": pa.array(["x"])}), incoming / "b.parquet")
     place.run(spark)
     assert place.loaded() == [joined(sale(1))]
     assert [d["reason"] for d in place.dead()] == ["column 'sale' is null, and it is required"]

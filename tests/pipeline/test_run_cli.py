@@ -28,8 +28,10 @@ def test_check_says_whether_it_can_run_without_spark(place, monkeypatch):
     result = headrace(place.file, "--check")
     assert (result.exit_code, result.stdout) == (0, f"{place.file}: it can run\n")
     assert json.loads(headrace(place.file, "--check", "--json").stdout) == {
-        "file": str(place.file), "valid": True, "needs_spark": False,
-    }  # fmt: skip
+        "file": str(place.file),
+        "valid": True,
+        "needs_spark": False,
+    }
     assert not (place.root / "sales.state").exists()
 
 
@@ -91,8 +93,12 @@ def running(place):
     """`headrace run` as a process of its own, with a Spark of its own; ended in the end, its JVM with it."""
     process = subprocess.Popen(
         [sys.executable, "-c", "from headrace.cli import app; app()", "run", str(place.file)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=place.root.parent,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=place.root.parent,
+    )
     try:
         yield process
     finally:

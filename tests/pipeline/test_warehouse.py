@@ -98,10 +98,11 @@ def test_rows_without_a_match_are_put_aside_and_shedding_keeps_what_it_can(place
     assert sum(stats.dead_letters for stats in outcome.moment.joins.values()) == 1
     assert list((place.root / "sales.state/run-log").rglob("*.parquet"))
     place.write(
-        SALES, ('name = "sales"', 'name = "shedding"'),
+        SALES,
+        ('name = "sales"', 'name = "shedding"'),
         ('memory = "4MiB"', 'memory = "4MiB"\nshed = "sample"\ntarget_delay = "1m"'),
         ('"warehouse"', '"kept"'),
-    )  # fmt: skip
+    )
     outcome = place.run(spark)
     assert (outcome.moment.rows, outcome.moment.shed) == (2, 0)
 

@@ -40,9 +40,18 @@ def pairs(partitioning: Partitioning, left: pa.RecordBatch, right: pa.RecordBatc
     while stop[0] < reach.cell.size:
         number, at = np.empty(room, np.int32), np.empty(room, np.int32)
         got = partitioning.match(
-            heads, codes, after, held.reshape(-1), reach.cell, reach.row, readings[0].values, partitioning.limits, stop,
-            number, at,
-        )  # fmt: skip
+            heads,
+            codes,
+            after,
+            held.reshape(-1),
+            reach.cell,
+            reach.row,
+            readings[0].values,
+            partitioning.limits,
+            stop,
+            number,
+            at,
+        )
         assert got == room or stop[0] == reach.cell.size
         found.update(zip(reach.row[number[:got]].tolist(), row_of[at[:got]].tolist(), strict=True))
     return found

@@ -63,23 +63,30 @@ def brute(left: list[list[Any]], right: list[list[Any]]) -> Counter[Any]:
 
 
 @given(
-    left=_boxes(), right=_boxes(), space=st.sampled_from([None, (0, 0, 10, 10), (0.1, -1, 3.4, 2), (-100, 5, 100, 6)]),
-    cells=st.sampled_from([1, 3, 10, (1, 7), (4, 2)]), tiles=st.sampled_from([None, 1, 2, 8]),
-)  # fmt: skip
+    left=_boxes(),
+    right=_boxes(),
+    space=st.sampled_from([None, (0, 0, 10, 10), (0.1, -1, 3.4, 2), (-100, 5, 100, 6)]),
+    cells=st.sampled_from([1, 3, 10, (1, 7), (4, 2)]),
+    tiles=st.sampled_from([None, 1, 2, 8]),
+)
 def test_oracle_each_pair_in_one_tile(left: Any, right: Any, space: Any, cells: Any, tiles: Any) -> None:
     found = pairs(BoxGrid(TOUCH, space, cells, tiles), batch(left), batch(right))
     assert found == brute(left, right)
 
 
 @given(
-    left=_boxes(30), right=_boxes(30), cut=st.integers(1, 12), capacity=st.integers(1, 60),
-    mapping=st.sampled_from(["round-robin", "hash"]), partitions=st.sampled_from([None, 1, 5]),
+    left=_boxes(30),
+    right=_boxes(30),
+    cut=st.integers(1, 12),
+    capacity=st.integers(1, 60),
+    mapping=st.sampled_from(["round-robin", "hash"]),
+    partitions=st.sampled_from([None, 1, 5]),
     flush=st.sampled_from(["xjoin", "rrpj"]),
-)  # fmt: skip
+)
 @settings(max_examples=40)
 def test_oracle_through_the_driver(
     left: Any, right: Any, cut: int, capacity: int, mapping: Any, partitions: Any, flush: str
-) -> None:  # fmt: skip
+) -> None:
     grid = BoxGrid(TOUCH, (0, 0, 10, 10), 4, 2, partitions, mapping)
     op = ProgressiveJoin(TOUCH, memory="1MiB", flush=flush, partitioning=grid, capacity=capacity)
     assert through(op, batch(left), batch(right), cut) == brute(left, right)
@@ -88,8 +95,9 @@ def test_oracle_through_the_driver(
 def through(op: ProgressiveJoin, left: pa.RecordBatch, right: pa.RecordBatch, cut: int) -> Counter[Any]:
     out = []
     numbered = {
-        name: rows.append_column(name, pa.array(np.arange(rows.num_rows))) for name, rows in (("left", left), ("right", right))
-    }  # fmt: skip
+        name: rows.append_column(name, pa.array(np.arange(rows.num_rows)))
+        for name, rows in (("left", left), ("right", right))
+    }
     for at in range(0, max(left.num_rows, right.num_rows), cut):
         for name, rows in numbered.items():
             out += op.insert(name, rows.slice(at, cut))  # type: ignore[arg-type]
@@ -172,8 +180,12 @@ def test_oracle_values_that_no_double_tells_apart(type_: pa.DataType, values: li
 def test_equal_corners_of_two_types_touch(one: int, other: int, type_: pa.DataType, other_type: pa.DataType) -> None:
     def interval(low: int, high: int, type_: pa.DataType) -> pa.RecordBatch:
         exact = [Decimal(v).scaleb(-type_.scale) for v in (low, high)] if pa.types.is_decimal(type_) else [low, high]
-        return pa.record_batch({name: pa.array([v], pa.int64() if isinstance(v, int) else type_).cast(type_)
-                                for name, v in zip(("a", "b"), exact, strict=True)})  # fmt: skip
+        return pa.record_batch(
+            {
+                name: pa.array([v], pa.int64() if isinstance(v, int) else type_).cast(type_)
+                for name, v in zip(("a", "b"), exact, strict=True)
+            }
+        )
 
     touch, first, second = hr.intersects(("a", "b")), (one, type_), (other, other_type)
     for (end, ends), (start, starts) in ((first, second), (second, first)):

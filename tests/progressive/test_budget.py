@@ -77,8 +77,11 @@ def test_contract_the_process_grows_by_no_more_than_the_budget_and_a_sixth(workl
     memory = 24 << 20
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, workload, flush, str(memory)],
-        capture_output=True, text=True, timeout=500, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert facts["rows"] > 100_000
@@ -144,8 +147,12 @@ def test_contract_a_worker_of_a_join_on_spark_grows_by_no_more_than_its_share_an
     tmp_path, memory: int
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", LOGGED, str(tmp_path), str(memory)], capture_output=True, text=True, timeout=300, check=False
-    )  # fmt: skip
+        [sys.executable, "-c", LOGGED, str(tmp_path), str(memory)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert facts["results"] > 10_000  # how many are caught up hangs on the time it takes

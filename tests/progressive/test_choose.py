@@ -34,7 +34,7 @@ K, L = hr.equal("k"), hr.equal("l", "m")
         (hr.all_of(LESS, BOX, NEAR), BoxGrid, BOX, hr.all_of(LESS, NEAR)),
         (hr.all_of(NEAR, BOX), VectorGrid, NEAR, BOX),
     ],
-)  # fmt: skip
+)
 def test_what_leads(condition: Condition, kind: type, lead: Condition, ask: Condition | None) -> None:
     partitioning, rest = divide(condition)
     assert type(partitioning) is kind
@@ -79,7 +79,7 @@ def test_options_go_where_they_belong() -> None:
             lambda x, y: y["k"] <= x["k"] <= y["k"] + 1 and abs(x["a"] - y["a"]) + abs(x["b"] - y["b"]) <= 4,
         ),
     ],
-)  # fmt: skip
+)
 def test_oracle_conditions_with_more_to_ask(condition: Condition, holds: Any) -> None:
     rng = np.random.default_rng(1)
 

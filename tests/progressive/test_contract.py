@@ -37,11 +37,22 @@ def table(side: str, rows: int, seed: int) -> pa.Table:
     missing = rng.random(rows) < 0.05
     keys = rng.integers(0, rows // 2, rows)
     words = pa.array([None if k % 11 == 0 else f"w{k % 50}" for k in keys])
-    return pa.table({
-        f"{side}_id": np.arange(rows), "k": pa.array(keys, mask=missing), "word": words, "t": rng.integers(0, 30, rows),
-        "xmin": low[:, 0], "ymin": low[:, 1], "xmax": high[:, 0], "ymax": pa.array(high[:, 1], mask=missing),
-        "x": xyz[:, 0], "y": xyz[:, 1], "z": xyz[:, 2], "v": pa.FixedSizeListArray.from_arrays(xyz[:, :2].reshape(-1), 2),
-    })  # fmt: skip
+    return pa.table(
+        {
+            f"{side}_id": np.arange(rows),
+            "k": pa.array(keys, mask=missing),
+            "word": words,
+            "t": rng.integers(0, 30, rows),
+            "xmin": low[:, 0],
+            "ymin": low[:, 1],
+            "xmax": high[:, 0],
+            "ymax": pa.array(high[:, 1], mask=missing),
+            "x": xyz[:, 0],
+            "y": xyz[:, 1],
+            "z": xyz[:, 2],
+            "v": pa.FixedSizeListArray.from_arrays(xyz[:, :2].reshape(-1), 2),
+        }
+    )
 
 
 def brute(condition: str, left: pa.Table, right: pa.Table) -> Counter[Any]:
@@ -61,12 +72,14 @@ def brute(condition: str, left: pa.Table, right: pa.Table) -> Counter[Any]:
             "key": lambda: same("k"),
             "text": lambda: same("word"),
             "keys": lambda: same("k") & same("word"),
-            "residual": lambda: same("k") & (a["t"][:, None] >= b["t"][None, :] - 1) & (a["t"][:, None] <= b["t"][None, :] + 3),
+            "residual": lambda: (
+                same("k") & (a["t"][:, None] >= b["t"][None, :] - 1) & (a["t"][:, None] <= b["t"][None, :] + 3)
+            ),
             "boxes": lambda: boxes,
             "vectors": lambda: np.sqrt(far[0] ** 2 + far[1] ** 2 + far[2] ** 2) <= 0.1,
             "chebyshev": lambda: np.maximum(far[0], far[1]) <= 0.05,
             "both": lambda: boxes & (a["k"][:, None] < b["k"][None, :]),
-        }[condition]()  # fmt: skip
+        }[condition]()
     return Counter(zip(*(found.tolist() for found in np.nonzero(wanted)), strict=True))
 
 

@@ -38,9 +38,13 @@ def ledger(
     came = held if arrived is None else np.array(arrived, np.int64)
     made = np.zeros_like(held) if results is None else np.array(results, np.int64)
     return Ledger(
-        held, came, came if fresh is None else np.array(fresh, np.int64), made,
-        made if recent is None else np.array(recent, np.int64), flushes,
-    )  # fmt: skip
+        held,
+        came,
+        came if fresh is None else np.array(fresh, np.int64),
+        made,
+        made if recent is None else np.array(recent, np.int64),
+        flushes,
+    )
 
 
 def order(policy: FlushPolicy, book: Ledger) -> list[tuple[int, int]]:
@@ -241,9 +245,7 @@ def test_policies_score_any_ledger(name: str) -> None:
 def _early(flush: str) -> tuple[int, int]:
     """Results before the end, and flushes, of skewed keys in a memory of 200 tuples."""
     rng = np.random.default_rng(11)
-    op = ProgressiveJoin(
-        hr.equal("k"), "1MiB", flush, partitioning=HashPartitioning(hr.equal("k"), 8), capacity=200
-    )  # fmt: skip
+    op = ProgressiveJoin(hr.equal("k"), "1MiB", flush, partitioning=HashPartitioning(hr.equal("k"), 8), capacity=200)
     for _ in range(15):
         for side in ("left", "right"):
             keys = pa.record_batch({"k": rng.zipf(1.5, 50) % 100})

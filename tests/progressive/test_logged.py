@@ -202,20 +202,29 @@ CASES = {
     "boxes": (hr.intersects(("x0", "y0", "x1", "y1")), boxes, BOXES, meet, lambda l, r: (*l, *r)),
     **{
         metric: (
-            hr.within(("x", "y"), eps=0.5, metric=metric), points, POINTS, lambda l, r, m=metric: near(l, r, m),
+            hr.within(("x", "y"), eps=0.5, metric=metric),
+            points,
+            POINTS,
+            lambda l, r, m=metric: near(l, r, m),
             lambda l, r: (*l, *r),
         )
         for metric in ("euclidean", "manhattan", "chebyshev")
     },
     "strings and a comparison": (
-        hr.all_of(hr.equal("k"), hr.compare("j", "<", "j")), named, NAMED,
-        lambda l, r: l[0] is not None and l[0] == r[0] and l[1] < r[1], lambda l, r: (*l, *r[1:]),
+        hr.all_of(hr.equal("k"), hr.compare("j", "<", "j")),
+        named,
+        NAMED,
+        lambda l, r: l[0] is not None and l[0] == r[0] and l[1] < r[1],
+        lambda l, r: (*l, *r[1:]),
     ),
     "two keys": (
-        hr.all_of(hr.equal("k"), hr.equal("j")), named, NAMED,
-        lambda l, r: l[0] is not None and l[:2] == r[:2], lambda l, r: (*l, *r[2:]),
+        hr.all_of(hr.equal("k"), hr.equal("j")),
+        named,
+        NAMED,
+        lambda l, r: l[0] is not None and l[:2] == r[:2],
+        lambda l, r: (*l, *r[2:]),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -34,9 +34,7 @@ def run(join, batches):
 
 
 @names
-@given(
-    batches=arrivals, page_rows=st.integers(4, 9), frames=st.integers(9, 14), rows=st.integers(1, 40),
-)  # fmt: skip
+@given(batches=arrivals, page_rows=st.integers(4, 9), frames=st.integers(9, 14), rows=st.integers(1, 40))
 @example(batches=[], page_rows=4, frames=9, rows=1)
 @example(batches=[("left", [(0, 0, 1, 1)] * 60)], page_rows=4, frames=9, rows=1)
 @example(batches=[("left", [(2, 2, 2, 2)] * 30), ("right", [(2, 2, 2, 2)] * 31)], page_rows=4, frames=9, rows=3)

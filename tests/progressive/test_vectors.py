@@ -82,9 +82,12 @@ def test_oracle_each_pair_once(data: Any, size: int, metric: Any, eps: float) ->
 
 
 @given(
-    data=st.data(), metric=st.sampled_from(METRICS), cut=st.integers(1, 12), capacity=st.integers(1, 30),
+    data=st.data(),
+    metric=st.sampled_from(METRICS),
+    cut=st.integers(1, 12),
+    capacity=st.integers(1, 30),
     flush=st.sampled_from(["xjoin", "rrpj", "rrpj-f"]),
-)  # fmt: skip
+)
 @settings(max_examples=40)
 def test_oracle_through_the_driver(data: Any, metric: Any, cut: int, capacity: int, flush: str) -> None:
     left, right = data.draw(_vectors(2, 30)), data.draw(_vectors(2, 30))
@@ -177,9 +180,16 @@ def test_looks_are_what_vectors_look_into(metric: Any) -> None:
     grid = Grid(np.zeros(3), 64 * eps / np.array(ratios), cells, np.zeros(3, np.int64))
     inner = grid.widths * (8 + 48 * rng.random((20_000, 3)))
     n = reach_tiles(
-        inner.reshape(-1), np.ones(20_000, np.uint8), 3, np.arange(3), grid.numbers(), eps, METRICS.index(metric),
-        np.empty(0, np.int32), np.empty(0, np.uint64),
-    )  # fmt: skip
+        inner.reshape(-1),
+        np.ones(20_000, np.uint8),
+        3,
+        np.arange(3),
+        grid.numbers(),
+        eps,
+        METRICS.index(metric),
+        np.empty(0, np.int32),
+        np.empty(0, np.uint64),
+    )
     assert n / 20_000 == pytest.approx(looks.average, rel=0.02)
 
 

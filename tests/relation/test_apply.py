@@ -383,7 +383,7 @@ ROW = {"k": [5], "v": ["x"], "n": [1]}
         ({"deletes": pa.table({"v": ["a"]})}, ["'k'"]),
     ],
     ids=lambda x: ",".join(x) if isinstance(x, dict) else " ".join(x),
-)  # fmt: skip
+)
 def test_refused_and_nothing_changed(rel, change, says):
     with pytest.raises(hr.BadInput) as caught:
         rel.apply(**change)

@@ -310,9 +310,11 @@ def test_sidecars_swapped_between_shards(suffix, read, root):
 
 def test_arrays_come_back_as_they_went(tmp_path):
     arrays = {
-        "words": np.arange(5, dtype=np.uint32), "none": np.empty(0, np.int64),
-        "bytes": np.array([0, 255], np.uint8), "é": np.array([-1.5, np.nan]),
-    }  # fmt: skip
+        "words": np.arange(5, dtype=np.uint32),
+        "none": np.empty(0, np.int64),
+        "bytes": np.array([0, 255], np.uint8),
+        "é": np.array([-1.5, np.nan]),
+    }
     size = write_arrays(tmp_path / "a", arrays, 77)
     assert size == (tmp_path / "a").stat().st_size
     with (tmp_path / "a").open("rb") as file:
@@ -351,11 +353,23 @@ def test_no_damaged_byte_of_a_manifest_goes_unnoticed(root):
 
 @pytest.mark.parametrize(
     "text",
-    [b"", b"{", b"null", b"[]", b"5", b'"x"', b"{}", b"\xff\xfe", b"\0" * 100, b'{"relation": "other"}',
-     b'{"relation": "headrace"}', b'{"relation": "headrace", "format": "one"}',
-     b'{"relation": "headrace", "format": null}', b'{"relation": "headrace", "format": 1}',
-],
-)  # fmt: skip
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b"5",
+        b'"x"',
+        b"{}",
+        b"\xff\xfe",
+        b"\0" * 100,
+        b'{"relation": "other"}',
+        b'{"relation": "headrace"}',
+        b'{"relation": "headrace", "format": "one"}',
+        b'{"relation": "headrace", "format": null}',
+        b'{"relation": "headrace", "format": 1}',
+    ],
+)
 def test_something_else_in_place_of_a_manifest(text, root):
     (root / "manifest-000001.json").write_bytes(text)
     with pytest.raises(hr.DamagedRelation) as found:

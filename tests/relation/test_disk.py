@@ -144,11 +144,8 @@ def going_on() -> Disk:
     [
         ([range(10)], 8 + 2 * 0.5 + 10, 10),  # a run longer than the buffer: requests of 4, 4 and 2, of which two go on
         ([[0, 2, 3]], 8 + 4, 4),  # a page is read through
-        (
-            [range(3), [5, 6]],
-            8 + 3 + 0.5 + 4,
-            7,
-        ),  # the second read begins where the first ended: 2 pages are less than a seek
+        # The second read begins where the first ended: 2 pages are less than a seek
+        ([range(3), [5, 6]], 8 + 3 + 0.5 + 4, 7),
         ([range(3), [9, 10]], 8 + 3 + (0.5 + 4) + (0.5 + 4), 11),  # 6 pages and a request: still less
         ([range(3), [10, 11]], 8 + 3 + 8 + 2, 5),  # 7 are not
         ([[5, 6], [0, 1]], 8 + 2 + 8 + 2, 4),  # back is a seek

@@ -142,14 +142,23 @@ def test_it_cannot_be_changed_and_says_what_to_do(tmp_path):
         ({"order": "random"}, "order='random' is not supported; choose one of key, frequency"),
         ({"frequencies": [1], "order": "frequency"}, "frequencies is a list"),
         ({"frequencies": pa.table({"k0": [1]}), "order": "frequency"}, "no column 'frequency'"),
-        ({"frequencies": pa.table({"k0": [1], "frequency": ["a"]}), "order": "frequency"}, "type string; expected a number"),
+        (
+            {"frequencies": pa.table({"k0": [1], "frequency": ["a"]}), "order": "frequency"},
+            "type string; expected a number",
+        ),
         ({"frequencies": pa.table({"k0": [1], "frequency": [-1]}), "order": "frequency"}, "a frequency of -1"),
-        ({"frequencies": pa.table({"k0": [1], "frequency": [float("nan")]}), "order": "frequency"}, "a frequency of nan"),
-        ({"frequencies": pa.table({"k0": [1], "frequency": pa.array([None], pa.int64())}), "order": "frequency"}, "of None"),
+        (
+            {"frequencies": pa.table({"k0": [1], "frequency": [float("nan")]}), "order": "frequency"},
+            "a frequency of nan",
+        ),
+        (
+            {"frequencies": pa.table({"k0": [1], "frequency": pa.array([None], pa.int64())}), "order": "frequency"},
+            "of None",
+        ),
         ({"frequencies": pa.table({"k0": [4, 4], "frequency": [1, 2]}), "order": "frequency"}, "key 4 more than once"),
         ({"frequencies": pa.table({"k0": ["4"], "frequency": [1]}), "order": "frequency"}, "type string"),
     ],
-)  # fmt: skip
+)
 def test_wrong_orders_and_frequencies_are_refused_by_name(tmp_path, given, message):
     with pytest.raises(hr.errors.BadInput, match=message):
         hr.Relation.create(tmp_path / "r", ints(10), key="k0", **given)

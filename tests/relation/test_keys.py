@@ -111,11 +111,16 @@ def test_oracle_one_key_column(kind, shards, tmp_path):
 @pytest.mark.parametrize(
     "kinds",
     [
-        ("int32", "string"), ("string", "int8"), ("string", "string"), ("binary", "decimal wide"),
-        ("decimal wide", "date"), ("decimal", "timestamp us", "string"), ("int64", "int64", "int64"),
+        ("int32", "string"),
+        ("string", "int8"),
+        ("string", "string"),
+        ("binary", "decimal wide"),
+        ("decimal wide", "date"),
+        ("decimal", "timestamp us", "string"),
+        ("int64", "int64", "int64"),
     ],
     ids=" + ".join,
-)  # fmt: skip
+)
 def test_oracle_composite_keys(kinds, tmp_path):
     """All combinations: equal first parts, equal last parts, and parts that could run together."""
     types = [KEYS[kind][0] for kind in kinds]
@@ -139,10 +144,12 @@ def test_a_null_in_any_part_of_a_composite_key_matches_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("stored", "given"),
     [
-        (pa.int8(), pa.int64()), (pa.int64(), pa.int8()), (pa.int32(), pa.uint32()),
+        (pa.int8(), pa.int64()),
+        (pa.int64(), pa.int8()),
+        (pa.int32(), pa.uint32()),
         (pa.int16(), pa.uint8()),
     ],
-)  # fmt: skip
+)
 def test_integers_of_other_widths_are_compared_by_value(stored, given, tmp_path):
     rel = hr.Relation.create(tmp_path / "r", pa.table({"k": pa.array([0, 1, 44], stored)}), key="k")
     plain = pa.array([44, 1, 7], given)
@@ -189,7 +196,7 @@ def test_keys_in_any_arrow_form(keys, tmp_path):
         (pa.array([Decimal("1.00")], pa.decimal128(10, 2)), pa.array([Decimal("1.000")], pa.decimal128(10, 3))),
     ],
     ids=lambda a: str(a.type),
-)  # fmt: skip
+)
 def test_keys_of_another_type_are_refused_naming_both(key, asked, tmp_path):
     rel = hr.Relation.create(tmp_path / "r", pa.table({"k": key}), key="k")
     with pytest.raises(hr.BadInput) as caught:

@@ -185,9 +185,8 @@ def test_more_columns_than_a_page_can_hold(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "data", [5, None, [{"k": 1}], {"k": [1]}, pa.record_batch({"k": [1]}), np.zeros(3)],
-    ids=lambda d: type(d).__name__,
-)  # fmt: skip
+    "data", [5, None, [{"k": 1}], {"k": [1]}, pa.record_batch({"k": [1]}), np.zeros(3)], ids=lambda d: type(d).__name__
+)
 def test_data_of_another_kind_is_refused_with_what_is_expected(data, tmp_path):
     message = refused(tmp_path, data)
     assert type(data).__name__ in message

@@ -51,9 +51,8 @@ def create_spilling(root: Path, table: pa.Table, **options):
 
 
 @pytest.mark.parametrize(
-    "order",
-    ["random", "duplicates", "sorted", "reverse", "one giant key", "only one key", "two halves", "zipf"],
-)  # fmt: skip
+    "order", ["random", "duplicates", "sorted", "reverse", "one giant key", "only one key", "two halves", "zipf"]
+)
 def test_oracle_spilled(order, tmp_path):
     keys = numbers(order)
     table = pa.table({"k": keys, "arrival": np.arange(ROWS)})
@@ -168,8 +167,10 @@ def growth(root, count, memory, *, skew=0.0, text=83) -> int:
     child = Path(__file__).with_name("grow.py")
     done = subprocess.run(
         [sys.executable, child, root, str(count), memory, str(skew), str(text)],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     found = json.loads(done.stdout)
     assert found["rows"] == count
     return found["growth"]

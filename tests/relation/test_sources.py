@@ -40,8 +40,11 @@ def parquet_directory(table, root):
 
 def hive(table, root):
     ds.write_dataset(
-        table, root / "hive", format="parquet", partitioning=ds.partitioning(pa.schema([("part", pa.string())]), flavor="hive"),
-    )  # fmt: skip
+        table,
+        root / "hive",
+        format="parquet",
+        partitioning=ds.partitioning(pa.schema([("part", pa.string())]), flavor="hive"),
+    )
     return root / "hive"
 
 
@@ -74,9 +77,12 @@ def test_differential_every_source_gives_the_same(source, table, tmp_path):
     data = SOURCES[source](table, tmp_path)
     seen = []
     rel = hr.Relation.create(
-        tmp_path / "relations" / "r", data, key="k", page_size=4096,
+        tmp_path / "relations" / "r",
+        data,
+        key="k",
+        page_size=4096,
         progress=lambda done, total: seen.append((done, total)),
-    )  # fmt: skip
+    )
     assert sorted(rel.schema.names) == sorted(table.schema.names), "a column is lost"
     stored = table.select(rel.schema.names)
     if "pandas" in source:

@@ -225,10 +225,15 @@ MIXED = st.fixed_dictionaries(
 )
 SCHEMA = pa.schema(
     {
-        "k": pa.int8(), "s": pa.string(), "b": pa.bool_(), "f": pa.float32(), "d": pa.decimal128(20, 3),
-        "t": pa.timestamp("us"), "z": pa.binary(),
+        "k": pa.int8(),
+        "s": pa.string(),
+        "b": pa.bool_(),
+        "f": pa.float32(),
+        "d": pa.decimal128(20, 3),
+        "t": pa.timestamp("us"),
+        "z": pa.binary(),
     }
-)  # fmt: skip
+)
 
 
 @given(st.lists(MIXED, max_size=60), st.integers(1, 3), st.sampled_from([0.05, 0.5, 1.0]))

@@ -27,9 +27,14 @@ def tiny_cells(scale):
 
 def tiny(expected=()):
     figure = Figure(
-        "1", "Rate against memory", "memory (bytes)", tiny_cells, reports="It rises.", expected=expected,
+        "1",
+        "Rate against memory",
+        "memory (bytes)",
+        tiny_cells,
+        reports="It rises.",
+        expected=expected,
         differs="It is small.",
-    )  # fmt: skip
+    )
     return Paper("tiny", "A tiny paper", "In a test.", (figure,)), figure
 
 
@@ -110,26 +115,53 @@ CURVES = {
 @pytest.mark.parametrize(
     ("check", "holds"),
     [
-        (Faster("nearly", "up", at_least=1.03), True), (Faster("nearly", "up", at_least=1.05), False),
-        (Faster("up", "down", at_least=2, at=4), True), (Faster("up", "down", at_least=2, at=2), False),
-        (Faster("up", "down", at_least=2, at_most=3), False), (Faster("up", "down", at_least=1.5, above=2), True),
-        (Faster("up", "down", at_least=2, somewhere=True), True), (Faster("up", "down", at_least=3, somewhere=True), False),
-        (Faster("up", "none", at_least=99), True), (Faster("none", "up"), False), (Faster("none", "none", at_most=1), True),
-        (Faster("up", "far"), False), (Faster("up", "down", at=7), False),
-        (AtMost(40), False), (AtMost(41.6), True),
-        (About("up", 2, 21, 0.05), True), (About("up", 2, 22, 0.05), False), (About("up", 3, 22, 0.5), False),
-        (Tracks("nearly", "up", 0.05), True), (Tracks("nearly", "up", 0.03), False), (Tracks("up", "far", 0.5), False),
-        (Trend("up", 3), True), (Trend("up", 5), False), (Trend("up", 3, at_most=3.5), False), (Trend("down", 3), False),
-        (Trend("down", 0.6), True), (Trend("down", 0.4), False), (Trend("down", 0.6, at_most=0.55), False),
-        (Trend("hill", 1.1), False), (Trend("hill", 1.1, steps=0.7), True),
-        (Level("knee", 0.05, after=2), True), (Level("knee", 0.05), False), (Level("far", 0.5), False),
-        (Level("up", 0.05, before=1.5), False), (Level("hill", 0.2, after=1, before=1.5), False),
-        (Peak("hill", (1.5, 3), left=0.5, right=0.5), True), (Peak("hill", (1.5, 3), left=0.7), False),
-        (Peak("hill", (1.5, 3), right=0.7), False), (Peak("up", (1.5, 3)), False), (Peak("hill", (2.5, 4)), False),
-        (Peak("down", (3, 5), minimum=True, left=0.9), True), (Peak("down", (3, 5), minimum=True, left=1.1), False),
-        (Knee("knee", 2, 0.85), True), (Knee("knee", 2, 0.95), False), (Knee("up", 2, 0.5), False),
+        (Faster("nearly", "up", at_least=1.03), True),
+        (Faster("nearly", "up", at_least=1.05), False),
+        (Faster("up", "down", at_least=2, at=4), True),
+        (Faster("up", "down", at_least=2, at=2), False),
+        (Faster("up", "down", at_least=2, at_most=3), False),
+        (Faster("up", "down", at_least=1.5, above=2), True),
+        (Faster("up", "down", at_least=2, somewhere=True), True),
+        (Faster("up", "down", at_least=3, somewhere=True), False),
+        (Faster("up", "none", at_least=99), True),
+        (Faster("none", "up"), False),
+        (Faster("none", "none", at_most=1), True),
+        (Faster("up", "far"), False),
+        (Faster("up", "down", at=7), False),
+        (AtMost(40), False),
+        (AtMost(41.6), True),
+        (About("up", 2, 21, 0.05), True),
+        (About("up", 2, 22, 0.05), False),
+        (About("up", 3, 22, 0.5), False),
+        (Tracks("nearly", "up", 0.05), True),
+        (Tracks("nearly", "up", 0.03), False),
+        (Tracks("up", "far", 0.5), False),
+        (Trend("up", 3), True),
+        (Trend("up", 5), False),
+        (Trend("up", 3, at_most=3.5), False),
+        (Trend("down", 3), False),
+        (Trend("down", 0.6), True),
+        (Trend("down", 0.4), False),
+        (Trend("down", 0.6, at_most=0.55), False),
+        (Trend("hill", 1.1), False),
+        (Trend("hill", 1.1, steps=0.7), True),
+        (Level("knee", 0.05, after=2), True),
+        (Level("knee", 0.05), False),
+        (Level("far", 0.5), False),
+        (Level("up", 0.05, before=1.5), False),
+        (Level("hill", 0.2, after=1, before=1.5), False),
+        (Peak("hill", (1.5, 3), left=0.5, right=0.5), True),
+        (Peak("hill", (1.5, 3), left=0.7), False),
+        (Peak("hill", (1.5, 3), right=0.7), False),
+        (Peak("up", (1.5, 3)), False),
+        (Peak("hill", (2.5, 4)), False),
+        (Peak("down", (3, 5), minimum=True, left=0.9), True),
+        (Peak("down", (3, 5), minimum=True, left=1.1), False),
+        (Knee("knee", 2, 0.85), True),
+        (Knee("knee", 2, 0.95), False),
+        (Knee("up", 2, 0.5), False),
     ],
-)  # fmt: skip
+)
 def test_checks_hold_when_they_should_and_only_then(check, holds):
     verdict = check.look(CURVES)
     assert verdict.holds is holds, verdict
@@ -186,8 +218,10 @@ def test_a_chapter_of_a_thesis_is_measured_on_its_own(tmp_path, capsys):
     assert "holds: static is at least 2 times sbnl everywhere" in said and "pqp-a.md written" in said
     page = (tmp_path / "docs" / "pqp-a.md").read_text()
     assert "make reproduce PAPER=pqp CHAPTER=A" in page and "(pqp-a-A.4b.png)" in page
-    for arguments, message in ((["pqp", "--chapter", "Z"], "CHAPTER=Z is not there; pqp has 4, 5, 6, A"),
-                               (["mesh", "--chapter", "4"], "CHAPTER=4 is not there; mesh has no chapters")):  # fmt: skip
+    for arguments, message in (
+        (["pqp", "--chapter", "Z"], "CHAPTER=Z is not there; pqp has 4, 5, 6, A"),
+        (["mesh", "--chapter", "4"], "CHAPTER=4 is not there; mesh has no chapters"),
+    ):
         with pytest.raises(SystemExit):
             main(arguments)
         assert message in capsys.readouterr().err

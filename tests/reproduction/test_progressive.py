@@ -36,9 +36,10 @@ def test_partitions_that_are_not_uniform_give_no_results():
     streams = pqp_4.steady("harmony", 0.02, uniform=False)
     keys, part = np.asarray(streams.rows["k"]), partitions(streams)
     useless = {
-        p for p in range(pqp_4.PARTITIONS)
+        p
+        for p in range(pqp_4.PARTITIONS)
         if not set(keys[(part == p) & (streams.side == 0)]) & set(keys[(part == p) & (streams.side == 1)])
-    }  # fmt: skip
+    }
     assert len(useless) == 50
     assert np.isin(part, list(useless)).mean() == pytest.approx(0.57, abs=0.02)  # those with even ranks
 
@@ -115,11 +116,16 @@ def test_a_figure_of_each_chapter_at_a_tiny_scale(tmp_path):
 @pytest.mark.parametrize(
     ("check", "holds"),
     [
-        (BestOf("a", ("b", "c"), 0.0), False), (BestOf("a", ("b", "c"), 0.11), True), (BestOf("a", ("b",), 0.0, at=1), True),
-        (BestOf("a", ("far",), 0.5), False), (Widens("c", "b", 1.5), True), (Widens("c", "b", 2.5), False),
-        (Widens("b", "c", 0.1), False), (Widens("c", "far", 1.0), False),
+        (BestOf("a", ("b", "c"), 0.0), False),
+        (BestOf("a", ("b", "c"), 0.11), True),
+        (BestOf("a", ("b",), 0.0, at=1), True),
+        (BestOf("a", ("far",), 0.5), False),
+        (Widens("c", "b", 1.5), True),
+        (Widens("c", "b", 2.5), False),
+        (Widens("b", "c", 0.1), False),
+        (Widens("c", "far", 1.0), False),
     ],
-)  # fmt: skip
+)
 def test_checks_hold_when_they_should_and_only_then(check, holds):
     curves = {"a": [(1, 9.0), (2, 18.0)], "b": [(1, 8.0), (2, 10.0)], "c": [(1, 8.0), (2, 20.0)], "far": [(9, 1.0)]}
     assert check.look(curves).holds is holds

@@ -11,22 +11,39 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.runlog import Decided
 
-SCHEMA = pa.schema({
-    "i": pa.int8(), "f": pa.float64(), "t": pa.string(), "b": pa.bool_(), "l": pa.list_(pa.int8()),
-    "m": pa.map_(pa.string(), pa.int8()),
-    "s": pa.struct({"x": pa.float32(), "y": pa.list_(pa.string())}), "d": pa.dictionary(pa.int8(), pa.string()), "n": pa.null(),
-    "z": pa.list_(pa.float32(), 2),
-})  # fmt: skip
+SCHEMA = pa.schema(
+    {
+        "i": pa.int8(),
+        "f": pa.float64(),
+        "t": pa.string(),
+        "b": pa.bool_(),
+        "l": pa.list_(pa.int8()),
+        "m": pa.map_(pa.string(), pa.int8()),
+        "s": pa.struct({"x": pa.float32(), "y": pa.list_(pa.string())}),
+        "d": pa.dictionary(pa.int8(), pa.string()),
+        "n": pa.null(),
+        "z": pa.list_(pa.float32(), 2),
+    }
+)
 SMALL = st.sampled_from([None, 0, 1])
 FLOAT = st.sampled_from([None, 0.0, -0.0, math.nan, 1.0])
 TEXT = st.sampled_from([None, "", "a"])
-ROW = st.fixed_dictionaries({
-    "i": SMALL, "f": FLOAT, "t": TEXT, "b": st.sampled_from([None, True, False]),
-    "l": st.one_of(st.none(), st.lists(SMALL, max_size=2)),
-    "m": st.one_of(st.none(), st.lists(st.tuples(st.sampled_from("ab"), SMALL), max_size=2)),
-    "s": st.one_of(st.none(), st.fixed_dictionaries({"x": FLOAT, "y": st.one_of(st.none(), st.lists(TEXT, max_size=2))})),
-    "d": TEXT, "n": st.none(), "z": st.one_of(st.none(), st.lists(FLOAT, min_size=2, max_size=2)),
-})  # fmt: skip
+ROW = st.fixed_dictionaries(
+    {
+        "i": SMALL,
+        "f": FLOAT,
+        "t": TEXT,
+        "b": st.sampled_from([None, True, False]),
+        "l": st.one_of(st.none(), st.lists(SMALL, max_size=2)),
+        "m": st.one_of(st.none(), st.lists(st.tuples(st.sampled_from("ab"), SMALL), max_size=2)),
+        "s": st.one_of(
+            st.none(), st.fixed_dictionaries({"x": FLOAT, "y": st.one_of(st.none(), st.lists(TEXT, max_size=2))})
+        ),
+        "d": TEXT,
+        "n": st.none(),
+        "z": st.one_of(st.none(), st.lists(FLOAT, min_size=2, max_size=2)),
+    }
+)
 
 
 def batch(rows, schema=SCHEMA):

@@ -23,9 +23,11 @@ KEY_KINDS: dict[str, tuple[list[pa.DataType], Any]] = {
     "decimal": ([pa.decimal128(10, 2)], lambda i: (Decimal(i - 3) / 4,)),
     "wide_decimal": ([pa.decimal128(38, 4)], lambda i: (Decimal(i - 3) * Decimal("123456789012345678901234.5"),)),
     "composite": ([pa.int64(), pa.string()], lambda i: (i % 3 - 1, "x\0" * (i % 2) + str(i))),
-    "three": ([pa.string(), pa.date32(), pa.decimal128(30, 0)],
-              lambda i: ("ab"[: i % 3], date(2020, 1, 1 + i % 5), Decimal(i))),
-}  # fmt: skip
+    "three": (
+        [pa.string(), pa.date32(), pa.decimal128(30, 0)],
+        lambda i: ("ab"[: i % 3], date(2020, 1, 1 + i % 5), Decimal(i)),
+    ),
+}
 
 
 @dataclass

@@ -72,9 +72,21 @@ def test_contract_the_process_grows_by_no_more_than_the_budget_and_a_sixth(paths
     memory = 24 << 20
     suffix = "-text" if workload == "text" else ""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, paths / f"large{suffix}", paths / f"small{suffix}", workload, str(memory), "800000"],
-        capture_output=True, text=True, timeout=500, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            SCRIPT,
+            paths / f"large{suffix}",
+            paths / f"small{suffix}",
+            workload,
+            str(memory),
+            "800000",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert facts["rows"] == (0 if workload == "absent" else 1_000_000)
@@ -120,8 +132,13 @@ def test_contract_tuples_that_wait_with_texts_take_what_is_counted(paths, kind, 
     path = paths / ("middle-text" if keys == "text" else "middle")
     done = subprocess.run(
         [sys.executable, "-c", WAITING, kind, path, str(memory), keys],
-        capture_output=True, text=True, timeout=500, check=False, cwd=Path(__file__).parents[2], env=environment,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+        cwd=Path(__file__).parents[2],
+        env=environment,
+    )
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert facts["peak"] <= memory

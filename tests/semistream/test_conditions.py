@@ -28,8 +28,24 @@ POOLS = {
     "uint32": (pa.uint32(), [0, 1, 2, 3, 2**32 - 1, None]),
     "double": (
         pa.float64(),
-        [0.0, -0.0, 1.0, 1.5, -1.5, 2.0, float(EDGE), EDGE + 2.0, 2.0**63, -(2.0**63), 5e-324, 1e308, math.inf, -math.inf,
-         math.nan, None],
+        [
+            0.0,
+            -0.0,
+            1.0,
+            1.5,
+            -1.5,
+            2.0,
+            float(EDGE),
+            EDGE + 2.0,
+            2.0**63,
+            -(2.0**63),
+            5e-324,
+            1e308,
+            math.inf,
+            -math.inf,
+            math.nan,
+            None,
+        ],
     ),
     "float": (pa.float32(), [0.0, -0.0, 1.0, 1.5, -2.0, math.inf, math.nan, None]),
     "date": (pa.date32(), [date(1969, 12, 30), *(date(2024, 2, d) for d in (27, 28, 29)), date(2024, 3, 1), None]),
@@ -37,16 +53,37 @@ POOLS = {
     "us": (pa.timestamp("us"), [DAY + timedelta(microseconds=i) for i in (-1001, -1, 0, 1, 999, 1000, 1001)] + [None]),
     "utc": (pa.timestamp("s", "UTC"), [DAY + timedelta(seconds=i) for i in range(-2, 3)] + [None]),
     "cents": (pa.decimal128(10, 2), [Decimal(i) / 100 for i in (-150, -1, 0, 1, 99, 100, 101, 150)] + [None]),
-    "myriads": (pa.decimal128(12, 4), [Decimal(i) / 10_000 for i in (-9_999, -101, -99, 0, 1, 100, 9_901, 10_000)] + [None]),
+    "myriads": (
+        pa.decimal128(12, 4),
+        [Decimal(i) / 10_000 for i in (-9_999, -101, -99, 0, 1, 100, 9_901, 10_000)] + [None],
+    ),
     "whole": (pa.decimal128(18, 0), [Decimal(i) for i in (-1, 0, 1, 2, 10**17, -(10**17))] + [None]),
-}  # fmt: skip
+}
 
 PAIRS = [
-    ("int64", "int64"), ("int16", "int64"), ("int64", "int16"), ("uint32", "int64"), ("double", "double"), ("float", "double"),
-    ("int64", "double"), ("double", "int64"), ("int16", "float"), ("float", "int16"), ("date", "date"), ("ms", "us"),
-    ("us", "ms"), ("date", "us"), ("us", "date"), ("utc", "utc"), ("cents", "myriads"), ("myriads", "cents"), ("int64", "cents"),
-    ("cents", "int64"), ("whole", "int64"), ("myriads", "whole"),
-]  # fmt: skip
+    ("int64", "int64"),
+    ("int16", "int64"),
+    ("int64", "int16"),
+    ("uint32", "int64"),
+    ("double", "double"),
+    ("float", "double"),
+    ("int64", "double"),
+    ("double", "int64"),
+    ("int16", "float"),
+    ("float", "int16"),
+    ("date", "date"),
+    ("ms", "us"),
+    ("us", "ms"),
+    ("date", "us"),
+    ("us", "date"),
+    ("utc", "utc"),
+    ("cents", "myriads"),
+    ("myriads", "cents"),
+    ("int64", "cents"),
+    ("cents", "int64"),
+    ("whole", "int64"),
+    ("myriads", "whole"),
+]
 
 
 def plain(value):
@@ -262,10 +299,13 @@ def test_oracle_beside_an_equality_only_pairs_that_pass_count(tmp_path, how):
     """left, semi and anti: a tuple whose key is there and whose condition fails has no match."""
     random = Random(how)
     for key, type_ in ((lambda i: i, pa.int64()), (lambda i: f"key {i}", pa.string())):
-        rows = pa.table({
-            "k": pa.array([key(random.randrange(30)) for _ in range(300)], type_),
-            "from": pick(random, "date", 300), "to": pick(random, "date", 300),
-        })  # fmt: skip
+        rows = pa.table(
+            {
+                "k": pa.array([key(random.randrange(30)) for _ in range(300)], type_),
+                "from": pick(random, "date", 300),
+                "to": pick(random, "date", 300),
+            }
+        )
         keys = [None if random.random() < 0.1 else key(random.randrange(40)) for _ in range(80)]
         stream = pa.table({"n": range(80), "k": pa.array(keys, type_), "day": pick(random, "date", 80)})
         got = check(tmp_path, random, stream, rows, hr.between("day", "from", "to"), how, on="k")
@@ -279,19 +319,27 @@ def test_oracle_adaptive_with_a_condition_beside_the_key(tmp_path, seed):
     keys = (lambda i: i, pa.int64()) if random.random() < 0.5 else (lambda i: f"key {i}", pa.string())
     many, domain = random.choice([0, 1, 40, 2000]), random.choice([1, 7, 60])
     left, right = random.choice(PAIRS)
-    rows = pa.table({
-        "k": pa.array([keys[0](random.randrange(domain)) for _ in range(many)], keys[1]), "x": pick(random, right, many),
-        "z": pick(random, right, many), "name": pa.array([f"row {i}" * (i % 3) or None for i in range(many)], pa.string()),
-    })  # fmt: skip
+    rows = pa.table(
+        {
+            "k": pa.array([keys[0](random.randrange(domain)) for _ in range(many)], keys[1]),
+            "x": pick(random, right, many),
+            "z": pick(random, right, many),
+            "name": pa.array([f"row {i}" * (i % 3) or None for i in range(many)], pa.string()),
+        }
+    )
     count = random.choice([0, 1, 60])
     ids = [None if random.random() < 0.1 else keys[0](random.randrange(domain + 3)) for _ in range(count)]
     stream = pa.table(
         {"k": pa.array(ids, keys[1]), "n": pa.array(range(count), pa.int64()), "x": pick(random, left, count)}
     )
-    condition = random.choice([
-        hr.between("x", "x", "z"), hr.between("x", "x", "z", inclusive="low", open_ends=True), hr.compare("x", "<", "z"),
-        hr.all_of(hr.compare("x", "!=", "x"), hr.compare("x", ">=", "z")),
-    ])  # fmt: skip
+    condition = random.choice(
+        [
+            hr.between("x", "x", "z"),
+            hr.between("x", "x", "z", inclusive="low", open_ends=True),
+            hr.compare("x", "<", "z"),
+            hr.all_of(hr.compare("x", "!=", "x"), hr.compare("x", ">=", "z")),
+        ]
+    )
     how, order = random.choice(HOWS), random.choice(["any", "stream"])
     columns = random.choice([None, ["name"], ["z", "x"], []])
     relation = relation_of(tmp_path, rows, shards=random.choice([1, 2]))
@@ -333,10 +381,13 @@ def test_oracle_the_key_of_the_relation_may_be_part_of_the_condition(tmp_path):
 
 def test_oracle_keys_that_are_text_or_composite_are_in_the_result(tmp_path):
     random = Random(6)
-    rows = pa.table({
-        "name": ["é" * (i % 5) + str(i) for i in range(300)], "part": pa.array([i % 7 for i in range(300)], pa.int16()),
-        "y": pick(random, "int16", 300),
-    })  # fmt: skip
+    rows = pa.table(
+        {
+            "name": ["é" * (i % 5) + str(i) for i in range(300)],
+            "part": pa.array([i % 7 for i in range(300)], pa.int16()),
+            "y": pick(random, "int16", 300),
+        }
+    )
     stream = pa.table({"y": pick(random, "int16", 30)})
     relation = relation_of(tmp_path, rows, key=["name", "part"])
     condition = hr.compare("y", "<", "y")

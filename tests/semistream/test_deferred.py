@@ -22,9 +22,8 @@ LATE = 1 << 62
 
 
 def rows(random, n, keys, start):
-    return [
-        (None if random.random() < 0.05 else random.randrange(keys), start + i // 2) for i in range(n)
-    ]  # some twice
+    # Some twice
+    return [(None if random.random() < 0.05 else random.randrange(keys), start + i // 2) for i in range(n)]
 
 
 def batch(pairs):
@@ -38,9 +37,9 @@ def since(k, i):
 
 def relation(path, keys, each=1, **options):
     both = [(k, i) for k in range(keys) for i in range(each)]
-    table = pa.table({
-        "k": [k for k, _ in both], "name": [f"{k}/{i}" for k, i in both], "since": [since(k, i) for k, i in both]
-    })  # fmt: skip
+    table = pa.table(
+        {"k": [k for k, _ in both], "name": [f"{k}/{i}" for k, i in both], "since": [since(k, i) for k, i in both]}
+    )
     return hr.Relation.create(path, table, key="k", page_size="4KiB", **options)
 
 

@@ -46,9 +46,15 @@ def test_oracle_random_cases_give_the_brute_force_result(operator, tmp_path, see
     if operator is XHybridJoin:
         sizes["l"] = random.choice([None, 0, 1, 4, 100])
     op = operator(
-        relation, on=case.key, memory=random.choice(["1500KiB", "8MiB"]), how=how, columns=columns,
-        order=random.choice(["any", "stream"]), tuning=random.choice(["optimal", "default"]), **sizes,
-    )  # fmt: skip
+        relation,
+        on=case.key,
+        memory=random.choice(["1500KiB", "8MiB"]),
+        how=how,
+        columns=columns,
+        order=random.choice(["any", "stream"]),
+        tuning=random.choice(["optimal", "default"]),
+        **sizes,
+    )
     got = tuples(op.run(case.batches))
     expected = join(rows, case.batches, case.key, how, ["v", "s", "b"] if columns is None else columns)
     if op.order == "any":
@@ -166,9 +172,12 @@ def test_relations_that_do_not_fit_are_refused_with_what_to_do(tmp_path):
     rows = pa.table({"k": [1, 2, 2], "v": [1, 2, 3]})
     for operator, order in ORDERED_BY.items():
         twice = hr.Relation.create(
-            tmp_path / operator.__name__, rows, key="k", order=order,
+            tmp_path / operator.__name__,
+            rows,
+            key="k",
+            order=order,
             frequencies=pa.table({"k": [1], "frequency": [1]}) if order == "frequency" else None,
-        )  # fmt: skip
+        )
         with pytest.raises(
             errors.BadInput, match=rf"{operator.__name__} needs unique keys.*up to 2 rows; use AdaptiveJoin"
         ):
@@ -265,9 +274,10 @@ def test_the_model_tracks_what_a_simulated_machine_does(zipf_relations, operator
                 op.offer(pa.record_batch({"k": drawn, "q": drawn, "z": drawn.astype(np.int32)}))
             for _ in op.advance():
                 pass
-        return [now - then for now, then in zip(
-            (stats.matched, stats.iterations, disk.clock.now(), stats.hits), before, strict=True
-        )]  # fmt: skip
+        return [
+            now - then
+            for now, then in zip((stats.matched, stats.iterations, disk.clock.now(), stats.hits), before, strict=True)
+        ]
 
     serve(1)
     h_S = op._H.capacity

@@ -100,9 +100,14 @@ def test_oracle_random_cases_give_the_brute_force_result_in_stream_order(tmp_pat
     case = make_case(seed)
     random = case.random
     relation = hr.Relation.create(
-        tmp_path / "r", case.rows, key=case.key, shards=random.choice([1, 2, 3]), page_size="4KiB",
-        fill=random.choice([0.3, 0.8, 1.0]), overwrite=True,
-    )  # fmt: skip
+        tmp_path / "r",
+        case.rows,
+        key=case.key,
+        shards=random.choice([1, 2, 3]),
+        page_size="4KiB",
+        fill=random.choice([0.3, 0.8, 1.0]),
+        overwrite=True,
+    )
     rows = case.rows
     if random.random() < 0.5:  # pages moved by an update must not change anything
         relation.apply(upserts=table(case.kind, [random.randrange(30) for _ in range(20)], random, tag="u"))

@@ -131,10 +131,15 @@ def test_oracle_random_sizes_give_the_brute_force_result(tmp_path, kind, seed):
     case = make_case(seed)
     random = case.random
     relation = hr.Relation.create(
-        tmp_path / "r", case.rows, key=case.key, shards=random.choice([1, 2, 3]),
+        tmp_path / "r",
+        case.rows,
+        key=case.key,
+        shards=random.choice([1, 2, 3]),
         page_size=random.choice(["4KiB", "8KiB", "32KiB"]),
-        fill=random.choice([0.3, 1.0]), overwrite=True, disk=random.choice(["buffered", Disk("simulated")]),
-    )  # fmt: skip
+        fill=random.choice([0.3, 1.0]),
+        overwrite=True,
+        disk=random.choice(["buffered", Disk("simulated")]),
+    )
     how, columns = random.choice(HOWS), random.choice([None, ["s"], [], ["b", "v"]])
     memory = random.choice(["1MiB", "8MiB"])
     op = make(kind, relation, random, on=case.key, memory=memory, how=how, columns=columns)
@@ -427,10 +432,18 @@ def paper() -> MeshCost:
     factors, page, transfer = Factors(), 8192, 8192 / 50e6
     seek = seek_for(DEFAULT_BUFFER / page, 20e6, page, transfer + page / 120 * factors.c_H)
     return MeshCost(
-        pages=3_500_000 * 120 // page, rows_per_page=page / 120, page_bytes=page, stream_bytes=20, slot_bytes=4.8 * 20,
-        pointer_bytes=4, seek=seek, transfer=transfer, stream=factors.c_E + factors.c_S + factors.c_A, probe=factors.c_H,
+        pages=3_500_000 * 120 // page,
+        rows_per_page=page / 120,
+        page_bytes=page,
+        stream_bytes=20,
+        slot_bytes=4.8 * 20,
+        pointer_bytes=4,
+        seek=seek,
+        transfer=transfer,
+        stream=factors.c_E + factors.c_S + factors.c_A,
+        probe=factors.c_H,
         output=factors.c_O,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(("megabytes", "best_mb"), [(20, 0.93), (40, 1.35), (80, 1.91), (160, 2.63), (320, None)])

@@ -18,9 +18,14 @@ HOWS = ["inner", "left", "semi", "anti"]
 
 def create(path: Path, case, random) -> hr.Relation:
     return hr.Relation.create(
-        path / "r", case.rows, key=case.key, shards=random.choice([1, 2, 3]), page_size="4KiB",
-        fill=random.choice([0.3, 0.8, 1.0]), overwrite=True,
-    )  # fmt: skip
+        path / "r",
+        case.rows,
+        key=case.key,
+        shards=random.choice([1, 2, 3]),
+        page_size="4KiB",
+        fill=random.choice([0.3, 0.8, 1.0]),
+        overwrite=True,
+    )
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

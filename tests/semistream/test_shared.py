@@ -141,9 +141,8 @@ def test_the_young_of_a_process_that_left_serves_the_next_in_its_slot(workers, p
     first, second = made(workers(2), path, group, 1)
     batch = batches_of(3, 1)[0]
     for worker in (first, second):
-        check(
-            batches_of(4, 1)[0], worker.do("join", "op", batches_of(4, 1)[0])
-        )  # from the second batch on they are at work
+        # From the second batch on they are at work
+        check(batches_of(4, 1)[0], worker.do("join", "op", batches_of(4, 1)[0]))
     check(batch, first.do("join", "op", batch))
     before = second.do("stats", "op")["misses"]
     check(batch, second.do("join", "op", batch))
@@ -307,7 +306,7 @@ DAMAGE = {
         json.dumps({"name": facts["name"], "holders": [_foreign(facts["size"]), [os.getpid(), 1]]})
     ),
     "all gone": lambda card, facts: shutil.rmtree(card.parent),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -489,9 +488,8 @@ def test_oracle_readers_see_their_generation_to_the_end(small, tmp_path_factory,
             words = shared.slot_head(slot).copy()
             reading.pop(n)[1].close()
             ops[n].leave()
-            shared.slot_head(slot)[:3] = words[
-                :3
-            ]  # as a killed process leaves it: pinned, at work, and without its lock
+            # As a killed process leaves it: pinned, at work, and without its lock
+            shared.slot_head(slot)[:3] = words[:3]
             ops[n] = operator()
         elif what == "begin" and n not in reading:
             assert ops[n].enter()

@@ -53,18 +53,30 @@ def test_oracle_random_sizes_give_the_brute_force_result(tmp_path, seed):
     case = make_case(seed)
     random = case.random
     relation = hr.Relation.create(
-        tmp_path / "r", case.rows, key=case.key, shards=random.choice([1, 2, 3]),
-        page_size=random.choice(["4KiB", "8KiB"]), fill=random.choice([0.3, 0.8, 1.0]), overwrite=True,
+        tmp_path / "r",
+        case.rows,
+        key=case.key,
+        shards=random.choice([1, 2, 3]),
+        page_size=random.choice(["4KiB", "8KiB"]),
+        fill=random.choice([0.3, 0.8, 1.0]),
+        overwrite=True,
         disk=random.choice([Disk("simulated"), Disk("simulated", seek=1e-4), Disk()]),
-    )  # fmt: skip
+    )
     how = random.choice(HOWS)
     columns = random.choice([None, ["s"], [], ["b", "v"]])
     make = partial(
-        SSIJ, relation, on=case.key, memory=random.choice(["180KiB", "600KiB", "4MiB"]), how=how, columns=columns,
+        SSIJ,
+        relation,
+        on=case.key,
+        memory=random.choice(["180KiB", "600KiB", "4MiB"]),
+        how=how,
+        columns=columns,
         IB_thresh=random.choice([None, 1, 7, 300]) if sum(b.num_rows for b in case.batches) < 5000 else None,
-        max_scan=random.choice([1, 3, 200]), plan=random.choice(["optimal", "greedy", "none"]),
-        cache=random.choice(["utility", "lru"]), split=random.choice([None, None, 0, 0.3, 0.7]),
-    )  # fmt: skip
+        max_scan=random.choice([1, 3, 200]),
+        plan=random.choice(["optimal", "greedy", "none"]),
+        cache=random.choice(["utility", "lru"]),
+        split=random.choice([None, None, 0, 0.3, 0.7]),
+    )
     op = make(SB_thresh=random.choice([None, 1, 50, 1000]))
     try:
         got = tuples(op.run(case.batches))
@@ -83,10 +95,13 @@ def test_order_stream_gives_results_in_the_order_of_the_stream(tmp_path, how):
     case = make_case(11, "int32")
     case.rows = table("int32", [i * i % 700 for i in range(3000)], case.random, tag="r")
     case.batches = [
-        table("int32", [int(case.random.paretovariate(0.5)) % 900 for _ in range(1500)], case.random, nulls=0.05, tag="s")
-        .combine_chunks().to_batches()[0]
+        table(
+            "int32", [int(case.random.paretovariate(0.5)) % 900 for _ in range(1500)], case.random, nulls=0.05, tag="s"
+        )
+        .combine_chunks()
+        .to_batches()[0]
         for _ in range(4)
-    ]  # fmt: skip
+    ]
     relation = hr.Relation.create(tmp_path / "r", case.rows, key="k0", page_size="4KiB")
     op = SSIJ(relation, on="k0", memory="1MiB", how=how, order="stream", IB_thresh=100)
     got = tuples(op.run(case.batches))
@@ -159,9 +174,13 @@ def test_oracle_ranges(tmp_path, seed):
     )
     how = random.choice(HOWS)
     op = SSIJ(
-        relation, memory=random.choice(["180KiB", "2MiB"]), how=how, IB_thresh=random.choice([None, 5]),
-        SB_thresh=random.choice([None, 3]), condition=hr.between("k0", "lo", "hi", of="right"),
-    )  # fmt: skip
+        relation,
+        memory=random.choice(["180KiB", "2MiB"]),
+        how=how,
+        IB_thresh=random.choice([None, 5]),
+        SB_thresh=random.choice([None, 3]),
+        condition=hr.between("k0", "lo", "hi", of="right"),
+    )
     got = tuples(op.run(batches))
     same(got, ranges(rows, batches, how, ["k0", *ALL]))
     op.stats.check()
@@ -349,9 +368,7 @@ def test_the_most_urgent_tuples_are_looked_up_first(tmp_path):
     assert order == [[13, 14], [11, 12], [10]]
 
 
-@given(
-    batches=st.lists(st.lists(st.integers(0, 9).map(float), max_size=8), max_size=6), count=st.integers(1, 5)
-)  # fmt: skip
+@given(batches=st.lists(st.lists(st.integers(0, 9).map(float), max_size=8), max_size=6), count=st.integers(1, 5))
 def test_oracle_deadlines_leave_earliest_first(batches, count):
     deadlines, model = Deadlines(), []
     for times in batches:
@@ -373,9 +390,8 @@ def test_the_estimate_is_a_random_read_a_block_and_then_the_worst_that_was_seen(
         time.joined(blocks, took)
         assert time.estimate(100, 500, 0) == pytest.approx(1.1)  # one or two phases may have been lucky
     time.joined(110, 0.3)
-    assert time.estimate(100, 500, 0) == pytest.approx(
-        0.55
-    )  # 5 ms a block, the worst of three phases of about this size
+    # 5 ms a block, the worst of three phases of about this size
+    assert time.estimate(100, 500, 0) == pytest.approx(0.55)
     assert time.estimate(70, 500, 0) == pytest.approx(1.1 * 0.45)  # as long as the longest of them
     assert time.estimate(10_000, 500, 0) == pytest.approx(110.0)  # none of this size yet
     time.online(0.25)

@@ -22,9 +22,12 @@ def batch(rng: np.random.Generator, rows: int, nulls: float) -> pa.RecordBatch:
     mask = lambda: rng.random(rows) < nulls  # noqa: E731
     day = datetime.date(2026, 1, 1)
     columns = {
-        "i8": pa.array(n, pa.int8(), mask=mask()), "i16": pa.array(n, pa.int16(), mask=mask()),
-        "f4": pa.array(n.astype(np.float32), mask=mask()), "i64": pa.array(n * 10**12, mask=mask()),
-        "flag": pa.array(n > 0, mask=mask()), "half": pa.array(n.astype(np.float16), mask=mask()),
+        "i8": pa.array(n, pa.int8(), mask=mask()),
+        "i16": pa.array(n, pa.int16(), mask=mask()),
+        "f4": pa.array(n.astype(np.float32), mask=mask()),
+        "i64": pa.array(n * 10**12, mask=mask()),
+        "flag": pa.array(n > 0, mask=mask()),
+        "half": pa.array(n.astype(np.float16), mask=mask()),
         "d128": pa.array([decimal.Decimal(int(x)) / 4 for x in n], pa.decimal128(30, 2), mask=mask()),
         "d256": pa.array([decimal.Decimal(int(x)) / 4 for x in n], pa.decimal256(60, 2), mask=mask()),
         "day": pa.array([day + datetime.timedelta(int(x)) for x in n], mask=mask()),
@@ -36,7 +39,7 @@ def batch(rng: np.random.Generator, rows: int, nulls: float) -> pa.RecordBatch:
         "list": pa.array([list(range(x % 4)) for x in n], pa.list_(pa.int32()), mask=mask()),
         "word": pa.DictionaryArray.from_arrays(pa.array(n % 3, pa.int32(), mask=mask()), ALPHABET),
         "nothing": pa.nulls(rows),
-    }  # fmt: skip
+    }
     return pa.record_batch(columns)
 
 

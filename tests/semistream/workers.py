@@ -63,8 +63,9 @@ class Workers:
         self._listener = Listener(str(Path(self._directory.name, "socket")), "AF_UNIX", backlog=16)
         self._server = subprocess.Popen(
             [sys.executable, "-m", "tests.semistream.workers", self._listener.address],
-            stdin=subprocess.PIPE, cwd=Path(__file__).parents[2],
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            cwd=Path(__file__).parents[2],
+        )
         self.started: list[Worker] = []
 
     def start(self) -> Worker:

@@ -48,11 +48,13 @@ def test_composite_keys_and_an_empty_relation(tmp_path):
 VALUES = st.one_of(st.none(), st.integers(0, 2))
 ROWS = st.lists(
     st.tuples(
-        VALUES, st.one_of(st.none(), st.sampled_from(["", "a", "a\0"])), st.one_of(st.none(), st.lists(VALUES, max_size=2)),
+        VALUES,
+        st.one_of(st.none(), st.sampled_from(["", "a", "a\0"])),
+        st.one_of(st.none(), st.lists(VALUES, max_size=2)),
         st.one_of(st.none(), st.fixed_dictionaries({"p": VALUES, "q": VALUES})),
     ),
     max_size=12,
-)  # fmt: skip
+)
 SCHEMA = pa.schema(
     {"i": pa.int32(), "s": pa.string(), "l": pa.list_(pa.int64()), "t": pa.struct({"p": pa.int8(), "q": pa.float64()})}
 )
@@ -69,13 +71,17 @@ def test_equal_rows_and_only_they_have_equal_words(rows, seed):
 
 
 def test_words_do_not_depend_on_batches_offsets_or_encoding():
-    table = pa.table({
-        "d": pa.array([1, 2, 3, 1, None], pa.int64()).cast(pa.decimal128(22, 2)), "b": [True, None, False, True, True],
-        "m": pa.array([[("a", 1)], None, [], [("a", 1)], [("b", None)]], pa.map_(pa.string(), pa.int64())),
-        "f": pa.array([[1, 2], None, [3, 4], [1, 2], [None, 5]], pa.list_(pa.int64(), 2)),
-        "w": pa.array([b"ab", b"cd", b"ab", b"ab", None], pa.binary(2)), "n": pa.nulls(5),
-        "y": pa.array(["x", "y", None, "x", "x"]).dictionary_encode(),
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "d": pa.array([1, 2, 3, 1, None], pa.int64()).cast(pa.decimal128(22, 2)),
+            "b": [True, None, False, True, True],
+            "m": pa.array([[("a", 1)], None, [], [("a", 1)], [("b", None)]], pa.map_(pa.string(), pa.int64())),
+            "f": pa.array([[1, 2], None, [3, 4], [1, 2], [None, 5]], pa.list_(pa.int64(), 2)),
+            "w": pa.array([b"ab", b"cd", b"ab", b"ab", None], pa.binary(2)),
+            "n": pa.nulls(5),
+            "y": pa.array(["x", "y", None, "x", "x"]).dictionary_encode(),
+        }
+    )
     words = row_words(table, 1)
     assert words[0] == words[3] and len(set(words.tolist())) == 4
     assert np.concatenate([row_words(table.slice(i, 1), 1) for i in range(5)]).tolist() == words.tolist()

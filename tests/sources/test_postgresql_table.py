@@ -103,8 +103,10 @@ def test_names_are_quoted_and_checked():
 @settings(max_examples=10, deadline=None)
 @examples(
     values=st.lists(st.one_of(st.none(), st.integers(-3, 12)), max_size=16),
-    step=st.integers(1, 7), parts=st.integers(1, 4), least=st.integers(1, 5),
-)  # fmt: skip
+    step=st.integers(1, 7),
+    parts=st.integers(1, 4),
+    least=st.integers(1, 5),
+)
 def test_oracle_every_row_is_in_one_part_of_one_step(numbered, values, step, parts, least):
     database, reader = numbered
     database.query(
@@ -184,15 +186,18 @@ def test_values_are_never_part_of_a_statement(database):
 SECRET = "hush%40quiet"
 
 
-@pytest.mark.parametrize("url", [
-    f"postgresql://ann:{SECRET}@127.0.0.1:1/shop",
-    f"postgresql://127.0.0.1:1/shop?user=ann&password={SECRET}",
-    "postgresql://ann:hush@quiet@127.0.0.1:1/shop",
-    "postgresql://ann:hush@quiet:pw@127.0.0.1:1/shop",
-    "postgresql://ann:quiet@127.0.0.1:hush/shop",
-    "mysql://ann:hush@127.0.0.1/quiet",
-    "host=127.0.0.1 password=hush@quiet",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://ann:{SECRET}@127.0.0.1:1/shop",
+        f"postgresql://127.0.0.1:1/shop?user=ann&password={SECRET}",
+        "postgresql://ann:hush@quiet@127.0.0.1:1/shop",
+        "postgresql://ann:hush@quiet:pw@127.0.0.1:1/shop",
+        "postgresql://ann:quiet@127.0.0.1:hush/shop",
+        "mysql://ann:hush@127.0.0.1/quiet",
+        "host=127.0.0.1 password=hush@quiet",
+    ],
+)
 def test_no_error_and_no_repr_shows_the_password(url, monkeypatch):
     monkeypatch.setenv("SHOP_URL", url)
     for given in (url, "env:SHOP_URL"):

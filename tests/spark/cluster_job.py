@@ -58,13 +58,17 @@ def write(directory: Path, files: range, rows: int, keys: int) -> None:
 def main(master: str, relation: str, where: str, *numbers: str) -> None:
     directory, (files, rows, keys) = Path(where), map(int, numbers)
     spark = (
-        SparkSession.builder.master(master).appName("headrace cluster test")
-        .config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
-        .config("spark.executor.cores", "1").config("spark.executor.memory", "512m")
+        SparkSession.builder.master(master)
+        .appName("headrace cluster test")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.executor.cores", "1")
+        .config("spark.executor.memory", "512m")
         .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.sql.shuffle.partitions", "4").config("spark.locality.wait", "0")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.locality.wait", "0")
         .getOrCreate()
-    )  # fmt: skip
+    )
     spark.sparkContext.setLogLevel("OFF")
     jvms = executors(spark)
     write(directory, range(files), rows, keys)

@@ -31,12 +31,16 @@ def write(directory: Path, files: range, rows: int, keys: int) -> None:
 def main(master: str, where: str, *numbers: str) -> None:
     directory, (files, rows, keys) = Path(where), map(int, numbers)
     spark = (
-        SparkSession.builder.master(master).appName("headrace cluster test")
-        .config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
-        .config("spark.executor.cores", "1").config("spark.executor.memory", "512m")
-        .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC").config("spark.locality.wait", "0")
+        SparkSession.builder.master(master)
+        .appName("headrace cluster test")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.executor.cores", "1")
+        .config("spark.executor.memory", "512m")
+        .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.locality.wait", "0")
         .getOrCreate()
-    )  # fmt: skip
+    )
     spark.sparkContext.setLogLevel("OFF")
     spark.sparkContext.addPyFile(str(Path(__file__).with_name("cluster_job.py")))  # for what `executors` runs on them
     from cluster_job import executors  # it lies beside this program, and not where tests are collected
@@ -49,9 +53,15 @@ def main(master: str, where: str, *numbers: str) -> None:
         return reader.parquet(str(directory / side))
 
     out = hr.progressive_join(
-        stream("left"), stream("right"), hr.equal("k"), memory="256KiB", state=directory / "state", shards=3, partitions=8,
+        stream("left"),
+        stream("right"),
+        hr.equal("k"),
+        memory="256KiB",
+        state=directory / "state",
+        shards=3,
+        partitions=8,
         idle="30s",
-    )  # fmt: skip
+    )
 
     def run():
         return hr.load(out, directory / "table", checkpoint=directory / "checkpoint", trigger={"availableNow": True})
@@ -68,10 +78,12 @@ def main(master: str, where: str, *numbers: str) -> None:
     query.awaitTermination()
     seen = hr.progress(query)
     facts = {
-        "rows": sum(p.rows for p in seen), "deferred": sum(p.stats.deferred for p in seen),
-        "waiting": seen[-1].stats.waiting, "limits": [p.stats.memory_limit for p in seen],
+        "rows": sum(p.rows for p in seen),
+        "deferred": sum(p.stats.deferred for p in seen),
+        "waiting": seen[-1].stats.waiting,
+        "limits": [p.stats.memory_limit for p in seen],
         "memory": [sum(p.stats.memory.values()) for p in seen],
-    }  # fmt: skip
+    }
     sys.stdout.write(json.dumps(facts) + "\n")
     spark.stop()
 

@@ -26,18 +26,48 @@ from headrace.spark.enrich import Plan
 Facts = list[dict[str, Any]]
 
 INT, DOUBLE = pa.field("element", pa.int32()), pa.field("element", pa.float64())
-EVERY_TYPE = pa.schema({
-    "flag": pa.bool_(), "tiny": pa.int8(), "small": pa.int16(), "int": pa.int32(), "long": pa.int64(),
-    "float": pa.float32(), "double": pa.float64(), "money": pa.decimal128(10, 2), "wide": pa.decimal128(38, 10),
-    "text": pa.string(), "bytes": pa.binary(), "day": pa.date32(), "moment": pa.timestamp("us", "UTC"),
-    "local": pa.timestamp("us"), "list": pa.list_(INT), "lists": pa.list_(pa.field("element", pa.list_(DOUBLE))),
-    "struct": pa.struct({"x": pa.int64(), "y": pa.struct({"z": pa.string()})}), "map": pa.map_(pa.string(), pa.float64()),
-    "nothing": pa.null(), "Größe (cm)": pa.int32(), "a.b": pa.string(), "名前": pa.string(),
-})  # fmt: skip
+EVERY_TYPE = pa.schema(
+    {
+        "flag": pa.bool_(),
+        "tiny": pa.int8(),
+        "small": pa.int16(),
+        "int": pa.int32(),
+        "long": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "money": pa.decimal128(10, 2),
+        "wide": pa.decimal128(38, 10),
+        "text": pa.string(),
+        "bytes": pa.binary(),
+        "day": pa.date32(),
+        "moment": pa.timestamp("us", "UTC"),
+        "local": pa.timestamp("us"),
+        "list": pa.list_(INT),
+        "lists": pa.list_(pa.field("element", pa.list_(DOUBLE))),
+        "struct": pa.struct({"x": pa.int64(), "y": pa.struct({"z": pa.string()})}),
+        "map": pa.map_(pa.string(), pa.float64()),
+        "nothing": pa.null(),
+        "Größe (cm)": pa.int32(),
+        "a.b": pa.string(),
+        "名前": pa.string(),
+    }
+)
 
 TEXTS = [
-    "", "a", "A", "é", "\U0001f600", "\uffff", "two words", "a/b=c%d", "'\"`\\", "\n\t", "null", "x" * 300, "x" * 300 + "y",
-]  # fmt: skip
+    "",
+    "a",
+    "A",
+    "é",
+    "\U0001f600",
+    "\uffff",
+    "two words",
+    "a/b=c%d",
+    "'\"`\\",
+    "\n\t",
+    "null",
+    "x" * 300,
+    "x" * 300 + "y",
+]
 INTS = [0, 1, -1, 5, -7]
 
 
@@ -86,9 +116,7 @@ def sink_of(path: Path, schema: pa.Schema, *partition_by: str) -> Sink:
 
 def write(sink: Sink, batches: Iterable[pa.RecordBatch], app: str = "app", number: int = 0, task: int = 0) -> Facts:
     """What one task of a load writes; not committed."""
-    files = TableFiles(
-        str(sink.path), sink.schema, sink.partition_by, sink.required, f"{_prefix(app)}-{number:010d}"
-    )  # fmt: skip
+    files = TableFiles(str(sink.path), sink.schema, sink.partition_by, sink.required, f"{_prefix(app)}-{number:010d}")
     out = files.write(iter(batches), SimpleNamespace(partitionId=lambda: task))
     return [json.loads(text) for batch in out for text in batch["facts"].to_pylist()]
 

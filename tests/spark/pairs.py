@@ -22,7 +22,7 @@ def main(root: Path) -> None:
 
     out = hr.progressive_join(
         stream("left"), stream("right"), hr.equal("k"), memory="1MiB", state=root / "state", shards=2, partitions=8
-    )  # fmt: skip
+    )
     query = hr.load(out, job.table, checkpoint=job.checkpoint, trigger={"availableNow": True})
     query.awaitTermination()
     assert hr.finish(query).rows == 0, "a run that ends by itself owes nothing"

@@ -49,8 +49,11 @@ def test_progress_names_the_algorithm(spark, tmp_path):
     df = source(spark, files(tmp_path / "in", table("int64", list(range(500)), Random(2), tag="s")))
     query = (
         hr.enrich(df, rel, on="k0", algorithm="meshjoin", memory="8MiB")
-        .writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
-    )  # fmt: skip
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "c"))
+        .trigger(availableNow=True)
+        .start()
+    )
     assert query.awaitTermination(90)
     (progress,) = hr.progress(query)
     assert progress.algorithm == "meshjoin"

@@ -37,11 +37,13 @@ def test_a_new_worker_has_imported_everything(spark):
     ("module", "imported"), [("pyspark.worker", True), ("pyspark.sql.worker.plan_data_source_read", False)]
 )
 def test_only_the_daemon_of_workers_imports(module, imported):
-    code = "\n".join([
-        "import runpy, sys, pyspark.daemon",
-        "pyspark.daemon.manager = lambda: print('headrace.spark.worker' in sys.modules)",
-        f"sys.argv = ['daemon', {module!r}]",
-        f"runpy.run_module({daemon.__name__!r}, run_name='__main__')",
-    ])  # fmt: skip
+    code = "\n".join(
+        [
+            "import runpy, sys, pyspark.daemon",
+            "pyspark.daemon.manager = lambda: print('headrace.spark.worker' in sys.modules)",
+            f"sys.argv = ['daemon', {module!r}]",
+            f"runpy.run_module({daemon.__name__!r}, run_name='__main__')",
+        ]
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout.strip() == str(imported)

@@ -120,9 +120,8 @@ def test_rows_leave_by_their_deadline_without_new_data(spark, tmp_path, rel):
     assert done[0].stats.deferred > 0
     assert sum(p.stats.tuples_in for p in done) == 40
     late = sum(p.stats.late for p in done)
-    assert (
-        late == 0 or max(p.stats.longest_wait for p in done) > 4
-    )  # on a machine that stood still, and then it says so
+    # On a machine that stood still, and then it says so
+    assert late == 0 or max(p.stats.longest_wait for p in done) > 4
 
 
 def test_load_and_finish_once(spark, tmp_path, rel):
@@ -191,8 +190,10 @@ def test_unmatched_rows_are_dead_letters_or_tried_again(spark, tmp_path, rel):
     (log,) = RunLog.find(tmp_path / "dead")
     letters = spark.read.parquet(str(log.path / "dead_letter")).toArrow().sort_by("n").to_pylist()
     assert [(d["n"], d["_reason"], d["_batch"], d["_relation_version"]) for d in letters] == [
-        (1, "no match in the relation", 0, 1), (2, "no match in the relation", 0, 1), (3, "the key is null", 0, 1),
-    ]  # fmt: skip
+        (1, "no match in the relation", 0, 1),
+        (2, "no match in the relation", 0, 1),
+        (3, "the key is null", 0, 1),
+    ]
     assert sum(p.stats.dead_letters for p in hr.progress(query)) == 3
 
     again = hr.enrich(stream, rel, on="k", unmatched="retry", retry_for="1h", state=tmp_path / "again", shards=2)

@@ -408,9 +408,10 @@ def test_contract_a_restart_gives_each_row_once(spark, tmp_path):
     for turn in range(3):
         df = hr.enrich(source(spark, directory), rel, on="k", memory="4MiB")
         query = (
-            df.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+            df.writeStream.format("parquet")
+            .option("path", str(tmp_path / "out"))
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        )  # fmt: skip
+        )
         if turn == 0:  # stopped wherever it is
             query = query.trigger(processingTime="0 seconds").start()
             while not query.recentProgress:
@@ -464,9 +465,11 @@ def test_contract_a_micro_batch_sees_one_version_while_the_relation_changes(spar
 
     out = hr.enrich(df, rel, on="k", memory="4MiB")
     query = (
-        out.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "c"))
-        .trigger(availableNow=True).start()
-    )  # fmt: skip
+        out.writeStream.foreachBatch(keep)
+        .option("checkpointLocation", str(tmp_path / "c"))
+        .trigger(availableNow=True)
+        .start()
+    )
     thread = threading.Thread(target=update)
     thread.start()
     try:
@@ -501,8 +504,11 @@ def test_contract_cards_deleted_and_damaged_while_a_query_runs(spark, tmp_path):
     group = executor_directory(spark)
     query = (
         hr.enrich(source(spark, directory).repartition(4), rel, on="k", memory="4MiB")
-        .writeStream.format("memory").queryName("damaged").trigger(processingTime="0 seconds").start()
-    )  # fmt: skip
+        .writeStream.format("memory")
+        .queryName("damaged")
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
     turns, sent = Counter(), 6
     rng = np.random.default_rng(8)
 
@@ -547,9 +553,7 @@ def test_contract_progress_adds_up_while_the_query_runs_and_after(spark, tmp_pat
     nulls = pa.table({"n": np.arange(50), "k": pa.array([None] * 50, pa.int64())})
     directory = files(tmp_path / "in", *parts[:3])
     out = hr.enrich(source(spark, directory).repartition(4), rel, on="k", memory="8MiB")
-    query = (
-        out.writeStream.format("memory").queryName("watched").trigger(processingTime="0 seconds").start()
-    )  # fmt: skip
+    query = out.writeStream.format("memory").queryName("watched").trigger(processingTime="0 seconds").start()
     try:
         query.processAllAvailable()
         assert query.isActive

@@ -43,9 +43,11 @@ def wanted(end: int) -> Counter:
 def test_json_is_enriched_into_delta_and_a_restart_goes_on(spark, kafka, rel, tmp_path):
     def run() -> Counter:
         query = hr.load(
-            hr.enrich(stream(spark, kafka, "sales"), rel, on="product"), tmp_path / "table", checkpoint=tmp_path / "checkpoint",
+            hr.enrich(stream(spark, kafka, "sales"), rel, on="product"),
+            tmp_path / "table",
+            checkpoint=tmp_path / "checkpoint",
             trigger={"availableNow": True},
-        )  # fmt: skip
+        )
         assert query.awaitTermination(120)
         found = by_deltalake(tmp_path / "table").to_pylist()
         return Counter((row["sale"], row["product"], row["name"]) for row in found)

@@ -62,9 +62,12 @@ class Driver:
         self.job.held.unlink(missing_ok=True)
         with log.open("ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, program, str(root)], stdout=out, stderr=out, start_new_session=True,
+                [sys.executable, program, str(root)],
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
                 env=os.environ | {"HEADRACE_HOLD": str(hold)},
-            )  # fmt: skip
+            )
         self.tree: list[psutil.Process] = []
 
     def look(self) -> list[psutil.Process]:

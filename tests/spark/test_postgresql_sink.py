@@ -120,9 +120,13 @@ def test_a_stream_is_enriched_and_upserted_and_a_batch_repeated(spark, database,
     def run() -> None:
         stream = spark.readStream.schema("k long, price decimal(8,2)").parquet(str(tmp_path / "in"))
         query = hr.load_postgresql(
-            hr.enrich(stream, rel, on="k"), "Stock", key="k", url=database.url, checkpoint=tmp_path / "checkpoint",
+            hr.enrich(stream, rel, on="k"),
+            "Stock",
+            key="k",
+            url=database.url,
+            checkpoint=tmp_path / "checkpoint",
             trigger={"availableNow": True},
-        )  # fmt: skip
+        )
         assert query.awaitTermination(120)
 
     for number, keys in enumerate([range(60), range(40, 45)]):
@@ -161,7 +165,7 @@ def test_what_waits_at_the_end_is_finished_once(spark, database, tmp_path):
         late = hr.enrich(stream, rel, on="k", deadline="1h", memory="2MiB", state=tmp_path / "state", shards=2)
         query = hr.load_postgresql(
             late, "sold", url=database.url, checkpoint=tmp_path / "checkpoint", trigger={"availableNow": True}
-        )  # fmt: skip
+        )
         assert query.awaitTermination(120)
         return query
 

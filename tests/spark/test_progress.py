@@ -12,9 +12,16 @@ def report(batch=0, partition=0, rows=10, step="s", query="q", executor="e1", **
         tuples_in=rows, hits=rows, matched=rows, memory={"index": 5, "hot set": 20}, memory_limit=30, memory_peak=28
     )
     return {
-        "step": step, "relation": "/r", "version": 3, "query": query, "batch": batch, "partition": partition,
-        "executor": executor, "seconds": 0.5 + partition, "stats": counters.as_dict() | stats,
-    }  # fmt: skip
+        "step": step,
+        "relation": "/r",
+        "version": 3,
+        "query": query,
+        "batch": batch,
+        "partition": partition,
+        "executor": executor,
+        "seconds": 0.5 + partition,
+        "stats": counters.as_dict() | stats,
+    }
 
 
 @pytest.fixture

@@ -60,9 +60,13 @@ def test_contract_workers_grow_by_no_more_than_the_budget_and_a_sixth(spark, tmp
         ]
         files(tmp_path / side, *tables)
     out = hr.progressive_join(
-        source(spark, tmp_path / "l"), source(spark, tmp_path / "r"), hr.equal("k"), memory=budget, state=tmp_path / "state",
+        source(spark, tmp_path / "l"),
+        source(spark, tmp_path / "r"),
+        hr.equal("k"),
+        memory=budget,
+        state=tmp_path / "state",
         idle="5s",
-    )  # fmt: skip
+    )
     before, grown, over = {}, [0], threading.Event()
 
     def watch():
@@ -93,9 +97,15 @@ def test_oracle_every_pair_once_over_restarts_and_a_replay(spark, tmp_path):
     files(tmp_path / "l", lefts[0])
     files(tmp_path / "r", rights[0])
     out = hr.progressive_join(
-        source(spark, tmp_path / "l"), source(spark, tmp_path / "r"), hr.equal("k"), memory="1MiB", state=tmp_path / "state",
-        shards=2, partitions=8, idle="3650d",
-    )  # fmt: skip
+        source(spark, tmp_path / "l"),
+        source(spark, tmp_path / "r"),
+        hr.equal("k"),
+        memory="1MiB",
+        state=tmp_path / "state",
+        shards=2,
+        partitions=8,
+        idle="3650d",
+    )
     assert out.columns == ["k", "n", "s", "n_right", "s_right"]
     sink = Sink()
     query = sink.run(out, tmp_path / "check")
@@ -184,7 +194,7 @@ def test_oracle_event_time_lets_state_go(spark, tmp_path):
     left, right = (source(spark, tmp_path / side).withWatermark("t", "10 minutes") for side in "lr")
     out = hr.progressive_join(
         left, right, hr.equal("k"), within_time="5 minutes", suffix="_r", state=tmp_path / "state", shards=1
-    )  # fmt: skip
+    )
     sink = Sink()
     query = sink.run(out, tmp_path / "check")
     finished(query)

@@ -119,9 +119,7 @@ def test_kept_and_replayed_are_everything_once(files, rel, tmp_path):
 def test_into_postgresql_too_the_last_micro_batch_is_known_to_be_finished(files, rel, tmp_path, database):
     database.query("CREATE TABLE kept (k bigint, n bigint, name text)")
     state = tmp_path / "state"
-    df = hr.enrich(
-        files.stream(), rel, on="k", shed=hr.Shedding("topw", rate=40), target_delay="2s", state=state
-    )  # fmt: skip
+    df = hr.enrich(files.stream(), rel, on="k", shed=hr.Shedding("topw", rate=40), target_delay="2s", state=state)
     query = hr.load_postgresql(df, "kept", url=database.url, checkpoint=tmp_path / "checkpoint", trigger=AVAILABLE)
     assert query.awaitTermination(300)
     gone, everything = shed_rows(state), files.results(rel)

@@ -52,9 +52,12 @@ def life(root: Path, until=None, hold: int = -1) -> int | None:
     held.unlink(missing_ok=True)
     with (root / "log").open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, overloaded.__file__, str(root)], stdout=out, stderr=out, start_new_session=True,
+            [sys.executable, overloaded.__file__, str(root)],
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
             env=os.environ | {"HEADRACE_HOLD": str(hold)},
-        )  # fmt: skip
+        )
     tree: list[psutil.Process] = []
     try:
         end = time.monotonic() + PATIENCE

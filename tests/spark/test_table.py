@@ -106,9 +106,23 @@ def test_a_null_where_the_table_allows_none_is_refused_and_named(tmp_path):
 # -- partitions ----------------------------------------------------------------------------------
 
 ODD = [
-    *(t for t in TEXTS if 0 < len(t) < 100), "true", "false", "..", ".", "a b", "100%", "%20", "e\u0301", "日本語", "a\\b",
-    "?x#y", "+", "&", "__HIVE", "x" * 250,
-]  # fmt: skip
+    *(t for t in TEXTS if 0 < len(t) < 100),
+    "true",
+    "false",
+    "..",
+    ".",
+    "a b",
+    "100%",
+    "%20",
+    "e\u0301",
+    "日本語",
+    "a\\b",
+    "?x#y",
+    "+",
+    "&",
+    "__HIVE",
+    "x" * 250,
+]
 
 
 @pytest.mark.parametrize(
@@ -257,10 +271,18 @@ def test_oracle_statistics_are_true_of_every_file(tmp_path, monkeypatch, seed, s
     assert ranged == ({"int", "long", "text", "day"} if schema is RANGED else set())
 
 
-FILTERED = pa.schema({
-    "int": pa.int32(), "long": pa.int64(), "text": pa.string(), "day": pa.date32(), "double": pa.float64(),
-    "flag": pa.bool_(), "money": pa.decimal128(10, 2), "moment": pa.timestamp("us", "UTC"),
-})  # fmt: skip
+FILTERED = pa.schema(
+    {
+        "int": pa.int32(),
+        "long": pa.int64(),
+        "text": pa.string(),
+        "day": pa.date32(),
+        "double": pa.float64(),
+        "flag": pa.bool_(),
+        "money": pa.decimal128(10, 2),
+        "moment": pa.timestamp("us", "UTC"),
+    }
+)
 
 
 def clustered(rng: np.random.Generator) -> list[pa.Table]:
@@ -334,7 +356,12 @@ def test_oracle_filters_of_structs_lists_and_long_texts_lose_no_row(tmp_path):
         wanted = rows(whole.filter(pc.field(name).is_null()))
         assert wanted
         assert rows(dataset.to_table(filter=pc.field(name).is_null())) == wanted, name
-    for condition in (pc.field("struct", "x") == 5, pc.field("text") == "x" * 300, pc.field("a.b") == "a", pc.field("bytes") == b"abc"):  # fmt: skip # noqa: E501
+    for condition in (
+        pc.field("struct", "x") == 5,
+        pc.field("text") == "x" * 300,
+        pc.field("a.b") == "a",
+        pc.field("bytes") == b"abc",
+    ):
         wanted = rows(whole.filter(condition))
         assert wanted
         assert rows(dataset.to_table(filter=condition)) == wanted, condition
@@ -349,11 +376,21 @@ def test_oracle_filters_in_sql_lose_no_row(tmp_path, names):
     brute.register("t", whole)
     tried = 0
     for name, condition in (
-        ("int", "\"int\" between -20 and -5"), ("int", "\"int\" >= 0"), ("int", "\"int\" is null"), ("long", "long > 0"),
-        ("long", "long <= -1099511627776"), ("text", "text >= 'z'"), ("text", "text < 'Zz'"), ("text", "text is not null"),
-        ("day", "day > date '2024-02-20'"), ("day", "day <= date '2024-03-01'"), ("flag", "flag"), ("flag", "not flag"),
-        ("money", "money < 0.50"), ("moment", "moment < timestamp '1970-01-01 00:00:00.00005Z'"),
-    ):  # fmt: skip
+        ("int", '"int" between -20 and -5'),
+        ("int", '"int" >= 0'),
+        ("int", '"int" is null'),
+        ("long", "long > 0"),
+        ("long", "long <= -1099511627776"),
+        ("text", "text >= 'z'"),
+        ("text", "text < 'Zz'"),
+        ("text", "text is not null"),
+        ("day", "day > date '2024-02-20'"),
+        ("day", "day <= date '2024-03-01'"),
+        ("flag", "flag"),
+        ("flag", "not flag"),
+        ("money", "money < 0.50"),
+        ("moment", "moment < timestamp '1970-01-01 00:00:00.00005Z'"),
+    ):
         if name in names:
             sql = f"select count(*) n, count(distinct text) d from t where {condition}"
             wanted = brute.sql(sql).fetchall()[0]

@@ -24,9 +24,14 @@ def main(root: Path) -> None:
     with hr.Relation.open(job.relation) as relation:
         reader = spark.readStream.schema("k bigint, n bigint").option("maxFilesPerTrigger", 1)
         out = hr.enrich(
-            reader.parquet(str(job.input)), relation, on="k", unmatched="dead_letter", deadline="10m", state=root / "state",
+            reader.parquet(str(job.input)),
+            relation,
+            on="k",
+            unmatched="dead_letter",
+            deadline="10m",
+            state=root / "state",
             shards=2,
-        )  # fmt: skip
+        )
         query = hr.load(out, job.table, checkpoint=job.checkpoint, trigger={"availableNow": True})
         query.awaitTermination()
         hr.finish(query)

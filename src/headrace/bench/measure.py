@@ -43,7 +43,7 @@ Report = Callable[[int, int | None], None]
 
 def calibrate(
     directory: str | Path, *, seconds: float = 10.0, clock: Clock | None = None, progress: Report | None = None
-) -> Calibration:  # fmt: skip
+) -> Calibration:
     """Measure this machine, on the device of a directory, in about so many seconds and some thirty more.
 
     A file of 128 MiB and a small relation are made in the directory and removed again. Each figure is the median of several.
@@ -73,12 +73,21 @@ def calibrate(
         seek_many, transfer_many = fitted(many)
         follow = min(seek, max(0.0, float(np.median([t - b * transfer for b, t in scan.items()]))))
         found = Calibration(
-            seek, transfer, follow, seek_many, transfer_many, alone, kind, factors, {}, machine_facts(directory),
+            seek,
+            transfer,
+            follow,
+            seek_many,
+            transfer_many,
+            alone,
+            kind,
+            factors,
+            {},
+            machine_facts(directory),
             right_now().isoformat(timespec="seconds"),
-        )  # fmt: skip
+        )
         overheads = measure_overheads(
             where, found.as_disk(kind), found.as_machine(), quick=seconds < _QUICK, report=report
-        )  # fmt: skip
+        )
     return replace(found, overheads=overheads)
 
 
@@ -143,9 +152,17 @@ def _readable(where: Path, disk: Disk, size: int) -> Iterator[int]:
 
 
 def _read_seconds(
-    disk: Disk, fd: int, size: int, pages: int, in_flight: int, seconds: float, clock: Clock, report: Callable[[], None],
-    *, scan: bool = False,
-) -> float:  # fmt: skip
+    disk: Disk,
+    fd: int,
+    size: int,
+    pages: int,
+    in_flight: int,
+    seconds: float,
+    clock: Clock,
+    report: Callable[[], None],
+    *,
+    scan: bool = False,
+) -> float:
     """Median time of a request of so many pages as operators read them: somewhere in the file, or after the last one."""
     rng = np.random.default_rng(pages)
     buffer = np.frombuffer(mmap.mmap(-1, in_flight * pages * PAGE), np.uint8)

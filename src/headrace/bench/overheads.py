@@ -40,7 +40,7 @@ _STEPS = (0.5, 3.0)  # times what factors say: beyond that they would be another
 
 def measure_overheads(
     directory: Path, disk: Disk, machine: Machine, *, quick: bool = False, report: Callable[[], None] = lambda: None
-) -> dict[str, Overhead]:  # fmt: skip
+) -> dict[str, Overhead]:
     """Of every algorithm, on relations made in a directory. Quick: one memory, and fewer tuples.
 
     The published algorithms choose their sizes by what they take themselves to cost, on a machine that nobody has measured by a
@@ -76,7 +76,7 @@ def options_of(algorithm: str, exponent: float) -> dict[str, Any]:
 
 def _runs(
     algorithm: str, directory: Path, disk: Disk, machine: Machine, *, exponents: Sequence[float], quick: bool = False
-) -> Iterator[tuple[Work, float]]:  # fmt: skip
+) -> Iterator[tuple[Work, float]]:
     for exponent in exponents:
         rows = _QUICK_ROWS if quick else _ROWS
         stream = Zipf(rows, exponent, "permuted")
@@ -89,7 +89,7 @@ def _runs(
 
 def _run(
     algorithm: str, relation: Relation, stream: Zipf, memory: int, machine: Machine, *, quick: bool
-) -> tuple[Work, float]:  # fmt: skip
+) -> tuple[Work, float]:
     """What a tuple takes by the model without overheads, and as measured."""
     facts = Facts.of(relation, skew=stream.exponent, stream_bytes=stream.tuple_bytes, machine=machine)
     work = predict(algorithm, facts, memory).work

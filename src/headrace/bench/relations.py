@@ -155,8 +155,10 @@ def _generate(root: Path, table: str, scale: float) -> None:
     draft = root / "draft"
     done = subprocess.run(
         [command, "parquet", "-s", f"{scale:g}", "--tables", table, "--output-dir", str(draft), "--overwrite"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise BadInput(f"tpchgen-cli could not make {table} at scale {scale:g}: {done.stderr.strip()}")
     (draft / f"{table}.parquet").replace(root / f"{table}.parquet")

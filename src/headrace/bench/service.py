@@ -111,9 +111,17 @@ class Measuring:
 
 
 def service_rate(
-    operator: Operator, relation: Relation, stream: Stream, memory: int | str, *, method: Method = "saturated",
-    measuring: Measuring | None = None, schedule: Callable[[float], Schedule] = Steady, on: On = KEY, **options: Any,
-) -> Rate:  # fmt: skip
+    operator: Operator,
+    relation: Relation,
+    stream: Stream,
+    memory: int | str,
+    *,
+    method: Method = "saturated",
+    measuring: Measuring | None = None,
+    schedule: Callable[[float], Schedule] = Steady,
+    on: On = KEY,
+    **options: Any,
+) -> Rate:
     """The highest rate that a join sustains.
 
     Parameters
@@ -178,9 +186,7 @@ class _Run:
         self.seconds = 0.0
 
     @classmethod
-    def of(
-        cls, make: Callable[..., SemiStreamJoin], stream: Stream, limit: int, measuring: Measuring
-    ) -> _Run:  # fmt: skip
+    def of(cls, make: Callable[..., SemiStreamJoin], stream: Stream, limit: int, measuring: Measuring) -> _Run:
         """Make the operator. One that takes batches leaves memory for them."""
         size = float(stream.tuple_bytes)
         op = make(limit)
@@ -298,10 +304,22 @@ class _Mark:
 
         peak = run.op.budget.peak + int(run.batch * run.stream_bytes)
         return Rate(
-            type(run.op).__name__, method, self.rate(run), tuples, run.seconds - self.seconds, since("results"),
-            since("pages_read"), since("reads"), since("hits"), since("iterations"),
-            since("waiting_seconds") / max(1, tuples), now.longest_wait, run.limit, peak, settled,
-        )  # fmt: skip
+            type(run.op).__name__,
+            method,
+            self.rate(run),
+            tuples,
+            run.seconds - self.seconds,
+            since("results"),
+            since("pages_read"),
+            since("reads"),
+            since("hits"),
+            since("iterations"),
+            since("waiting_seconds") / max(1, tuples),
+            now.longest_wait,
+            run.limit,
+            peak,
+            settled,
+        )
 
 
 # -- saturated -------------------------------------------------------------------------------------------------------------
@@ -369,7 +387,7 @@ def _warm_up(run: _Run, measuring: Measuring) -> bool:
 
 def _highest(
     make: Callable[[], _Run], measuring: Measuring, schedule: Callable[[float], Schedule], first: Rate
-) -> Rate:  # fmt: skip
+) -> Rate:
     """Halve the distance between a rate that goes and one that does not."""
     low, high = 0.0, float("inf")
     best: Rate | None = None

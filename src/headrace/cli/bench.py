@@ -78,8 +78,14 @@ def service_rate(
                 cell = {"algorithm": name, "memory": budget, "skew": exponent}
                 try:
                     rate = measure(
-                        name, relation, stream, budget, method=how, measuring=Measuring(loops), on={"k": relation.key[0]}
-                    )  # fmt: skip
+                        name,
+                        relation,
+                        stream,
+                        budget,
+                        method=how,
+                        measuring=Measuring(loops),
+                        on={"k": relation.key[0]},
+                    )
                     found.append(rate.as_dict() | cell)
                 except HeadraceError as refusal:
                     found.append(cell | {"refused": str(refusal)})

@@ -46,7 +46,7 @@ def calibrate(
                 [name, f"{o.steps:.2f}", _micro(o.iteration), _micro(o.request)]
                 for name, o in sorted(found.overheads.items())
             ],
-        )  # fmt: skip
+        )
         if found.disk == "buffered":
             typer.echo(
                 f"{plain(directory)} knows no direct reads: these are times of the system's cache, not of the device"
@@ -55,9 +55,13 @@ def calibrate(
 
 
 _STEPS = {
-    "c_E": "removing a tuple from H and Q", "c_S": "reading a tuple from the stream", "c_A": "adding a tuple to H and Q",
-    "c_H": "probing H with a tuple of R", "c_O": "making a result", "c_X": "looking a tuple up in the index",
-}  # fmt: skip
+    "c_E": "removing a tuple from H and Q",
+    "c_S": "reading a tuple from the stream",
+    "c_A": "adding a tuple to H and Q",
+    "c_H": "probing H with a tuple of R",
+    "c_O": "making a result",
+    "c_X": "looking a tuple up in the index",
+}
 
 
 def _micro(seconds: float) -> str:

@@ -93,9 +93,14 @@ def _run(pipeline: Pipeline, *, once: bool, as_json: bool) -> None:
         try:
             with _session(pipeline, stopping) as spark, display(Console(stderr=True), clock, quiet=as_json) as shown:
                 outcome = run_pipeline(
-                    pipeline, spark, once=once, watch=shown.show, clock=clock, stopping=stopping,
+                    pipeline,
+                    spark,
+                    once=once,
+                    watch=shown.show,
+                    clock=clock,
+                    stopping=stopping,
                     show=lambda columns, rows: None if as_json else show_table(columns, rows),
-                )  # fmt: skip
+                )
         except RunFailed as failure:
             if as_json:
                 show_json({"name": pipeline.name, "failed": True, "message": str(failure)})
@@ -114,11 +119,20 @@ def _say(pipeline: Pipeline, outcome: Outcome, *, once: bool, as_json: bool) -> 
 
     moment = outcome.moment
     if as_json:
-        show_json({
-            "name": moment.name, "failed": False, "stopped": outcome.stopped, "batches": moment.batches, "rows": moment.rows,
-            "seconds": round(outcome.seconds, 3), "dead_letters": moment.dead, "waiting": moment.waiting, "shed": moment.shed,
-            "joins": {name: stats.as_dict() for name, stats in moment.joins.items()},
-        })  # fmt: skip
+        show_json(
+            {
+                "name": moment.name,
+                "failed": False,
+                "stopped": outcome.stopped,
+                "batches": moment.batches,
+                "rows": moment.rows,
+                "seconds": round(outcome.seconds, 3),
+                "dead_letters": moment.dead,
+                "waiting": moment.waiting,
+                "shed": moment.shed,
+                "joins": {name: stats.as_dict() for name, stats in moment.joins.items()},
+            }
+        )
         return
     typer.echo(f"{'stopped' if outcome.stopped else 'done'}: {line(moment)}")
     if moment.dead:

@@ -47,9 +47,13 @@ def tune(
             raise BadInput("give --rate for the least memory, or --memory for the best rate: one of them")
         relation = hr.Relation.open(str(path))
         facts = Facts.of(
-            relation, skew=skew, stream_bytes=stream_bytes, absent=absent, batch_rows=batch_rows,
+            relation,
+            skew=skew,
+            stream_bytes=stream_bytes,
+            absent=absent,
+            batch_rows=batch_rows,
             machine=_machine(machine, path),
-        )  # fmt: skip
+        )
         if memory is not None:
             answer = best_rates(facts, parse_size(memory, name="memory"))
         else:

@@ -77,9 +77,14 @@ class Calibration:
     def as_disk(self, kind: DiskKind = "direct") -> Disk:
         """For a relation: its joins plan and tune by what was measured."""
         return Disk(
-            kind, self.seek_in_flight, self.transfer_in_flight, factors=self.factors, follow=self.follow,
-            alone=(self.seek, self.transfer), overheads=self.overheads,
-        )  # fmt: skip
+            kind,
+            self.seek_in_flight,
+            self.transfer_in_flight,
+            factors=self.factors,
+            follow=self.follow,
+            alone=(self.seek, self.transfer),
+            overheads=self.overheads,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -106,7 +111,7 @@ def calibration_file() -> Path:
 
 def load_calibration(
     path: Path | None = None, *, directory: Path | None = None, now: datetime | None = None, old: timedelta = OLD
-) -> Calibration:  # fmt: skip
+) -> Calibration:
     """The calibration that is kept, if it is of this machine and not stale.
 
     Parameters
@@ -166,9 +171,11 @@ def read_calibration(path: Path) -> Calibration:
 def machine_facts(directory: Path | None) -> dict[str, Any]:
     """What a calibration belongs to."""
     facts: dict[str, Any] = {
-        "processor": _processor(), "cores": os.cpu_count(), "system": f"{platform.system()} {platform.release()}",
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-    }  # fmt: skip
+    }
     if directory is not None:
         facts["device"] = _device(directory)
     return facts

@@ -56,7 +56,7 @@ class Observed:
     @classmethod
     def of(
         cls, batches: Iterable[pa.RecordBatch], relation: Relation, on: On, *, seconds: float | None = None
-    ) -> Observed:  # fmt: skip
+    ) -> Observed:
         """Look at some batches. A few thousand of their keys are looked up in the relation."""
         held = list(batches)
         rows = sum(batch.num_rows for batch in held)
@@ -73,21 +73,35 @@ class Observed:
         present = max(1, round((1 - absent) * there.size))
         distinct = round(hashes.size * present / max(1, there.size))
         return cls(
-            tuples=rows, distinct=hashes.size, stream_bytes=max(1.0, sum(batch.nbytes for batch in held) / rows),
-            absent=absent, batch_rows=max(1, rows // len(held)),
+            tuples=rows,
+            distinct=hashes.size,
+            stream_bytes=max(1.0, sum(batch.nbytes for batch in held) / rows),
+            absent=absent,
+            batch_rows=max(1, rows // len(held)),
             skew=fitted_zipf(max(1, relation.distinct_keys), present, distinct),
             rate=rows / seconds if seconds else None,
-        )  # fmt: skip
+        )
 
     def facts(
-        self, relation: Relation, *, machine: Machine | None = None, columns: Sequence[str] | None = None,
-        in_batches: bool = True, scattered: bool | None = None,
-    ) -> Facts:  # fmt: skip
+        self,
+        relation: Relation,
+        *,
+        machine: Machine | None = None,
+        columns: Sequence[str] | None = None,
+        in_batches: bool = True,
+        scattered: bool | None = None,
+    ) -> Facts:
         """For the models. `in_batches`: each batch is joined to its end, as on Spark."""
         return Facts.of(
-            relation, skew=self.skew, stream_bytes=self.stream_bytes, absent=self.absent, machine=machine, columns=columns,
-            batch_rows=self.batch_rows if in_batches else None, scattered=scattered,
-        )  # fmt: skip
+            relation,
+            skew=self.skew,
+            stream_bytes=self.stream_bytes,
+            absent=self.absent,
+            machine=machine,
+            columns=columns,
+            batch_rows=self.batch_rows if in_batches else None,
+            scattered=scattered,
+        )
 
 
 @dataclass(frozen=True)
@@ -101,9 +115,7 @@ class Choice:
     """of every algorithm, best first"""
 
 
-def choose(
-    facts: Facts, memory: int, *, algorithms: Iterable[str] | None = None, rate: float | None = None
-) -> Choice:  # fmt: skip
+def choose(facts: Facts, memory: int, *, algorithms: Iterable[str] | None = None, rate: float | None = None) -> Choice:
     """The algorithm with the best rate within a memory.
 
     Parameters
@@ -154,9 +166,11 @@ def _reason(best: Prediction, found: Sequence[Prediction], rate: float | None) -
 
 
 def _absent(
-    relation: Relation, keys: pa.Table, hashes: np.ndarray[tuple[int], np.dtype[np.uint64]],
+    relation: Relation,
+    keys: pa.Table,
+    hashes: np.ndarray[tuple[int], np.dtype[np.uint64]],
     counts: np.ndarray[tuple[int], np.dtype[np.int64]],
-) -> float:  # fmt: skip
+) -> float:
     """Share of tuples whose key is not in the relation, from some of the different keys."""
     some = np.arange(0, len(keys), max(1, -(-len(keys) // _PROBED)))
     asked = keys.take(some).rename_columns(list(relation.key))

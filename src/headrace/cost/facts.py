@@ -114,10 +114,17 @@ class Facts:
 
     @classmethod
     def of(
-        cls, relation: Relation, *, skew: float = 0.0, stream_bytes: float = 20.0, absent: float = 0.0,
-        batch_rows: int | None = None, scattered: bool | None = None, machine: Machine | None = None,
+        cls,
+        relation: Relation,
+        *,
+        skew: float = 0.0,
+        stream_bytes: float = 20.0,
+        absent: float = 0.0,
+        batch_rows: int | None = None,
+        scattered: bool | None = None,
+        machine: Machine | None = None,
         columns: Sequence[str] | None = None,
-    ) -> Facts:  # fmt: skip
+    ) -> Facts:
         """Of an open relation. Without a machine its disk says what a read costs, and its factors what a step does."""
         if stream_bytes <= 0:
             raise BadInput(f"stream_bytes={stream_bytes!r} is not the size of a tuple; give bytes, more than 0")
@@ -131,14 +138,24 @@ class Facts:
         ordered = relation.order == "frequency"
         distinct, payload = max(1, relation.distinct_keys), relation.payload(columns)
         return cls(
-            rows=max(1, relation.num_rows), pages=max(1, relation.num_pages), page_size=relation.page_size,
-            distinct_keys=distinct, tuple_bytes=tuple_bytes(relation, payload),
-            texts=sum(column.width == 0 for column in payload), index_bytes=relation.index_bytes,
-            filter_bytes=relation.filter_bytes, unique=relation.unique,
-            ordered=ordered, stream_bytes=stream_bytes,
-            skew=skew, scattered=not ordered if scattered is None else scattered, absent=absent, batch_rows=batch_rows,
-            machine=machine or Machine(*disk.costs(8192), disk.factors, longest=disk.longest, follow=disk.scan_costs(8192)[0]),
-        )  # fmt: skip
+            rows=max(1, relation.num_rows),
+            pages=max(1, relation.num_pages),
+            page_size=relation.page_size,
+            distinct_keys=distinct,
+            tuple_bytes=tuple_bytes(relation, payload),
+            texts=sum(column.width == 0 for column in payload),
+            index_bytes=relation.index_bytes,
+            filter_bytes=relation.filter_bytes,
+            unique=relation.unique,
+            ordered=ordered,
+            stream_bytes=stream_bytes,
+            skew=skew,
+            scattered=not ordered if scattered is None else scattered,
+            absent=absent,
+            batch_rows=batch_rows,
+            machine=machine
+            or Machine(*disk.costs(8192), disk.factors, longest=disk.longest, follow=disk.scan_costs(8192)[0]),
+        )
 
     def on(self, machine: Machine) -> Facts:
         """The same on another machine."""

@@ -11,18 +11,21 @@ from headrace.relation.disk import Disk
 # half a turn. The factors make MESHJOIN what Fig. 10b shows for 3.5 M tuples of 120 B: a little over 6,000 stream tuples a
 # second with 1% of the relation in memory and 26,000 with 10%; what holds it back there is the upkeep of H and Q (§5.2).
 HDD = Machine(
-    seek=8e-3, transfer=97e-6, follow=0.5e-3,
+    seek=8e-3,
+    transfer=97e-6,
+    follow=0.5e-3,
     factors=Factors(c_E=12e-6, c_S=1e-6, c_A=14e-6, c_H=0.25e-6, c_O=0.2e-6, c_X=2e-6),
-)  # fmt: skip
+)
 
 # The same disk with a processor of 2011 (an i7, [SSIJ] §VI).
 HDD_2011 = Machine(seek=8e-3, transfer=97e-6, follow=0.5e-3)
 
 # A SATA SSD and a processor of today: reads anywhere cost nearly the same.
 SSD = Machine(
-    seek=65e-6, transfer=16e-6,
+    seek=65e-6,
+    transfer=16e-6,
     factors=Factors(c_E=0.03e-6, c_S=0.01e-6, c_A=0.05e-6, c_H=0.03e-6, c_O=0.05e-6, c_X=0.05e-6),
-)  # fmt: skip
+)
 
 MACHINES: dict[str, Machine] = {"hdd": HDD, "hdd-2011": HDD_2011, "ssd": SSD}
 

@@ -1,7 +1,7 @@
 """The rate at which each algorithm would join, and what it would do with its memory: one function each.
 
 The models of the published algorithms lie beside them (MeshCost, RMeshCost, HybridCost); this file asks them all the same
-question. INL has none in the papers: its is here. Those of SSIJ and AdaptiveJoin are in `planned`.
+question. INL has none in the papers: its is here. Those of SSIJ and AdaptiveJoin are in `ssij_model` and `adaptive_model`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from math import ceil, inf
 
-from headrace.cost import planned
+from headrace.cost.adaptive_model import adaptive
 from headrace.cost.facts import Facts
 from headrace.cost.prediction import LEAST_OUTPUT, Prediction, Work, output_bytes, refused
+from headrace.cost.ssij_model import ssij
 from headrace.errors import BadInput, choice
 from headrace.semistream.hash_queue import POINTER_BYTES
 from headrace.semistream.hybrid.hybrid_cost import HybridCost
@@ -21,11 +22,8 @@ from headrace.semistream.mesh.rmeshjoin import PARTITIONS, RMeshCost
 from headrace.semistream.waiting_join import LEAST_WINDOW
 from headrace.units import format_size
 
-_INL_ROW, _INL_FRAME, _INL_WORK = (
-    160,
-    44,
-    0.15,
-)  # see semistream/inl.py: bytes a row and a frame, share of what is not pool
+# See semistream/inl.py: bytes a row and a frame, share of what is not pool
+_INL_ROW, _INL_FRAME, _INL_WORK = 160, 44, 0.15
 _MOST = 1 << 50  # bytes beyond which no answer is looked for
 
 
@@ -88,9 +86,19 @@ def mesh_cost(facts: Facts, algorithm: str = "meshjoin") -> MeshCost:
     """The model of MESHJOIN for these facts: eq. 1-3 of [MESH]."""
     f, (seek, transfer) = facts.machine.factors, facts.costs(scan=True)
     cost = MeshCost(
-        facts.pages, facts.rows_per_page, facts.page_bytes, facts.stream_bytes, facts.slot_bytes, POINTER_BYTES,
-        seek, transfer, f.c_E + f.c_S + f.c_A, f.c_H, f.c_O, facts.matches,
-    )  # fmt: skip
+        facts.pages,
+        facts.rows_per_page,
+        facts.page_bytes,
+        facts.stream_bytes,
+        facts.slot_bytes,
+        POINTER_BYTES,
+        seek,
+        transfer,
+        f.c_E + f.c_S + f.c_A,
+        f.c_H,
+        f.c_O,
+        facts.matches,
+    )
     return cost.with_overhead(facts.machine.overhead(algorithm))
 
 
@@ -125,10 +133,12 @@ def _mesh_family(name: str, make: Callable[[Facts, str], MeshCost]) -> Model:
             return refused(name, memory, "not one tuple a packet has room beside the disk buffer")
         iterations = cost.partitions if isinstance(cost, RMeshCost) else ceil(facts.pages / b)
         parts = {
-            "disk buffer": b * facts.page_bytes, "stream buffer": int(w * facts.stream_bytes),
-            "hash table": int(w * iterations * facts.slot_bytes), "queue": w * iterations * POINTER_BYTES,
+            "disk buffer": b * facts.page_bytes,
+            "stream buffer": int(w * facts.stream_bytes),
+            "hash table": int(w * iterations * facts.slot_bytes),
+            "queue": w * iterations * POINTER_BYTES,
             "output": output,
-        }  # fmt: skip
+        }
         scan = cost.loop(0, b) * iterations
         reads = cost.step / b if isinstance(cost, RMeshCost) else 1
         read = reads * plain.seek + (cost.step if isinstance(cost, RMeshCost) else b) * plain.transfer
@@ -174,9 +184,19 @@ def hybrid_cost(facts: Facts, algorithm: str = "xhybridjoin") -> HybridCost:
     """The model of both for these facts."""
     f, (seek, transfer) = facts.machine.factors, facts.costs()
     cost = HybridCost(
-        facts.pages, facts.rows_per_page, facts.page_bytes, facts.slot_bytes, POINTER_BYTES, seek, transfer,
-        f.c_E + f.c_S + f.c_A, f.c_H, (1 - facts.absent) * f.c_O, facts.skew, facts.ordered,
-    )  # fmt: skip
+        facts.pages,
+        facts.rows_per_page,
+        facts.page_bytes,
+        facts.slot_bytes,
+        POINTER_BYTES,
+        seek,
+        transfer,
+        f.c_E + f.c_S + f.c_A,
+        f.c_H,
+        (1 - facts.absent) * f.c_O,
+        facts.skew,
+        facts.ordered,
+    )
     return cost.with_overhead(facts.machine.overhead(algorithm))
 
 
@@ -214,9 +234,12 @@ def _hybrid_family(name: str, *, popular: bool) -> Model:
             rate = facts.batch_rows / seconds
             why = f"the last {n:,} tuples of a batch take {loads:,.0f} loads of {1e3 * load:.3g} ms"
         parts = {
-            "index": facts.index_bytes, "disk buffer": (k + l) * facts.page_bytes,
-            "hash table": int(h_S * facts.slot_bytes), "queue": h_S * POINTER_BYTES, "output": output,
-        }  # fmt: skip
+            "index": facts.index_bytes,
+            "disk buffer": (k + l) * facts.page_bytes,
+            "hash table": int(h_S * facts.slot_bytes),
+            "queue": h_S * POINTER_BYTES,
+            "output": output,
+        }
         return Prediction(name, memory, rate, {"k": k, "l": l} if popular else {"k": k}, parts, why, work)
 
     return model
@@ -232,8 +255,8 @@ def _absent_loads(facts: Facts) -> float:
 
 #: By the names of headrace.semistream.ALGORITHMS; of two that are as good, the first is chosen.
 MODELS: dict[str, Model] = {
-    "adaptive": planned.adaptive,
-    "ssij": planned.ssij,
+    "adaptive": adaptive,
+    "ssij": ssij,
     "xhybridjoin": _hybrid_family("xhybridjoin", popular=True),
     "hybridjoin": _hybrid_family("hybridjoin", popular=False),
     "meshjoin": _mesh_family("meshjoin", mesh_cost),

@@ -113,9 +113,12 @@ def _make_products(warehouse: Warehouse, tell: Watch) -> None:
     count = warehouse.scenario.products
     tell(Moment("products", 0, count))
     hr.Relation.create(
-        warehouse.products, products.reader(count), key=products.KEY, overwrite=True,
+        warehouse.products,
+        products.reader(count),
+        key=products.KEY,
+        overwrite=True,
         progress=lambda done, of: tell(Moment("products", done, count)),
-    ).close()  # fmt: skip
+    ).close()
 
 
 def _start(spark: SparkSession, warehouse: Warehouse, doors: Doors, memory: str, cores: int) -> StreamingQuery:

@@ -56,10 +56,17 @@ _THINGS = {
 _ADJECTIVES = ["Plain", "Oak", "Steel", "Compact", "Classic", "Blue", "Folding", "Large", "Travel", "Fine"]
 _BRANDS = ["Aldermoor", "Brightwell", "Cotterel", "Dunmore", "Everley", "Fairholt", "Greyfell", "Hartwick"]
 _PRICES = {  # cents, from and below
-    "Kitchen": (490, 9_000), "Garden": (390, 12_000), "Tools": (290, 15_000), "Lighting": (250, 19_000),
-    "Furniture": (2_900, 90_000), "Textiles": (590, 25_000), "Toys": (190, 9_000), "Sports": (490, 14_000),
-    "Stationery": (50, 4_000), "Groceries": (90, 2_500),
-}  # fmt: skip
+    "Kitchen": (490, 9_000),
+    "Garden": (390, 12_000),
+    "Tools": (290, 15_000),
+    "Lighting": (250, 19_000),
+    "Furniture": (2_900, 90_000),
+    "Textiles": (590, 25_000),
+    "Toys": (190, 9_000),
+    "Sports": (490, 14_000),
+    "Stationery": (50, 4_000),
+    "Groceries": (90, 2_500),
+}
 
 _CATEGORY_NAMES = pa.array(list(_THINGS))
 _THING_NAMES = pa.array([thing for things in _THINGS.values() for thing in things])

@@ -112,9 +112,17 @@ class Meter:
             self.most_behind = max(self.most_behind, behind)
         marks = [self.arrivals.by(now - second * _SECOND) for second in range(BURSTS, -1, -1)]
         moment = Moment(
-            "sales", self.loaded, self.arrivals.total, arrived, marks[-1] - marks[-2], tuple(np.diff(marks).tolist()),
-            self._rate(now), behind, batches=self.batches, stats=self.stats,
-        )  # fmt: skip
+            "sales",
+            self.loaded,
+            self.arrivals.total,
+            arrived,
+            marks[-1] - marks[-2],
+            tuple(np.diff(marks).tolist()),
+            self._rate(now),
+            behind,
+            batches=self.batches,
+            stats=self.stats,
+        )
         last = self._last
         if last is None:
             return moment
@@ -138,6 +146,8 @@ def add(total: JoinStats, batch: JoinStats) -> JoinStats:
         (10, {'index': 7}, 10, 9)
     """
     return replace(
-        total + batch, memory=dict(batch.memory), memory_limit=batch.memory_limit,
+        total + batch,
+        memory=dict(batch.memory),
+        memory_limit=batch.memory_limit,
         memory_peak=max(total.memory_peak, batch.memory_peak),
-    )  # fmt: skip
+    )

@@ -75,7 +75,7 @@ def surrogates_of(keys: pa.Table, lookup: Relation, meaning: Lookup, same_as: Re
 
 def _decide(
     wanted: pa.Table, latest: Relation, meaning: Lookup, same_as: Relation | None
-) -> tuple[pa.Array, pa.Table | None, int]:  # fmt: skip
+) -> tuple[pa.Array, pa.Table | None, int]:
     """Numbers of distinct keys, the rows to add to the lookup, and the largest number given out."""
     numbers, _ = _look_up(wanted, latest, meaning.surrogate)
     new = np.flatnonzero(pc.is_null(numbers))
@@ -114,7 +114,7 @@ def _decide(
 
 def _rows(
     keys: pa.Table, numbers: pa.Array, like: pa.Table, given: pa.Array, latest: Relation, meaning: Lookup
-) -> pa.Table:  # fmt: skip
+) -> pa.Table:
     """Rows for the lookup. A key that means a known member has that member's row; a new member has nothing but its number."""
     columns: dict[str, Any] = {name: keys.column(name) for name in latest.key}
     columns |= {name: like.column(name) for name in like.column_names if name not in columns}
@@ -131,9 +131,7 @@ def _look_up(keys: pa.Table, relation: Relation, surrogate: str) -> tuple[pa.Arr
     return rows.column(surrogate).combine_chunks(), rows
 
 
-def _resolve(
-    keys: pa.Table, latest: Relation, meaning: Lookup, same_as: Relation | None
-) -> tuple[pa.Table, pa.Array]:  # fmt: skip
+def _resolve(keys: pa.Table, latest: Relation, meaning: Lookup, same_as: Relation | None) -> tuple[pa.Table, pa.Array]:
     """The keys that keys stand for, at the end of every chain; and the surrogate key, where the mapping gives that."""
     given = pa.nulls(keys.num_rows, latest.schema.field(meaning.surrogate).type)
     if same_as is None:
@@ -202,9 +200,7 @@ def among(keys: pa.Table, others: pa.Table, codec: KeyCodec) -> np.ndarray[Any, 
     return _places(keys, others, codec)[1]
 
 
-def _places(
-    keys: pa.Table, rows: pa.Table, codec: KeyCodec
-) -> tuple[Longs, np.ndarray[Any, np.dtype[np.bool_]]]:  # fmt: skip
+def _places(keys: pa.Table, rows: pa.Table, codec: KeyCodec) -> tuple[Longs, np.ndarray[Any, np.dtype[np.bool_]]]:
     mine, theirs = encoded(keys, codec), encoded(rows, codec)
     order, by_key = mine.argsort(), theirs.argsort()
     low, same = positions(mine.take(order), theirs.take(by_key))

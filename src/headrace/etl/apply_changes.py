@@ -49,9 +49,14 @@ class Keeper:
     """Applies batches of changes to a relation. See `maintain` for the parameters."""
 
     def __init__(
-        self, rel: Relation, op: str | None, sequence: str | None, upserts: tuple[str, ...], deletes: tuple[str, ...],
+        self,
+        rel: Relation,
+        op: str | None,
+        sequence: str | None,
+        upserts: tuple[str, ...],
+        deletes: tuple[str, ...],
         null_keys: str,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.rel = rel
         self.op, self.sequence = op, sequence
         self.upserts, self.deletes = (tuple(word.lower() for word in words) for words in (upserts, deletes))

@@ -33,8 +33,13 @@ class KeyStep(Step):
     held: int  # bytes of rows that a task may hold
 
     def run(
-        self, batches: Batches, context: TaskContext, report: Any, finish: str | None = None, rest: tuple[Step, ...] = ()
-    ) -> Batches:  # fmt: skip
+        self,
+        batches: Batches,
+        context: TaskContext,
+        report: Any,
+        finish: str | None = None,
+        rest: tuple[Step, ...] = (),
+    ) -> Batches:
         """Rows with their surrogate keys."""
         if self.constant is not None:
             batches = (batch.append_column("", pa.repeat(self.constant, batch.num_rows)) for batch in batches)

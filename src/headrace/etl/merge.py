@@ -95,9 +95,11 @@ def compare(old: pa.Table | None, new: pa.Table | None, codec: KeyCodec) -> tupl
         if name not in codec.names:
             differs = pc.or_(differs, differing(before.column(name), after.column(name)))
     parts = {
-        "inserted": new.filter(pa.array(~known)), "deleted": old.filter(pa.array(gone)),
-        "before": before.filter(differs), "after": after.filter(differs),
-    }  # fmt: skip
+        "inserted": new.filter(pa.array(~known)),
+        "deleted": old.filter(pa.array(gone)),
+        "before": before.filter(differs),
+        "after": after.filter(differs),
+    }
     return parts, after.num_rows - parts["after"].num_rows
 
 

@@ -96,7 +96,7 @@ class SnapshotDiff:
 
 def snapshot_diff(
     new: Any, rel: Relation, *, memory: int | str = "256MiB", scratch: str | Path | None = None
-) -> SnapshotDiff:  # fmt: skip
+) -> SnapshotDiff:
     """Compare a new snapshot with the one that a relation holds, in one pass over each and in bounded memory.
 
     A null equals a null, a NaN a NaN: what was unknown and still is has not changed.

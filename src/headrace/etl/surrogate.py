@@ -102,12 +102,28 @@ def assign_surrogate_keys(
         stream = stream.append(pa.field(_constant_name(df), constant.type))
     workers = workers_of(df.sparkSession)
     step = KeyStep(
-        id=uuid.uuid4().hex, path=str(lookup.path), disk=lookup.disk.kind, on=on, how="left", algorithm="auto", order="any",
-        condition=None, memory=budget - budget // _HELD, columns=(surrogate,), suffix=None, workers=workers,
-        names=tuple(stream.names), version=lookup.version, follow=df.isStreaming, casts=(),
-        meaning=Lookup(surrogate, inferred, first), key=lookup.key, constant=constant,
-        same_as=None if same_as is None else str(same_as.path), held=budget // _HELD // workers,
-    )  # fmt: skip
+        id=uuid.uuid4().hex,
+        path=str(lookup.path),
+        disk=lookup.disk.kind,
+        on=on,
+        how="left",
+        algorithm="auto",
+        order="any",
+        condition=None,
+        memory=budget - budget // _HELD,
+        columns=(surrogate,),
+        suffix=None,
+        workers=workers,
+        names=tuple(stream.names),
+        version=lookup.version,
+        follow=df.isStreaming,
+        casts=(),
+        meaning=Lookup(surrogate, inferred, first),
+        key=lookup.key,
+        constant=constant,
+        same_as=None if same_as is None else str(same_as.path),
+        held=budget // _HELD // workers,
+    )
     worker.make_operator(step, lookup, Path()).output_schema(stream)  # refuses here what would be refused there
     type_ = "int" if lookup.schema.field(surrogate).type == pa.int32() else "bigint"
     schema = StructType([*plan.schema.fields, *_field(surrogate, type_)])
@@ -138,7 +154,7 @@ def _key_columns(lookup: Relation, key: On) -> tuple[dict[str, str], list[str]]:
 
 def _source(
     df: DataFrame, lookup: Relation, on: dict[str, str], rest: list[str], source: Any, source_column: str | None
-) -> pa.Scalar | None:  # fmt: skip
+) -> pa.Scalar | None:
     """Adds the source to the key; returns the one source of all rows, if it is one."""
     if source is not None and source_column is not None:
         raise BadInput(f"source={source!r} and source_column={source_column!r} are both given; give one of them")
@@ -168,8 +184,10 @@ def _source(
 def _check_lookup(lookup: Relation, surrogate: str, inferred: str | None, df: DataFrame) -> None:
     payload = [name for name in lookup.schema.names if name not in lookup.key]
     if surrogate not in payload:
-        raise BadInput(f"the lookup has no column {surrogate!r} for surrogate keys beside its key; choose surrogate= from"
-                       f" {', '.join(payload) or 'columns: it has none'}")  # fmt: skip
+        raise BadInput(
+            f"the lookup has no column {surrogate!r} for surrogate keys beside its key; choose surrogate= from"
+            f" {', '.join(payload) or 'columns: it has none'}"
+        )
     type_ = lookup.schema.field(surrogate).type
     if type_ not in (pa.int32(), pa.int64()):
         raise BadInput(f"column {surrogate!r} of the lookup has type {type_}; surrogate keys are int32 or int64")
@@ -197,9 +215,7 @@ def _check_same(same_as: Relation | None, lookup: Relation, surrogate: str) -> N
             f"same_as={same_as!r} is not a relation; create one with hr.Relation.create(path, table, key=...)"
         )
     if same_as.key != lookup.key or same_as.codec.types != lookup.codec.types:
-        raise BadInput(
-            f"same_as has the key {_typed(same_as)}; expected that of the lookup, {_typed(lookup)}"
-        )  # fmt: skip
+        raise BadInput(f"same_as has the key {_typed(same_as)}; expected that of the lookup, {_typed(lookup)}")
     wanted = [f"same_{name}" for name in lookup.key]
     if surrogate not in same_as.schema.names and any(name not in same_as.schema.names for name in wanted):
         raise BadInput(

@@ -10,10 +10,7 @@ import numpy as np
 from headrace.kernels.hashing import mix
 from headrace.kernels.jit import I64, U64, helper, int64, kernel, u8, u32, void
 
-_SALTS = (
-    0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D,
-    0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31,
-)  # fmt: skip
+_SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 WORDS = 8
 BLOCK_BYTES = 32
 

@@ -43,9 +43,8 @@ def locate_ints(fence, continues, keys, low, high):
 @helper
 def _order(a_data, a_offsets, i, b_data, b_offsets, j):
     return compare_bytes(
-        a_data + a_offsets[i], a_offsets[i + 1] - a_offsets[i],
-        b_data + b_offsets[j], b_offsets[j + 1] - b_offsets[j],
-    )  # fmt: skip
+        a_data + a_offsets[i], a_offsets[i + 1] - a_offsets[i], b_data + b_offsets[j], b_offsets[j + 1] - b_offsets[j]
+    )
 
 
 @kernel(void(int64, I64, U8, int64, I64, i32, i32))

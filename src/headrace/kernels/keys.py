@@ -8,20 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.kernels.jit import (
-    I64,
-    U64,
-    helper,
-    i64,
-    int64,
-    kernel,
-    load_u8,
-    load_u64,
-    store_u8,
-    store_u64,
-    u64,
-    void,
-)  # fmt: skip
+from headrace.kernels.jit import I64, U64, helper, i64, int64, kernel, load_u8, load_u64, store_u8, store_u64, u64, void
 
 _SIGN = np.uint64(1 << 63)
 

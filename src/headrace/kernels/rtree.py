@@ -15,9 +15,8 @@ from numba import types
 from headrace.kernels.jit import helper, i64, int64, kernel, void
 from headrace.kernels.lru import touch
 
-ROOT, NODES, MOST, LEAST, STRIDE, OFFSET, TESTS = range(
-    7
-)  # of `tree`; node n is page n * STRIDE + OFFSET of the buffer
+# Of `tree`; node n is page n * STRIDE + OFFSET of the buffer
+ROOT, NODES, MOST, LEAST, STRIDE, OFFSET, TESTS = range(7)
 HEADER = 8
 COUNT, LEVEL = range(2)  # of `node`
 XMIN, YMIN, XMAX, YMAX = range(4)
@@ -203,5 +202,15 @@ def insert_all(tree, boxes, child, node, columns, first, lru, where):
     """Insert boxes one after the other; they stand for rows `first`, `first` + 1 and so on."""
     for row in range(columns.shape[1]):
         insert_one(
-            tree, boxes, child, node, columns[0, row], columns[1, row], columns[2, row], columns[3, row], first + row, lru, where
-        )  # fmt: skip
+            tree,
+            boxes,
+            child,
+            node,
+            columns[0, row],
+            columns[1, row],
+            columns[2, row],
+            columns[3, row],
+            first + row,
+            lru,
+            where,
+        )

@@ -23,7 +23,7 @@ from headrace.kernels.rtree import (
     bounds,
     insert_one,
     page_of,
-)  # fmt: skip
+)
 
 # Of `place`: pairs found, next row, depth of the stack, pairs of nodes compared, pages read and written by insertions.
 FOUND, NEXT, DEPTH, PAIRS, BUILD_READS, BUILD_WRITES = range(6)
@@ -67,7 +67,7 @@ def _probe_one(tree, boxes, child, node, x0, y0, x1, y1, what, lru, where, place
 @kernel(boolean(i64, Boxes, Table, Table, i64, Boxes, Table, Table, Columns, int64, i64, i64, i64, i64, i64, i64))
 def insert_and_probe(
     tree, boxes, child, node, tree2, boxes2, child2, node2, columns, first, lru, where, place, stack, own, other
-):  # fmt: skip
+):
     """Box by box: insert it into one tree, and look for it in the other. [PQP] Alg. 15"""
     while place[NEXT] < columns.shape[1]:
         row = place[NEXT]

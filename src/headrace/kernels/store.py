@@ -30,7 +30,7 @@ from headrace.kernels.jit import (
     store_u64,
     u8,
     void,
-)  # fmt: skip
+)
 
 INNER, LEFT, SEMI, ANTI = 0, 1, 2, 3
 

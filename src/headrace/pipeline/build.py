@@ -59,9 +59,7 @@ def describe_with_spark(pipeline: Pipeline, spark: SparkSession, checked: Checke
         check_sink(pipeline, stream_schema(df.schema))
 
 
-def start(
-    pipeline: Pipeline, spark: SparkSession, *, once: bool = False, show: Show | None = None
-) -> StreamingQuery:  # fmt: skip
+def start(pipeline: Pipeline, spark: SparkSession, *, once: bool = False, show: Show | None = None) -> StreamingQuery:
     """Start the query. With `once` it takes what is there, and ends.
 
     Parameters
@@ -95,9 +93,15 @@ def start(
             )
         if isinstance(sink, PostgreSQLSink):
             return load_postgresql(
-                df, filled(sink.table), url=filled(sink.url), key=sink.key, latest_by=sink.latest_by, checkpoint=checkpoint,
-                trigger=trigger, name=pipeline.name,
-            )  # fmt: skip
+                df,
+                filled(sink.table),
+                url=filled(sink.url),
+                key=sink.key,
+                latest_by=sink.latest_by,
+                checkpoint=checkpoint,
+                trigger=trigger,
+                name=pipeline.name,
+            )
         writer = _writer(pipeline, df, show).option("checkpointLocation", checkpoint)
         return writer.trigger(**trigger).queryName(pipeline.name).start()
 
@@ -114,9 +118,16 @@ def _step(pipeline: Pipeline, step: Step, at: Key, df: DataFrame) -> DataFrame:
             return _with_keys(pipeline, step, df)
         if isinstance(step, Duplicates):
             return find_duplicates(
-                df, Relation.open(pipeline.at(step.duplicates)), step.on, condition=step.condition, flag=step.flag,
-                columns=step.columns, suffix=filled(step.suffix), memory=filled_size(step.memory), algorithm=step.algorithm,
-            )  # fmt: skip
+                df,
+                Relation.open(pipeline.at(step.duplicates)),
+                step.on,
+                condition=step.condition,
+                flag=step.flag,
+                columns=step.columns,
+                suffix=filled(step.suffix),
+                memory=filled_size(step.memory),
+                algorithm=step.algorithm,
+            )
         assert isinstance(step, Enrich)
         return enrich(df, Relation.open(pipeline.at(step.enrich)), **_enrich_options(pipeline, step))
 
@@ -124,20 +135,38 @@ def _step(pipeline: Pipeline, step: Step, at: Key, df: DataFrame) -> DataFrame:
 def _with_keys(pipeline: Pipeline, step: Keys, df: DataFrame) -> DataFrame:
     source = filled(step.source) if isinstance(step.source, str) else step.source
     return assign_surrogate_keys(
-        df, Relation.open(pipeline.at(step.surrogate_keys)), key=step.key, source=source, source_column=step.source_column,
-        surrogate=step.surrogate, inferred=step.inferred, first=step.first, memory=filled_size(step.memory),
+        df,
+        Relation.open(pipeline.at(step.surrogate_keys)),
+        key=step.key,
+        source=source,
+        source_column=step.source_column,
+        surrogate=step.surrogate,
+        inferred=step.inferred,
+        first=step.first,
+        memory=filled_size(step.memory),
         same_as=None if step.same_as is None else Relation.open(pipeline.at(step.same_as)),
-    )  # fmt: skip
+    )
 
 
 def _enrich_options(pipeline: Pipeline, step: Enrich) -> dict[str, Any]:
     later = {"state": pipeline.run_log, "shards": step.shards} if step.remembers else {}
     return {
-        "on": step.on, "how": step.how, "memory": filled_size(step.memory), "algorithm": step.algorithm, "order": step.order,
-        "condition": step.condition, "columns": step.columns, "suffix": filled(step.suffix),
-        "unmatched": step.unmatched, "retry_for": filled_size(step.retry_for), "version_column": step.version_column,
-        "deadline": filled_size(step.deadline), "shed": step.shed, "target_delay": filled_size(step.target_delay), **later,
-    }  # fmt: skip
+        "on": step.on,
+        "how": step.how,
+        "memory": filled_size(step.memory),
+        "algorithm": step.algorithm,
+        "order": step.order,
+        "condition": step.condition,
+        "columns": step.columns,
+        "suffix": filled(step.suffix),
+        "unmatched": step.unmatched,
+        "retry_for": filled_size(step.retry_for),
+        "version_column": step.version_column,
+        "deadline": filled_size(step.deadline),
+        "shed": step.shed,
+        "target_delay": filled_size(step.target_delay),
+        **later,
+    }
 
 
 def _writer(pipeline: Pipeline, df: DataFrame, show: Show | None) -> DataStreamWriter:

@@ -138,7 +138,7 @@ def check_column(document: Document, key: Key, name: str, schema: pa.Schema) -> 
 
 def _check_enrich(
     pipeline: Pipeline, number: int, step: Enrich, schema: pa.Schema | None, checked: Checked, problems: list[Problem]
-) -> pa.Schema | None:  # fmt: skip
+) -> pa.Schema | None:
     document, at = pipeline.document, ("step", number)
     try:
         with located(document, (*at, "enrich")):
@@ -165,9 +165,7 @@ def _check_enrich(
     return None
 
 
-def _check_lookup(
-    pipeline: Pipeline, at: Key, step: Keys | Duplicates, schema: pa.Schema | None
-) -> pa.Schema | None:  # fmt: skip
+def _check_lookup(pipeline: Pipeline, at: Key, step: Keys | Duplicates, schema: pa.Schema | None) -> pa.Schema | None:
     """The columns after a step of surrogate keys or duplicates, where they can be told without Spark."""
     document = pipeline.document
     name, on = (step.surrogate_keys, step.key) if isinstance(step, Keys) else (step.duplicates, step.on)

@@ -11,9 +11,7 @@ from headrace.spark.session import reason
 _AGAIN = "what is loaded stays loaded, and another run goes on from there"
 _SPACE = re.compile(r"No space left on device|Disk quota exceeded|File too large")
 _READ_ONLY = re.compile(r"Read-only file system|Permission denied|Operation not permitted")
-_TYPE = re.compile(
-    r"reading file (\S+?)\.\s+.*?Expected Spark type (\S+?), actual Parquet type (\S+?)\.", re.DOTALL
-)  # fmt: skip
+_TYPE = re.compile(r"reading file (\S+?)\.\s+.*?Expected Spark type (\S+?), actual Parquet type (\S+?)\.", re.DOTALL)
 _COLUMN = re.compile(r"column: \[?(\w+)\]?")
 _HEADER = re.compile(
     r"CSV header does not conform to the schema\.\s*Header: (.*?)\s*Schema: (.*?)\s*Expected: .*?CSV file: (\S+)",

@@ -24,10 +24,17 @@ from headrace.pipeline.fields import (
 )
 
 #: what Spark's Kafka source gives
-KAFKA = pa.schema({
-    "key": pa.binary(), "value": pa.binary(), "topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(),
-    "timestamp": pa.timestamp("us", "UTC"), "timestampType": pa.int32(),
-})  # fmt: skip
+KAFKA = pa.schema(
+    {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "timestampType": pa.int32(),
+    }
+)
 RATE = pa.schema({"timestamp": pa.timestamp("us", "UTC"), "value": pa.int64()})
 
 
@@ -116,9 +123,13 @@ class RateSource(Part):
 
 Source = FileSource | KafkaSource | PostgreSQLSource | RateSource
 SOURCES: dict[str, type[Part]] = {
-    "parquet": FileSource, "json": FileSource, "csv": FileSource, "kafka": KafkaSource, "postgresql": PostgreSQLSource,
+    "parquet": FileSource,
+    "json": FileSource,
+    "csv": FileSource,
+    "kafka": KafkaSource,
+    "postgresql": PostgreSQLSource,
     "rate": RateSource,
-}  # fmt: skip
+}
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------
@@ -196,8 +207,12 @@ class Select(Part):
 
 Step = Enrich | Keys | Duplicates | Filter | Select
 STEPS: dict[str, type[Part]] = {
-    "enrich": Enrich, "surrogate_keys": Keys, "duplicates": Duplicates, "filter": Filter, "select": Select,
-}  # fmt: skip
+    "enrich": Enrich,
+    "surrogate_keys": Keys,
+    "duplicates": Duplicates,
+    "filter": Filter,
+    "select": Select,
+}
 
 
 # -- sinks -------------------------------------------------------------------------------------------------------------
@@ -264,6 +279,10 @@ class SparkSink(Part):
 
 Sink = DeltaSink | PostgreSQLSink | ParquetSink | KafkaSink | ConsoleSink | SparkSink
 SINKS: dict[str, type[Part]] = {
-    "delta": DeltaSink, "postgresql": PostgreSQLSink, "parquet": ParquetSink, "kafka": KafkaSink, "console": ConsoleSink,
+    "delta": DeltaSink,
+    "postgresql": PostgreSQLSink,
+    "parquet": ParquetSink,
+    "kafka": KafkaSink,
+    "console": ConsoleSink,
     "spark": SparkSink,
-}  # fmt: skip
+}

@@ -23,10 +23,10 @@ _EXPECTED = {
     "int_from_float": "a whole number",
     "bool_type": "true or false",
     "bool_parsing": "true or false",
-    "list_type": "a list, such as [\"a\", \"b\"]",
+    "list_type": 'a list, such as ["a", "b"]',
     "dict_type": "a table of names and values",
     "too_short": "at least one",
-}  # fmt: skip
+}
 _LONGEST = 60  # characters of a value that is shown
 
 
@@ -52,9 +52,12 @@ def read_pipeline(path: str | Path, environment: Mapping[str, str] | None = None
     if problems:
         raise BadPipeline(problems)
     return Pipeline(
-        document, cast("Head", parts[0]), cast("Source", parts[1]), cast("tuple[Step, ...]", parts[2]),
+        document,
+        cast("Head", parts[0]),
+        cast("Source", parts[1]),
+        cast("tuple[Step, ...]", parts[2]),
         cast("Sink", parts[3]),
-    )  # fmt: skip
+    )
 
 
 def show(value: Any) -> str:
@@ -65,9 +68,7 @@ def show(value: Any) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def _by_format(
-    table: str, models: dict[str, type[Part]], document: Document, problems: list[Problem]
-) -> Part | None:  # fmt: skip
+def _by_format(table: str, models: dict[str, type[Part]], document: Document, problems: list[Problem]) -> Part | None:
     value = document.values.get(table)
     if not isinstance(value, dict):
         found = "is missing" if value is None else f"found {show(value)}"
@@ -107,8 +108,13 @@ def _steps(document: Document, problems: list[Problem]) -> tuple[Part, ...]:
 
 
 def _part(
-    model: type[Part], value: dict[str, Any], at: Key, document: Document, problems: list[Problem], also: Iterable[str] = ()
-) -> Part | None:  # fmt: skip
+    model: type[Part],
+    value: dict[str, Any],
+    at: Key,
+    document: Document,
+    problems: list[Problem],
+    also: Iterable[str] = (),
+) -> Part | None:
     try:
         return model.model_validate(value)
     except ValidationError as error:

@@ -72,9 +72,15 @@ Watch = Callable[[Moment], None]
 
 
 def run(
-    pipeline: Pipeline, spark: SparkSession, *, once: bool, watch: Watch, clock: Clock, stopping: Stopping,
+    pipeline: Pipeline,
+    spark: SparkSession,
+    *,
+    once: bool,
+    watch: Watch,
+    clock: Clock,
+    stopping: Stopping,
     show: Show | None = None,
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     """Run until the source has no more (`once`), somebody asks to stop, or it fails.
 
     Args:
@@ -182,9 +188,17 @@ class _Meter:
         batch = max(self._batches, default=-1)
         rows, seconds = self._batches.get(batch, (0, 0.0))
         return Moment(
-            self.pipeline.name, len(self._batches), batch, sum(r for r, _ in self._batches.values()),
-            rows / seconds if seconds > 0 else 0.0, seconds, self._dead[1], sum(waiting.values()), shed, joins,
-        )  # fmt: skip
+            self.pipeline.name,
+            len(self._batches),
+            batch,
+            sum(r for r, _ in self._batches.values()),
+            rows / seconds if seconds > 0 else 0.0,
+            seconds,
+            self._dead[1],
+            sum(waiting.values()),
+            shed,
+            joins,
+        )
 
 
 @contextmanager

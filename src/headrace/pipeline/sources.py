@@ -49,9 +49,15 @@ def open_source(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
         return _kafka(pipeline, source, spark)
     if isinstance(source, PostgreSQLSource):
         return stream_postgresql(
-            spark, filled(source.table), by=source.by, url=filled(source.url), columns=source.columns,
-            lag=filled_size(source.lag), max_rows=source.rows_per_batch, tasks=source.tasks,
-        )  # fmt: skip
+            spark,
+            filled(source.table),
+            by=source.by,
+            url=filled(source.url),
+            columns=source.columns,
+            lag=filled_size(source.lag),
+            max_rows=source.rows_per_batch,
+            tasks=source.tasks,
+        )
     assert isinstance(source, RateSource)
     return _with(spark.readStream.format("rate").option("rowsPerSecond", source.rows_per_second), source.options).load()
 

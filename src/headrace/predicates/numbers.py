@@ -111,7 +111,7 @@ def unbounded(count: int, doubles: bool) -> Bounds:
 
 def bound(
     side: Literal["low", "high"], strict: bool, y: Numbers, of: Scale, to: Scale, shift: Fraction
-) -> tuple[Numbers, Mask]:  # fmt: skip
+) -> tuple[Numbers, Mask]:
     """The least (low) or largest (high) value in the form `to` that is not beyond y + shift, and where there is none."""
     if to.unit is None:
         return _double_bound(side, strict, y, of, shift)

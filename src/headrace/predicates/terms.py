@@ -28,10 +28,8 @@ def terms(condition: Condition) -> Iterator[Term]:
                 end = End(right, strict=op in ("<", ">"))
                 yield Range(left, end if op[0] == ">" else None, end if op[0] == "<" else None)
         case Between(column, low, high, side, inclusive, open_ends):
-            above, below = (
-                inclusive in ("high", "neither"),
-                inclusive in ("low", "neither"),
-            )  # whether a bound is left out
+            # Whether a bound is left out
+            above, below = inclusive in ("high", "neither"), inclusive in ("low", "neither")
             if side == "left":
                 yield Range(column, End(low, above, open=open_ends), End(high, below, open=open_ends))
             else:

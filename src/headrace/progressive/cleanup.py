@@ -156,9 +156,17 @@ class Phases:
                 rows = pairs[0]
                 keep = np.ones(rows.size, np.uint8)
                 owed(
-                    *pairs, mine.segment, theirs.segment, mine.arrived, theirs.arrived, left.departed, right.departed,
-                    *sweep.meetings, sweep.done, keep,
-                )  # fmt: skip
+                    *pairs,
+                    mine.segment,
+                    theirs.segment,
+                    mine.arrived,
+                    theirs.arrived,
+                    left.departed,
+                    right.departed,
+                    *sweep.meetings,
+                    sweep.done,
+                    keep,
+                )
                 which = np.flatnonzero(keep)
                 out, _ = self._both.output.make(
                     Picked(mine.rows, pairs[0][which]), Picked(theirs.rows, pairs[1][which])
@@ -201,7 +209,7 @@ class Phases:
 
     def _matches(
         self, index: tuple[Ints, Hashes, Ints, Doubles], mine: Block, theirs: Block
-    ) -> Iterator[tuple[Ints, Ints]]:  # fmt: skip
+    ) -> Iterator[tuple[Ints, Ints]]:
         """Pairs of a row of a left block, whose index this is, and one of a right block."""
         partitioning = self._partitioning
         most = self._both.pairs_at_once(mine.row_bytes, theirs.row_bytes)
@@ -211,7 +219,7 @@ class Phases:
                 number, rows = np.empty(most, np.int32), np.empty(most, np.int32)
                 n = partitioning.match(
                     *index, entries.cell, entries.row, values, partitioning.limits, stop, number, rows
-                )  # fmt: skip
+                )
                 if n:
                     yield rows[:n], entries.row[number[:n]]
 

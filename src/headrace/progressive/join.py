@@ -93,10 +93,18 @@ class ProgressiveJoin:
     """
 
     def __init__(
-        self, condition: Condition, memory: int | str = "64MiB", flush: str | FlushPolicy = "rrpj", *,
-        partitioning: Partitioning | None = None, capacity: int | None = None, suffix: str | None = "_right",
-        disk: Disk | None = None, spill: Path | None = None, clock: Clock | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        condition: Condition,
+        memory: int | str = "64MiB",
+        flush: str | FlushPolicy = "rrpj",
+        *,
+        partitioning: Partitioning | None = None,
+        capacity: int | None = None,
+        suffix: str | None = "_right",
+        disk: Disk | None = None,
+        spill: Path | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         check_condition(condition)
         self.condition = condition
         self.budget = MemoryBudget(memory)
@@ -111,9 +119,15 @@ class ProgressiveJoin:
         self.clock: Clock = clock or (self.disk.clock if self.disk.kind == "simulated" else SystemClock())
         self.stats = ProgressiveStats(memory_limit=self.budget.limit)
         self._both = Both(
-            condition, partitioning, suffix, self.budget, counted=self.policy.per_tuple, disk=self.disk, directory=spill,
+            condition,
+            partitioning,
+            suffix,
+            self.budget,
+            counted=self.policy.per_tuple,
+            disk=self.disk,
+            directory=spill,
             stats=self.stats,
-        )  # fmt: skip
+        )
         self.partitioning = self._both.partitioning
         self.ledger = Ledger.empty(self.partitioning.partitions)
         self._stamp = 0

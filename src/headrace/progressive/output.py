@@ -67,7 +67,7 @@ class Output:
 
     def __init__(
         self, condition: Condition, left: pa.Schema, right: pa.Schema, ask: Condition | None, suffix: str | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         equal = {name for c in _equalities(condition) for name in c.right}
         self.right = [name for name in right.names if name not in equal]
         fields, taken = list(left), set(left.names)

@@ -65,9 +65,15 @@ def plain_type(name: str, type_: pa.DataType) -> pa.DataType:
     if t.is_decimal32(type_) or t.is_decimal64(type_):
         return pa.decimal128(type_.precision, type_.scale)
     stored = (
-        t.is_boolean(type_) or t.is_integer(type_) or t.is_floating(type_) or t.is_decimal128(type_)
-        or t.is_string(type_) or t.is_binary(type_) or t.is_temporal(type_) or t.is_null(type_)
-    )  # fmt: skip
+        t.is_boolean(type_)
+        or t.is_integer(type_)
+        or t.is_floating(type_)
+        or t.is_decimal128(type_)
+        or t.is_string(type_)
+        or t.is_binary(type_)
+        or t.is_temporal(type_)
+        or t.is_null(type_)
+    )
     if not stored:
         raise UnsupportedType(
             f"column {name!r} has type {type_}, which a relation cannot store; expected an atomic type or a struct of"

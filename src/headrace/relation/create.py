@@ -37,9 +37,19 @@ _NO_REPLACE, _EXCHANGE = 1, 2  # flags of renameat2
 
 
 def create_relation(
-    root: Path, data: Any, key: str | Sequence[str], shards: int, page_size: int | str, fill: float, memory: int | str,
-    null_keys: str, overwrite: bool, progress: Progress | None, order: str = "key", frequencies: Any = None,
-) -> None:  # fmt: skip
+    root: Path,
+    data: Any,
+    key: str | Sequence[str],
+    shards: int,
+    page_size: int | str,
+    fill: float,
+    memory: int | str,
+    null_keys: str,
+    overwrite: bool,
+    progress: Progress | None,
+    order: str = "key",
+    frequencies: Any = None,
+) -> None:
     """Write and commit version 1 of a relation; see Relation.create."""
     choice("null_keys", null_keys, ("refuse", "drop"))
     if root.exists():
@@ -66,9 +76,14 @@ def create_relation(
     draft.mkdir()
     try:
         manifest = fill_directory(
-            draft, batches, layout, shards, parse_size(memory), null_keys,
+            draft,
+            batches,
+            layout,
+            shards,
+            parse_size(memory),
+            null_keys,
             (lambda done: progress(done, total)) if progress else (lambda done: None),
-        )  # fmt: skip
+        )
         manifest.notes.update(notes)
         commit(draft, manifest)
         _give_name(draft, root, overwrite=overwrite and root.exists())
@@ -189,15 +204,22 @@ def _dataset_batches(data: Dataset) -> Iterator[pa.RecordBatch]:
 
 
 def _create_from_arrow(
-    popularity: Popularity | None, root: Path, batches: Iterable[pa.RecordBatch], layout: Layout, shards: int, memory: int,
-    null_keys: str, progress: Callable[[int], None],
-) -> Manifest:  # fmt: skip
+    popularity: Popularity | None,
+    root: Path,
+    batches: Iterable[pa.RecordBatch],
+    layout: Layout,
+    shards: int,
+    memory: int,
+    null_keys: str,
+    progress: Callable[[int], None],
+) -> Manifest:
     scratch = root / "scratch"
     scratch.mkdir()
     sorter = (
-        PopularitySorter(layout, shards, memory, scratch, null_keys, popularity) if popularity
+        PopularitySorter(layout, shards, memory, scratch, null_keys, popularity)
+        if popularity
         else ExternalSorter(layout, shards, memory, scratch, null_keys)
-    )  # fmt: skip
+    )
     iterator = iter(batches)
     first = next(iterator, None)
     if first is not None:

@@ -102,9 +102,8 @@ class Disk:
     follow: float | None = None
     alone: tuple[float, float] | None = None
     overheads: Mapping[str, Overhead] = field(default_factory=dict)
-    _delay: float = field(
-        default=math.inf, repr=False, compare=False
-    )  # seconds a buffered request takes beyond copying
+    # Seconds a buffered request takes beyond copying
+    _delay: float = field(default=math.inf, repr=False, compare=False)
     _end: tuple[int, int] = field(default=(-1, -1), repr=False, compare=False)  # file and place of the arm
     _pool: ThreadPoolExecutor | None = field(default=None, repr=False, compare=False)
     _pool_pid: int = field(default=0, repr=False, compare=False)
@@ -171,9 +170,15 @@ class Disk:
         return bad
 
     def runs(
-        self, places: Longs, page_size: int, longest: int, *, bridge: bool = True, plan: PlanKind | None = None,
+        self,
+        places: Longs,
+        page_size: int,
+        longest: int,
+        *,
+        bridge: bool = True,
+        plan: PlanKind | None = None,
         chunk: int | None = None,
-    ) -> tuple[Longs, Longs]:  # fmt: skip
+    ) -> tuple[Longs, Longs]:
         """The read plan for sorted distinct page places: first page and length of every run.
 
         Without `bridge` only pages side by side share a run, and nothing unwanted is read. Who brings a plan of its own also says
@@ -201,9 +206,14 @@ class Disk:
         return first[:count], length[:count]
 
     def start(
-        self, fds: np.ndarray[Any, np.dtype[np.int32]], offsets: Longs, sizes: Longs, targets: Longs,
-        page_size: int, most: int,
-    ) -> Reading:  # fmt: skip
+        self,
+        fds: np.ndarray[Any, np.dtype[np.int32]],
+        offsets: Longs,
+        sizes: Longs,
+        targets: Longs,
+        page_size: int,
+        most: int,
+    ) -> Reading:
         """Begin to read runs into memory, at most `most` at a time; `wait` on what is returned."""
         if self.kind == "simulated":
             transfer = self.transfer * page_size / 8192

@@ -18,16 +18,7 @@ import pyarrow.compute as pc
 from headrace.errors import BadInput, UnsupportedType
 from headrace.kernels import hashing, index, pages, store, unique
 from headrace.kernels import keys as kernels
-from headrace.relation.columns import (
-    NO_BYTES,
-    Buffers,
-    Bytes,
-    Longs,
-    address,
-    from_arrow,
-    plain_type,
-    to_arrow,
-)  # fmt: skip
+from headrace.relation.columns import NO_BYTES, Buffers, Bytes, Longs, address, from_arrow, plain_type, to_arrow
 
 Ints = np.ndarray[Any, np.dtype[np.int32]]
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
@@ -86,9 +77,17 @@ class IntKeys:
         return int(pages.find_ints(page_addresses, self.values[which], low, high))
 
     def probe(
-        self, table: Longs, entries: Buffers, first: Ints, many: Ints, hashes: Hashes, source: int,
-        src: Ints, pos: Ints, count: Ints,
-    ) -> int:  # fmt: skip
+        self,
+        table: Longs,
+        entries: Buffers,
+        first: Ints,
+        many: Ints,
+        hashes: Hashes,
+        source: int,
+        src: Ints,
+        pos: Ints,
+        count: Ints,
+    ) -> int:
         return int(
             store.probe_ints(table, address(entries.values), first, many, hashes, self.values, source, src, pos, count)
         )
@@ -146,24 +145,46 @@ class ByteKeys:
         out = np.zeros(at.size, np.bool_)
         if len(others):
             index.equal_strings(
-                address(self.data), self.offsets, address(others.data), others.offsets,
-                at.astype(np.int32, copy=False), out.view(np.uint8),
-            )  # fmt: skip
+                address(self.data),
+                self.offsets,
+                address(others.data),
+                others.offsets,
+                at.astype(np.int32, copy=False),
+                out.view(np.uint8),
+            )
         return out
 
     def find(self, page_addresses: Longs, which: Ints, low: Ints, high: Ints) -> int:
         return int(pages.find_strings(page_addresses, address(self.data), self.offsets, which, low, high))
 
     def probe(
-        self, table: Longs, entries: Buffers, first: Ints, many: Ints, hashes: Hashes, source: int,
-        src: Ints, pos: Ints, count: Ints,
-    ) -> int:  # fmt: skip
+        self,
+        table: Longs,
+        entries: Buffers,
+        first: Ints,
+        many: Ints,
+        hashes: Hashes,
+        source: int,
+        src: Ints,
+        pos: Ints,
+        count: Ints,
+    ) -> int:
         return int(
             store.probe_strings(
-                table, address(entries.values), address(entries.offsets), first, many, hashes,
-                address(self.data), self.offsets, source, src, pos, count,
+                table,
+                address(entries.values),
+                address(entries.offsets),
+                first,
+                many,
+                hashes,
+                address(self.data),
+                self.offsets,
+                source,
+                src,
+                pos,
+                count,
             )
-        )  # fmt: skip
+        )
 
     def buffers(self) -> Buffers:
         return Buffers(self.data, self.offsets, NO_BYTES)

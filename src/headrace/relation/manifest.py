@@ -29,14 +29,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from headrace.errors import (
-    DamagedRelation,
-    NewerFormat,
-    NotARelation,
-    UnfinishedRelation,
-    VersionConflict,
-    VersionGone,
-)  # fmt: skip
+from headrace.errors import DamagedRelation, NewerFormat, NotARelation, UnfinishedRelation, VersionConflict, VersionGone
 from headrace.relation.held import held_versions
 from headrace.runlog.files import sync_directory
 
@@ -113,13 +106,18 @@ class Manifest:
 
     def dump(self) -> bytes:
         body = {
-            "relation": "headrace", "format": FORMAT if self.notes else 1 if self.order == "key" else 2,
+            "relation": "headrace",
+            "format": FORMAT if self.notes else 1 if self.order == "key" else 2,
             "version": self.version,
             "created": self.created,
             "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
-            "key": list(self.key), "page_size": self.page_size, "fill": self.fill, "nulls": self.nulls,
-            "variable_bytes": self.variable_bytes, "shards": [asdict(shard) for shard in self.shards],
-        }  # fmt: skip
+            "key": list(self.key),
+            "page_size": self.page_size,
+            "fill": self.fill,
+            "nulls": self.nulls,
+            "variable_bytes": self.variable_bytes,
+            "shards": [asdict(shard) for shard in self.shards],
+        }
         if self.order != "key":
             body["order"] = self.order
         if self.notes:
@@ -147,11 +145,16 @@ class Manifest:
         return cls(
             version=body["version"],
             schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["schema"]))),
-            key=tuple(body["key"]), page_size=body["page_size"], fill=body["fill"],
+            key=tuple(body["key"]),
+            page_size=body["page_size"],
+            fill=body["fill"],
             shards=[ShardFacts.load(shard) for shard in body["shards"]],
-            nulls=body["nulls"], variable_bytes=body["variable_bytes"], order=body.get("order", "key"),
-            notes=body.get("notes", {}), created=body["created"],
-        )  # fmt: skip
+            nulls=body["nulls"],
+            variable_bytes=body["variable_bytes"],
+            order=body.get("order", "key"),
+            notes=body.get("notes", {}),
+            created=body["created"],
+        )
 
 
 def _checksum(body: dict[str, Any]) -> int:

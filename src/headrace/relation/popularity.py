@@ -93,7 +93,7 @@ class PopularitySorter(ExternalSorter):
 
     def __init__(
         self, layout: Layout, shards: int, memory: int, scratch: Path, null_keys: str, popularity: Popularity
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(layout, shards, memory, scratch, null_keys)
         self._popularity = popularity
         self.codec = KeyCodec((_RANK, *layout.codec.names), (pa.int64(), *layout.codec.types))

@@ -16,14 +16,7 @@ import pyarrow as pa
 
 from headrace.errors import DamagedRelation, MemoryRefused, RelationError
 from headrace.kernels.hashing import shards_of
-from headrace.kernels.pages import (
-    BAD_CHECKSUM,
-    BAD_MAGIC,
-    BAD_PLACE,
-    expand_rows,
-    page_facts,
-    verify,
-)  # fmt: skip
+from headrace.kernels.pages import BAD_CHECKSUM, BAD_MAGIC, BAD_PLACE, expand_rows, page_facts, verify
 from headrace.metrics import JoinStats
 from headrace.relation.columns import Bytes, Column, Longs, address
 from headrace.relation.disk import Disk, PlanKind, Reading
@@ -58,9 +51,8 @@ class Index:
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray[Any, Any]], shard: int, codec: KeyCodec) -> Index:
         fence: Keys = (
-            IntKeys(arrays["values"].view(np.int64)) if codec.integer
-            else ByteKeys(arrays["values"], arrays["offsets"])
-        )  # fmt: skip
+            IntKeys(arrays["values"].view(np.int64)) if codec.integer else ByteKeys(arrays["values"], arrays["offsets"])
+        )
         return cls(fence, arrays["continues"], arrays["places"], shard << _SHARD)
 
     @property
@@ -109,14 +101,13 @@ class SecondaryIndex:
 
 def index_of(
     arrays: dict[str, np.ndarray[Any, Any]], shard: int, codec: KeyCodec, pages: int
-) -> Index | SecondaryIndex:  # fmt: skip
+) -> Index | SecondaryIndex:
     """The index that a sidecar holds."""
     if "first" not in arrays:
         return Index.of(arrays, shard, codec)
     keys: Keys = (
-        IntKeys(arrays["values"].view(np.int64)) if codec.integer
-        else ByteKeys(arrays["values"], arrays["offsets"])
-    )  # fmt: skip
+        IntKeys(arrays["values"].view(np.int64)) if codec.integer else ByteKeys(arrays["values"], arrays["offsets"])
+    )
     return SecondaryIndex(keys, arrays["first"], arrays["last"], pages, shard << _SHARD)
 
 
@@ -335,9 +326,15 @@ class PageReader:
     """
 
     def __init__(
-        self, version: Version, memory: int, buffer: Bytes | None = None, *, whole: bool = False,
-        plan: PlanKind | None = None, longest: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        version: Version,
+        memory: int,
+        buffer: Bytes | None = None,
+        *,
+        whole: bool = False,
+        plan: PlanKind | None = None,
+        longest: int | None = None,
+    ) -> None:
         self.version = version
         self.whole = whole
         self.plan, self.longest = plan, longest
@@ -464,7 +461,7 @@ class PageReader:
 
     def _start(
         self, r: int, half: int, rounds: Longs, first: Longs, length: Longs, files: Longs
-    ) -> tuple[Reading, Longs]:  # fmt: skip
+    ) -> tuple[Reading, Longs]:
         version, size = self.version, self.version.page_size
         runs = slice(rounds[r], rounds[r + 1])
         sizes = length[runs] * size
@@ -486,9 +483,8 @@ class PageReader:
             shard = int(shards[start])
             stop = int(np.searchsorted(shards, shard, side="right"))
             damaged = verify(
-                addresses[start:stop], self.version.page_size, shard, numbers[start:stop],
-                verdict[start:stop],
-            )  # fmt: skip
+                addresses[start:stop], self.version.page_size, shard, numbers[start:stop], verdict[start:stop]
+            )
             if damaged:
                 bad = start + int(np.flatnonzero(verdict[start:stop])[0])
                 raise self.version.damaged(int(places[bad]), _WHAT[int(verdict[bad])])

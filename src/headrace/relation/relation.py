@@ -22,13 +22,7 @@ from headrace.relation.columns import Column
 from headrace.relation.create import Progress, create_relation
 from headrace.relation.disk import Disk, DiskKind, disk_of
 from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys, concat_keys
-from headrace.relation.manifest import (
-    Manifest,
-    Order,
-    pin,
-    remove_old,
-    writing,
-)  # fmt: skip
+from headrace.relation.manifest import Manifest, Order, pin, remove_old, writing
 from headrace.relation.reader import PageFacts, PageReader, Version, key_column, stored_keys
 from headrace.relation.store import TupleStore
 from headrace.relation.update import Change
@@ -116,13 +110,11 @@ class Relation:
             shards = 1 if order == "frequency" else 2
         create_relation(
             root, data, key, shards, page_size, fill, memory, null_keys, overwrite, progress, order, frequencies
-        )  # fmt: skip
+        )
         return cls.open(root, disk=disk)
 
     @classmethod
-    def open(
-        cls, path: str | Path, *, version: int | None = None, disk: DiskKind | Disk = "buffered"
-    ) -> Relation:  # fmt: skip
+    def open(cls, path: str | Path, *, version: int | None = None, disk: DiskKind | Disk = "buffered") -> Relation:
         """Open the latest version, or a given one that still exists."""
         root = Path(path).absolute()
         how = disk_of(disk)
@@ -146,7 +138,7 @@ class Relation:
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.close()
 
     # -- facts ---------------------------------------------------------------------------------------------------------
@@ -239,16 +231,24 @@ class Relation:
             nodes = -(-nodes // fanout)
             height += 1
         return {
-            "path": str(self.path), "version": self.version, "created": self._manifest.created,
-            "rows": self.num_rows, "distinct_keys": self.distinct_keys,
+            "path": str(self.path),
+            "version": self.version,
+            "created": self._manifest.created,
+            "rows": self.num_rows,
+            "distinct_keys": self.distinct_keys,
             "max_frequency": max((shard.max_frequency for shard in shards), default=0),
-            "key": list(self.key), "order": self.order, "columns": {f.name: str(f.type) for f in self.schema},
-            "shards": len(shards), "page_size": self.page_size, "pages": pages,
+            "key": list(self.key),
+            "order": self.order,
+            "columns": {f.name: str(f.type) for f in self.schema},
+            "shards": len(shards),
+            "page_size": self.page_size,
+            "pages": pages,
             "bytes": sum(file.bytes for shard in shards for file in shard.files),
             "fill": round(used / (pages * self.page_size), 4) if pages else 0.0,
-            "index_height": height, "index_bytes": index_bytes,
+            "index_height": height,
+            "index_bytes": index_bytes,
             "filter_bytes": self.filter_bytes,
-        }  # fmt: skip
+        }
 
     def key_frequencies(self) -> pa.Table:
         """f_R of the most frequent keys (those that occur more than once): key columns and "frequency"."""
@@ -256,9 +256,10 @@ class Relation:
         for number in range(self.num_shards):
             arrays = self._version.arrays(number, "stats")
             keys: Keys = (
-                IntKeys(arrays["values"].view(np.int64)) if self._version.codec.integer
+                IntKeys(arrays["values"].view(np.int64))
+                if self._version.codec.integer
                 else ByteKeys(arrays["values"], arrays["offsets"])
-            )  # fmt: skip
+            )
             columns = [*self._version.codec.decode(keys), pa.array(arrays["counts"])]
             tables.append(pa.table(columns, names=[*self.key, "frequency"]))
         return pa.concat_tables(tables).sort_by([("frequency", "descending")])
@@ -460,7 +461,7 @@ def _listed(keys: Any, field: pa.Field) -> pa.Array:
 
 def _rows_of(
     version: Version, keys: Keys, which: Any, pages: Any, columns: tuple[Any, ...], names: list[str]
-) -> tuple[pa.Table, Any]:  # fmt: skip
+) -> tuple[pa.Table, Any]:
     """Rows with keys[which[i]] in the page at pages[i], and how many each page has."""
     low, high = np.empty(which.size, np.int32), np.empty(which.size, np.int32)
     total = keys.find(pages, which, low, high)

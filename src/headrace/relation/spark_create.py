@@ -58,9 +58,14 @@ def _holds_variant(type_: DataType) -> bool:
 
 
 def create_from_spark(
-    root: Path, data: DataFrame, layout: Layout, shards: int, memory: int, null_keys: str,
+    root: Path,
+    data: DataFrame,
+    layout: Layout,
+    shards: int,
+    memory: int,
+    null_keys: str,
     progress: Callable[[int], None],
-) -> Manifest:  # fmt: skip
+) -> Manifest:
     """Write every shard from the executors; returns the manifest to commit."""
     from pyspark import TaskContext
     from pyspark.errors import PythonException
@@ -170,9 +175,11 @@ def write_shards(
 def _facts(shard: int, writer: ShardWriter) -> dict[str, object]:
     facts = asdict(writer.close())
     return {
-        "shard": shard, "facts": facts, "nulls": writer.builder.nulls,
+        "shard": shard,
+        "facts": facts,
+        "nulls": writer.builder.nulls,
         "variable_bytes": writer.builder.variable_bytes,
-    }  # fmt: skip
+    }
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:

@@ -10,16 +10,7 @@ import pyarrow as pa
 
 from headrace.kernels.pages import gather_fixed, gather_valid, gather_variable
 from headrace.kernels.store import take_fixed, take_sizes, take_valid, take_variable
-from headrace.relation.columns import (
-    NO_BYTES,
-    NO_LONGS,
-    Buffers,
-    Bytes,
-    Column,
-    Longs,
-    address,
-    to_arrow,
-)  # fmt: skip
+from headrace.relation.columns import NO_BYTES, NO_LONGS, Buffers, Bytes, Column, Longs, address, to_arrow
 from headrace.relation.keys import Ints
 
 LARGEST_ARRAY = (1 << 31) - 1  # bytes of one Arrow string array
@@ -108,9 +99,8 @@ class TupleStore:
     @property
     def used_bytes(self) -> int:
         return self.size(
-            self.columns, self.used,
-            {c.name: self._data_used[i] for i, c in enumerate(self.columns) if c.width == 0},
-        )  # fmt: skip
+            self.columns, self.used, {c.name: self._data_used[i] for i, c in enumerate(self.columns) if c.width == 0}
+        )
 
     def clear(self) -> None:
         self.used = 0
@@ -149,9 +139,14 @@ class TupleStore:
                 gather_fixed(at, row, column.position, column.width, self._at[i] + start * column.width)
             else:
                 used = gather_variable(
-                    at, row, column.position, self._at[i], self._values[i].size,
-                    data_used[i], self._offsets[i][start : start + n + 1],
-                )  # fmt: skip
+                    at,
+                    row,
+                    column.position,
+                    self._at[i],
+                    self._values[i].size,
+                    data_used[i],
+                    self._offsets[i][start : start + n + 1],
+                )
                 if used < 0:
                     raise StoreFull
                 data_used[i] = int(used)

@@ -21,14 +21,7 @@ from headrace.metrics import JoinStats
 from headrace.relation.columns import NO_LONGS, Bytes, Longs, plain_schema, plain_table
 from headrace.relation.keys import ByteKeys, IntKeys, Keys, bounds, concat_keys, positions
 from headrace.relation.manifest import FileFacts, Manifest, ShardFacts, commit
-from headrace.relation.reader import (
-    Index,
-    PageFacts,
-    PageReader,
-    Version,
-    key_column,
-    stored_keys,
-)  # fmt: skip
+from headrace.relation.reader import Index, PageFacts, PageReader, Version, key_column, stored_keys
 from headrace.relation.writer import (
     FILTER_BITS,
     FREQUENCY_BINS,
@@ -39,7 +32,7 @@ from headrace.relation.writer import (
     fence_arrays,
     new_filter,
     write_sidecars,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     from headrace.relation.relation import Relation
@@ -114,10 +107,15 @@ def apply(relation: Relation, change: Change) -> int:
     commit(
         relation.path,
         replace(
-            manifest, version=number, shards=shards, nulls=nulls_by, variable_bytes=bytes_by,
-            notes=_notes(manifest.notes, change.notes, new_rows), created=Manifest.now(),
+            manifest,
+            version=number,
+            shards=shards,
+            nulls=nulls_by,
+            variable_bytes=bytes_by,
+            notes=_notes(manifest.notes, change.notes, new_rows),
+            created=Manifest.now(),
         ),
-    )  # fmt: skip
+    )
     return number
 
 
@@ -151,10 +149,14 @@ def compact(relation: Relation) -> int:
     commit(
         relation.path,
         replace(
-            manifest, version=number, shards=facts, nulls=nulls, variable_bytes=variable,
+            manifest,
+            version=number,
+            shards=facts,
+            nulls=nulls,
+            variable_bytes=variable,
             created=Manifest.now(),
         ),
-    )  # fmt: skip
+    )
     return number
 
 
@@ -292,13 +294,18 @@ class _ShardChange:
         named = np.unique(where >> 32)  # a file none of whose pages is left is not part of the version
         where = (np.searchsorted(named, where >> 32) << 32) + (where & 0xFFFFFFFF)
         return write_sidecars(
-            version.root, stem, [files[i] for i in named],
+            version.root,
+            stem,
+            [files[i] for i in named],
             index=fence_arrays(
                 fence.take(order), np.concatenate([index.continues[kept], *continues])[order], where[order]
             ),
-            pages=len(fence), words=words, statistics=statistics,
-            rows=old.rows + int(self.after.sum() - self.before.sum()), used_bytes=used,
-        )  # fmt: skip
+            pages=len(fence),
+            words=words,
+            statistics=statistics,
+            rows=old.rows + int(self.after.sum() - self.before.sum()),
+            used_bytes=used,
+        )
 
     def _rewrite(self, index: Index, piece: Longs, first_number: int) -> tuple[PageRun, Longs, int]:
         """New pages for some old ones and the changed keys among them.
@@ -388,17 +395,22 @@ class _ShardChange:
         version, old = self.version, self.version.manifest.shards[self.shard]
         arrays = version.arrays(self.shard, "stats")
         heavy: Keys = (
-            IntKeys(arrays["values"].view(np.int64)) if version.codec.integer
+            IntKeys(arrays["values"].view(np.int64))
+            if version.codec.integer
             else ByteKeys(arrays["values"], arrays["offsets"])
-        )  # fmt: skip
+        )
         order = heavy.argsort()
         _, changed = positions(heavy.take(order), self.changed)
         keep = np.sort(order[~changed])
         had = self.before[self.before > 0]
         statistics = KeyStatistics(
-            version.codec, old.distinct - had.size, old.max_frequency, arrays["histogram"].copy(),
-            heavy.take(keep), arrays["counts"][keep].copy(),
-        )  # fmt: skip
+            version.codec,
+            old.distinct - had.size,
+            old.max_frequency,
+            arrays["histogram"].copy(),
+            heavy.take(keep),
+            arrays["counts"][keep].copy(),
+        )
         bins = np.frexp(had.astype(np.float64))[1] - 1
         statistics.histogram -= np.bincount(bins, minlength=FREQUENCY_BINS)[:FREQUENCY_BINS]
         present = np.flatnonzero(self.after > 0)

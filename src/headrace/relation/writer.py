@@ -13,16 +13,7 @@ import pyarrow as pa
 from headrace.errors import BadInput
 from headrace.kernels.filter import BLOCK_BYTES, filter_add
 from headrace.kernels.pages import COLUMN_SLACK, HEADER, paginate, seal, write_column
-from headrace.relation.columns import (
-    NO_LONGS,
-    Buffers,
-    Bytes,
-    Column,
-    Longs,
-    address,
-    from_arrow,
-    width_of,
-)  # fmt: skip
+from headrace.relation.columns import NO_LONGS, Buffers, Bytes, Column, Longs, address, from_arrow, width_of
 from headrace.relation.keys import Hashes, Ints, KeyCodec, Keys, concat_keys
 from headrace.relation.manifest import FileFacts, Order, ShardFacts
 from headrace.relation.sidecar import write_arrays
@@ -45,9 +36,7 @@ class Layout:
     order: Order = "key"
 
     @classmethod
-    def of(
-        cls, schema: pa.Schema, key: tuple[str, ...], page_size: int, fill: float, order: Order = "key"
-    ) -> Layout:  # fmt: skip
+    def of(cls, schema: pa.Schema, key: tuple[str, ...], page_size: int, fill: float, order: Order = "key") -> Layout:
         codec = KeyCodec(key, [schema.field(name).type for name in key])
         rest = [f for f in schema if f.name not in key]
         payload = tuple(Column(f.name, f.type, width_of(f.type), i + 1) for i, f in enumerate(rest))
@@ -130,13 +119,18 @@ class PageBuilder:
         seal(address(pages), layout.page_size, starts, self.shard, (self.tag << 32) + first_number, cursor)
         return PageRun(pages, starts, keys.slice(0, int(starts[-1])), int(cursor.sum()))
 
-    def _write(
-        self, pages: Bytes, starts: Longs, position: int, width: int, buffers: Buffers, cursor: Longs
-    ) -> None:  # fmt: skip
+    def _write(self, pages: Bytes, starts: Longs, position: int, width: int, buffers: Buffers, cursor: Longs) -> None:
         write_column(
-            address(pages), self.layout.page_size, starts, position, width, address(buffers.values),
-            buffers.offsets, buffers.valid, cursor,
-        )  # fmt: skip
+            address(pages),
+            self.layout.page_size,
+            starts,
+            position,
+            width,
+            address(buffers.values),
+            buffers.offsets,
+            buffers.valid,
+            cursor,
+        )
 
     def _check_sizes(self, table: pa.Table, sizes: Longs, nullable: int) -> None:
         if sizes.size == 0:
@@ -185,9 +179,11 @@ class KeyStatistics:
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         buffers = (self.heavy or concat_keys([], self.codec)).buffers()
         return {
-            "histogram": self.histogram, "counts": self.heavy_counts, "values": buffers.values,
+            "histogram": self.histogram,
+            "counts": self.heavy_counts,
+            "values": buffers.values,
             "offsets": buffers.offsets,
-        }  # fmt: skip
+        }
 
 
 class DenseIndex:
@@ -223,8 +219,11 @@ class DenseIndex:
         buffers = keys.buffers()
         spans = bool((first != last).any())
         return {
-            "values": buffers.values, "offsets": buffers.offsets, "first": first, "last": last if spans else nothing,
-        }  # fmt: skip
+            "values": buffers.values,
+            "offsets": buffers.offsets,
+            "first": first,
+            "last": last if spans else nothing,
+        }
 
 
 class ShardWriter:
@@ -263,10 +262,16 @@ class ShardWriter:
         self._file.close()
         pages = FileFacts(f"{self.stem}.pages", self._pages * self.layout.page_size, self.tag, self._pages)
         return write_sidecars(
-            self.root, self.stem, [pages],
-            index=self._index(), pages=self._pages, words=new_filter(self._hashes, self._statistics.distinct),
-            statistics=self._statistics, rows=self._rows, used_bytes=self._used,
-        )  # fmt: skip
+            self.root,
+            self.stem,
+            [pages],
+            index=self._index(),
+            pages=self._pages,
+            words=new_filter(self._hashes, self._statistics.distinct),
+            statistics=self._statistics,
+            rows=self._rows,
+            used_bytes=self._used,
+        )
 
     def _append(self, table: pa.Table, *, final: bool) -> None:
         run = self.builder.build(table, self._pages, final=final)
@@ -335,9 +340,17 @@ def new_filter(hashes: list[Hashes], distinct: int) -> np.ndarray[tuple[int], np
 
 
 def write_sidecars(
-    root: Path, stem: str, files: list[FileFacts], *, index: dict[str, np.ndarray[Any, Any]], pages: int,
-    words: np.ndarray[tuple[int], np.dtype[np.uint32]], statistics: KeyStatistics, rows: int, used_bytes: int,
-) -> ShardFacts:  # fmt: skip
+    root: Path,
+    stem: str,
+    files: list[FileFacts],
+    *,
+    index: dict[str, np.ndarray[Any, Any]],
+    pages: int,
+    words: np.ndarray[tuple[int], np.dtype[np.uint32]],
+    statistics: KeyStatistics,
+    rows: int,
+    used_bytes: int,
+) -> ShardFacts:
     """Index, filter and statistics of one version of a shard."""
     parts: dict[str, dict[str, np.ndarray[Any, Any]]] = {
         "index": index,
@@ -349,6 +362,11 @@ def write_sidecars(
         tag = FileFacts.new_tag()
         facts[part] = FileFacts(f"{stem}.{part}", write_arrays(root / f"{stem}.{part}", arrays, tag), tag)
     return ShardFacts(
-        rows=rows, pages=pages, used_bytes=used_bytes, distinct=statistics.distinct,
-        max_frequency=statistics.max_frequency, files=files, **facts,
-    )  # fmt: skip
+        rows=rows,
+        pages=pages,
+        used_bytes=used_bytes,
+        distinct=statistics.distinct,
+        max_frequency=statistics.max_frequency,
+        files=files,
+        **facts,
+    )

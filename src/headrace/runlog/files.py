@@ -155,7 +155,7 @@ def write_state(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 
 def write_rows(
     path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], facts: Mapping[str, Any], *, replace: bool = False
-) -> bool:  # fmt: skip
+) -> bool:
     """Write rows for people; False if a file of that name is there already, which stays unless it is to be replaced."""
     with _draft(path) as (draft, file):
         with pq.ParquetWriter(file, schema, write_page_checksum=True) as writer:

@@ -67,9 +67,12 @@ class RunLog:
         self.path.mkdir(parents=True, exist_ok=True)
         path = self.path / _FACTS
         if not path.exists():
-            write_text(path, json.dumps({
-                "log": "headrace", "format": FORMAT, "query": query, "operator": operator, "shards": shards,
-            }))  # fmt: skip
+            write_text(
+                path,
+                json.dumps(
+                    {"log": "headrace", "format": FORMAT, "query": query, "operator": operator, "shards": shards}
+                ),
+            )
         there = _facts(path)["shards"]
         if there != shards:
             raise OtherLog(
@@ -107,9 +110,16 @@ class RunLog:
         for path in sorted(self.path.glob("*/shard-*.parquet")):
             _count(kept, path.parent.name, count_rows(path), path)
         return {
-            "query": self.query, "operator": self.operator, "path": str(self.path), "format": FORMAT, "shards": self.shards,
-            "first_batch": min(batches, default=None), "last_batch": max(batches, default=None), "state": state, "kept": kept,
-        }  # fmt: skip
+            "query": self.query,
+            "operator": self.operator,
+            "path": str(self.path),
+            "format": FORMAT,
+            "shards": self.shards,
+            "first_batch": min(batches, default=None),
+            "last_batch": max(batches, default=None),
+            "state": state,
+            "kept": kept,
+        }
 
 
 def describe_logs(directory: str | Path) -> Iterator[dict[str, Any]]:

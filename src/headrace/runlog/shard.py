@@ -90,9 +90,13 @@ class ShardLog:
     # -- what is written -------------------------------------------------------------------------------------------------
 
     def write(
-        self, kind: str, batch: int, schema: pa.Schema, batches: Iterable[pa.RecordBatch],
+        self,
+        kind: str,
+        batch: int,
+        schema: pa.Schema,
+        batches: Iterable[pa.RecordBatch],
         facts: Mapping[str, Any] | None = None,
-    ) -> LogFile:  # fmt: skip
+    ) -> LogFile:
         """Write state of a batch, unless an earlier attempt has: its file stays, and is what comes back.
 
         Parameters
@@ -112,9 +116,16 @@ class ShardLog:
         return StateDraft(self.path / _name(kind, batch), schema)
 
     def keep(
-        self, kind: str, batch: int, schema: pa.Schema, batches: Iterable[pa.RecordBatch],
-        facts: Mapping[str, Any] | None = None, *, part: str = "", replace: bool = False,
-    ) -> Path:  # fmt: skip
+        self,
+        kind: str,
+        batch: int,
+        schema: pa.Schema,
+        batches: Iterable[pa.RecordBatch],
+        facts: Mapping[str, Any] | None = None,
+        *,
+        part: str = "",
+        replace: bool = False,
+    ) -> Path:
         """Keep rows of a batch for people, as Parquet in a directory of their kind, unless an earlier attempt has.
 
         Parameters
@@ -138,9 +149,14 @@ class ShardLog:
     # -- fewer files -----------------------------------------------------------------------------------------------------
 
     def compact(
-        self, kind: str, *, before: int, since: int = 0, facts: Mapping[str, Any] | None = None,
+        self,
+        kind: str,
+        *,
+        before: int,
+        since: int = 0,
+        facts: Mapping[str, Any] | None = None,
         merge: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = iter,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Put the files of earlier batches together, with the facts of the last. That of `before`, which may be replayed, stays.
 
         A reader sees the files or the one they became: the new one has its name before the old ones lose theirs.

@@ -13,9 +13,16 @@ from headrace.semistream.mesh.rmeshjoin import RMeshJoin
 from headrace.semistream.ssij.join import SSIJ
 
 __all__ = [
-    "AdaptiveJoin", "AMeshJoin", "ConditionalJoin", "HybridJoin", "IndexNestedLoop", "MeshJoin", "RMeshJoin", "SSIJ",
+    "AdaptiveJoin",
+    "AMeshJoin",
+    "ConditionalJoin",
+    "HybridJoin",
+    "IndexNestedLoop",
+    "MeshJoin",
+    "RMeshJoin",
+    "SSIJ",
     "XHybridJoin",
-]  # fmt: skip
+]
 
 #: Operators by the names that `enrich(algorithm=...)`, the cost models and the command line know them by.
 ALGORITHMS: dict[str, Any] = {

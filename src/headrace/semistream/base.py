@@ -70,9 +70,16 @@ class SemiStreamJoin(ABC):
     in_order: ClassVar[bool] = True  # whether results come in stream order without being asked to
 
     def __init__(
-        self, relation: Relation, on: On | None, memory: int | str, *, how: How = "inner",
-        columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        relation: Relation,
+        on: On | None,
+        memory: int | str,
+        *,
+        how: How = "inner",
+        columns: Sequence[str] | None = None,
+        suffix: str | None = "_right",
+        clock: Clock | None = None,
+    ) -> None:
         self.relation = relation
         self.on = on
         self.how: How = choice("how", how, tuple(_HOW))  # type: ignore[assignment]
@@ -169,7 +176,7 @@ class SemiStreamJoin(ABC):
 
     def _emit(
         self, batch: pa.RecordBatch, schema: pa.Schema, matches: Matches, rows: int, which: Ints | None = None
-    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    ) -> Iterator[pa.RecordBatch]:
         """Results of a batch, or of some of its rows, at most `rows` at a time."""
         stop = np.zeros(2, np.int64)
         uid = matches.uid if which is None else matches.uid[which]
@@ -177,9 +184,18 @@ class SemiStreamJoin(ABC):
             row, within = int(stop[0]), int(stop[1])
             out_row, out_src, out_pos = (np.empty(rows, np.int32) for _ in range(3))
             n = expand(
-                uid, matches.src, matches.pos, matches.count, _HOW[self.how], row, within, stop,
-                out_row, out_src, out_pos,
-            )  # fmt: skip
+                uid,
+                matches.src,
+                matches.pos,
+                matches.count,
+                _HOW[self.how],
+                row,
+                within,
+                stop,
+                out_row,
+                out_src,
+                out_pos,
+            )
             if n == 0:
                 return
             if which is not None:
@@ -195,7 +211,7 @@ class SemiStreamJoin(ABC):
 
     def _gather(
         self, batch: pa.RecordBatch, schema: pa.Schema, matches: Matches, row: Ints, src: Ints, pos: Ints
-    ) -> pa.RecordBatch:  # fmt: skip
+    ) -> pa.RecordBatch:
         n = row.size
         if row[-1] - row[0] == n - 1 and (n == 1 or bool((row[1:] > row[:-1]).all())):
             stream = batch.slice(int(row[0]), n)  # every row once: no copy

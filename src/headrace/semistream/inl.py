@@ -22,9 +22,8 @@ from headrace.semistream.page_ranges import Spans
 from headrace.semistream.snapshot import Snapshot
 from headrace.units import format_size
 
-_FRAME_BYTES = (
-    8 + 3 * 4 + 8 + 4 * 4
-)  # of a page in the pool, besides the page: place, links, scratch, its part of the table
+# Of a page in the pool, besides the page: place, links, scratch, its part of the table
+_FRAME_BYTES = 8 + 3 * 4 + 8 + 4 * 4
 _ROW_BYTES = 120  # of a stream tuple while it is joined: key, order, span, access
 _OUTPUT_BYTES = 40  # of a result, besides its columns
 _LEAST_ROWS, _MOST_ROWS = 16, 1 << 13
@@ -65,9 +64,16 @@ class IndexNestedLoop(SemiStreamJoin):
     """
 
     def __init__(
-        self, relation: Relation, on: On, memory: int | str = "64MiB", *, how: How = "inner",
-        columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        relation: Relation,
+        on: On,
+        memory: int | str = "64MiB",
+        *,
+        how: How = "inner",
+        columns: Sequence[str] | None = None,
+        suffix: str | None = "_right",
+        clock: Clock | None = None,
+    ) -> None:
         super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock)
         self._version = relation.opened
         page, index = relation.page_size, relation.index_bytes
@@ -85,8 +91,10 @@ class IndexNestedLoop(SemiStreamJoin):
         self.frames = int(min(room, max(1, relation.num_pages)))
         reserve = self.budget.reserve
         self._reserved = [
-            reserve("index", index), reserve("output", work), reserve("buffer pool", self.frames * (page + _FRAME_BYTES)),
-        ]  # fmt: skip
+            reserve("index", index),
+            reserve("output", work),
+            reserve("buffer pool", self.frames * (page + _FRAME_BYTES)),
+        ]
         self._results = TupleStore(self._payload, self._rows, self._data_room(self._rows))
         self._memory: Bytes = np.frombuffer(mmap.mmap(-1, self.frames * page), np.uint8)
         self._reader = PageReader(self._version, self._memory.size, self._memory, whole=True)
@@ -111,8 +119,9 @@ class IndexNestedLoop(SemiStreamJoin):
         total, variable = max(1, self.relation.num_rows), self.relation.variable_bytes
         return {
             c.name: int(1.05 * rows * variable[c.name] / total) + self.relation.page_size
-            for c in self._payload if c.width == 0
-        }  # fmt: skip
+            for c in self._payload
+            if c.width == 0
+        }
 
     # -- one batch -------------------------------------------------------------------------------------------------------
 
@@ -165,9 +174,14 @@ class IndexNestedLoop(SemiStreamJoin):
         return address(self._memory) + frames.astype(np.int64) * self.relation.page_size
 
     def _results_of(
-        self, batch: pa.RecordBatch, schema: pa.Schema, keys: Keys, row: Ints, frame: Ints,
+        self,
+        batch: pa.RecordBatch,
+        schema: pa.Schema,
+        keys: Keys,
+        row: Ints,
+        frame: Ints,
         matched: np.ndarray[tuple[int], np.dtype[np.bool_]],
-    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    ) -> Iterator[pa.RecordBatch]:
         """Results of accesses whose pages are all in the pool. An access without a page ends its tuple."""
         low, high = np.zeros(row.size, np.int32), np.zeros(row.size, np.int32)
         pages = np.flatnonzero(frame >= 0)
@@ -201,9 +215,7 @@ class IndexNestedLoop(SemiStreamJoin):
             self.relation.disk.spend({"c_O": n})
             yield out
 
-    def _made(
-        self, batch: pa.RecordBatch, schema: pa.Schema, row: Ints, page: Longs, line: Ints
-    ) -> pa.RecordBatch:  # fmt: skip
+    def _made(self, batch: pa.RecordBatch, schema: pa.Schema, row: Ints, page: Longs, line: Ints) -> pa.RecordBatch:
         """Stream tuples with the tuple at (page, line) each; where there is no page, with nulls."""
         if not self._payload:
             return self._gather(batch, schema, Matches(_NONE, _NONE, _NONE, _NONE, None), row, _NONE, _NONE)

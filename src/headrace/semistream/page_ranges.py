@@ -48,9 +48,8 @@ class Spans:
         by_low, by_high = lows.argsort(), highs.argsort()
         low, high = np.empty(len(lows), np.int32), np.empty(len(lows), np.int32)
         for number, index in enumerate(version.indexes):
-            low[by_low] = np.maximum(
-                index.locate(lows.take(by_low))[0], 0
-            )  # below the first key: from the first page on
+            # Below the first key: from the first page on
+            low[by_low] = np.maximum(index.locate(lows.take(by_low))[0], 0)
             high[by_high] = index.locate(highs.take(by_high))[1]
             high[high < low] = -1
             parts.append((by_low, number, np.where(high < 0, -1, low)[by_low].astype(np.int32), high[by_low]))

@@ -59,10 +59,17 @@ class WaitingJoin(WaitingResults):
     condition: Condition | None = None  # of operators that take one: set before this class is initialised
 
     def __init__(
-        self, relation: Relation, on: On | None, memory: int | str = "64MiB", *, how: How = "inner",
-        columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
+        self,
+        relation: Relation,
+        on: On | None,
+        memory: int | str = "64MiB",
+        *,
+        how: How = "inner",
+        columns: Sequence[str] | None = None,
+        suffix: str | None = "_right",
+        clock: Clock | None = None,
         order: Order = "any",
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock)
         self.order: Order = choice("order", order, ("any", "stream"))  # type: ignore[assignment]
         self._version = relation.opened
@@ -251,8 +258,9 @@ class WaitingJoin(WaitingResults):
         """Bytes for the variable columns of so many tuples of mean size, and one page of them."""
         return {
             c.name: int(1.05 * rows * self._variable_bytes(c)) + self.relation.page_size
-            for c in self._payload if c.width == 0
-        }  # fmt: skip
+            for c in self._payload
+            if c.width == 0
+        }
 
     def _variable_bytes(self, column: Column) -> float:
         """Mean bytes of a variable column; of a key that is text, what it takes where pages hold nothing else."""

@@ -146,7 +146,7 @@ class WaitingResults(SemiStreamJoin):
 
     def _result(
         self, numbers: Longs, stream: pa.RecordBatch, payload: list[pa.Array] | None
-    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    ) -> Iterator[pa.RecordBatch]:
         """Send results out, or hold them until all earlier tuples have left."""
         arrays: list[Any] = list(stream.columns)
         schema = self._schema_for(stream.schema)

@@ -17,6 +17,20 @@ from headrace.shedding.strategies import (
 )
 
 __all__ = [
-    "ALL", "STRATEGIES", "ClusterSampling", "Cut", "KeepW", "KeyFrequencies", "Offline", "SampleW", "ShedStats", "Shedder",
-    "Strategy", "TopW", "effective_rate", "opt_offline_shed", "row_words", "strategy_for",
-]  # fmt: skip
+    "ALL",
+    "STRATEGIES",
+    "ClusterSampling",
+    "Cut",
+    "KeepW",
+    "KeyFrequencies",
+    "Offline",
+    "SampleW",
+    "ShedStats",
+    "Shedder",
+    "Strategy",
+    "TopW",
+    "effective_rate",
+    "opt_offline_shed",
+    "row_words",
+    "strategy_for",
+]

@@ -43,9 +43,10 @@ class KeyFrequencies:
         for shard, facts in enumerate(version.manifest.shards):
             arrays = version.arrays(shard, "stats")
             keys: Keys = (
-                IntKeys(arrays["values"].view(np.int64)) if version.codec.integer
+                IntKeys(arrays["values"].view(np.int64))
+                if version.codec.integer
                 else ByteKeys(arrays["values"], arrays["offsets"])
-            )  # fmt: skip
+            )
             order = keys.argsort()
             counts = arrays["counts"].astype(np.float64)
             self._heavy.append((keys.take(order), counts[order]))

@@ -206,9 +206,12 @@ class Ledger:
         last = tasks[max(tasks)] if tasks else []
         partitions = next((t.partitions for t in last if t.partitions), None)
         return Past(
-            max(rates, default=None), max(1, len(last)), len(last) / partitions if partitions else 1.0,
-            max(0, shed - self.replayed()[1]), shed,
-        )  # fmt: skip
+            max(rates, default=None),
+            max(1, len(last)),
+            len(last) / partitions if partitions else 1.0,
+            max(0, shed - self.replayed()[1]),
+            shed,
+        )
 
     def _tidy(self, shard: ShardLog, batch: int) -> None:
         """Remove books that nobody needs any more."""

@@ -63,9 +63,12 @@ def _words(array: pa.Array) -> Words:
 def _is_other_bytes(type_: pa.DataType) -> bool:
     t = pa.types
     return bool(
-        t.is_large_string(type_) or t.is_large_binary(type_) or t.is_string_view(type_) or t.is_binary_view(type_)
+        t.is_large_string(type_)
+        or t.is_large_binary(type_)
+        or t.is_string_view(type_)
+        or t.is_binary_view(type_)
         or t.is_fixed_size_binary(type_)
-    )  # fmt: skip
+    )
 
 
 def _of_fixed(array: pa.Array) -> Words:

@@ -73,8 +73,13 @@ class Shedder:
     """
 
     def __init__(
-        self, strategy: str | Strategy, frequencies: KeyFrequencies, on: Sequence[str], service_rate: Rate, seed: int = 0
-    ) -> None:  # fmt: skip
+        self,
+        strategy: str | Strategy,
+        frequencies: KeyFrequencies,
+        on: Sequence[str],
+        service_rate: Rate,
+        seed: int = 0,
+    ) -> None:
         if not isinstance(strategy, Strategy):
             strategy = STRATEGIES[choice("strategy", strategy, STRATEGIES)]
         self.strategy = strategy

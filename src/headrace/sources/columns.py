@@ -12,11 +12,22 @@ from headrace.sources.connection import Session, qualified, quoted
 
 # Types whose Arrow form goes through COPY as it is, both ways.
 _PLAIN = {
-    "bool": pa.bool_(), "int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64(), "float4": pa.float32(),
-    "float8": pa.float64(), "text": pa.string(), "varchar": pa.string(), "bpchar": pa.string(), "name": pa.string(),
-    "bytea": pa.binary(), "date": pa.date32(), "time": pa.time64("us"), "timestamp": pa.timestamp("us"),
+    "bool": pa.bool_(),
+    "int2": pa.int16(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "float4": pa.float32(),
+    "float8": pa.float64(),
+    "text": pa.string(),
+    "varchar": pa.string(),
+    "bpchar": pa.string(),
+    "name": pa.string(),
+    "bytea": pa.binary(),
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"),
-}  # fmt: skip
+}
 # Types that are read and written as text.
 _TEXT = ("uuid", "json", "jsonb", "xml", "inet", "cidr", "macaddr", "citext")
 _GROWING = ("int2", "int4", "int8", "timestamp", "timestamptz", "xid8")

@@ -98,8 +98,10 @@ class TableReader:
             found = session.rows(
                 f"SELECT value FROM (SELECT {by}::text AS value, row_number() OVER (ORDER BY {by}) AS n, count(*) OVER () AS rows"
                 f" FROM {self._from} {where}) AS numbered"
-                " WHERE n % greatest($1, (rows + $2 - 1) / $2) = 0 AND n < rows ORDER BY n", least, parts,
-            )  # fmt: skip
+                " WHERE n % greatest($1, (rows + $2 - 1) / $2) = 0 AND n < rows ORDER BY n",
+                least,
+                parts,
+            )
         ends = [end for end in dict.fromkeys(str(row[0]) for row in found) if end != until]
         return list(zip([after, *ends], [*ends, until], strict=True))
 

@@ -86,8 +86,9 @@ class Target:
         with connected(self.url) as session:
             found = session.rows(
                 f"SELECT number FROM {qualified(self._beside(LOADS))} WHERE target = $1 AND application = $2",
-                qualified(self.table), app,
-            )  # fmt: skip
+                qualified(self.table),
+                app,
+            )
         return int(found[0][0]) if found else -1
 
     def new_stage(self, app: str) -> Stage:

@@ -15,9 +15,13 @@ if TYPE_CHECKING:
 
 
 def check_options(
-    df: DataFrame, checkpoint: str | Path | None, trigger: Mapping[str, Any] | None, name: str | None,
-    transaction: tuple[str, int] | None, done: str = "loaded",
-) -> None:  # fmt: skip
+    df: DataFrame,
+    checkpoint: str | Path | None,
+    trigger: Mapping[str, Any] | None,
+    name: str | None,
+    transaction: tuple[str, int] | None,
+    done: str = "loaded",
+) -> None:
     """Refuse options that are for the other kind of DataFrame. `done`: what is done with its rows."""
     if df.isStreaming:
         if checkpoint is None:
@@ -43,9 +47,12 @@ def check_transaction(given: tuple[str, int] | None) -> tuple[str, int]:
 
 
 def start(
-    df: DataFrame, each: Callable[[DataFrame, int], None], checkpoint: str | Path | None, trigger: Mapping[str, Any] | None,
+    df: DataFrame,
+    each: Callable[[DataFrame, int], None],
+    checkpoint: str | Path | None,
+    trigger: Mapping[str, Any] | None,
     name: str | None,
-) -> StreamingQuery:  # fmt: skip
+) -> StreamingQuery:
     """A query that hands each micro-batch and its number to a function."""
     where = str(checkpoint)
     if "://" not in where:  # the JVM may have been started elsewhere

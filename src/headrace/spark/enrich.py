@@ -175,11 +175,24 @@ def enrich(
         raise BadInput(f"workers={workers} is not a number of tasks; give 1 or more, or leave it out")
     stream = stream_schema(plan.schema)
     step = Step(
-        id=uuid.uuid4().hex, path=str(rel.path), disk=rel.disk.kind, on=on, how=how, algorithm=algorithm, order=order,
-        condition=condition, memory=parse_size(memory, name="memory"),
-        columns=None if columns is None else tuple(columns), suffix=suffix, workers=many, names=tuple(stream.names),
-        version=rel.version, follow=df.isStreaming, casts=(), version_column=version_column,
-    )  # fmt: skip
+        id=uuid.uuid4().hex,
+        path=str(rel.path),
+        disk=rel.disk.kind,
+        on=on,
+        how=how,
+        algorithm=algorithm,
+        order=order,
+        condition=condition,
+        memory=parse_size(memory, name="memory"),
+        columns=None if columns is None else tuple(columns),
+        suffix=suffix,
+        workers=many,
+        names=tuple(stream.names),
+        version=rel.version,
+        follow=df.isStreaming,
+        casts=(),
+        version_column=version_column,
+    )
     if deferral is not None:
         plan, step = _remembering(df, plan, replace(step, deferral=deferral, stream=stream), state, shards)
     elif shards is not None or (state is not None and shed is None):
@@ -215,7 +228,7 @@ def _how(how: How, unmatched: Unmatched | None) -> How:
 
 def _remembering(
     df: DataFrame, plan: Plan, step: Step, state: str | Path | None, shards: int | None
-) -> tuple[Plan, Step]:  # fmt: skip
+) -> tuple[Plan, Step]:
     """A step whose rows come by shard: a plan begins with it."""
     deferral = step.deferral
     assert deferral is not None and step.stream is not None

@@ -61,9 +61,7 @@ class Sides:
     def pairing(self) -> Pairing:
         """The join of them."""
         partitioning, ask = divide_endless(self.condition, self.partitions, self.cell)
-        return Pairing(
-            self.condition, self.schemas, partitioning, ask, self.suffix, self.bound, static=self.static
-        )  # fmt: skip
+        return Pairing(self.condition, self.schemas, partitioning, ask, self.suffix, self.bound, static=self.static)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +75,13 @@ class PairStep(Step):
     by_key: bool  # whether rows come by the hash of their key
 
     def run(
-        self, batches: Batches, context: TaskContext, report: Any, finish: str | None = None, rest: tuple[Step, ...] = ()
-    ) -> Batches:  # fmt: skip
+        self,
+        batches: Batches,
+        context: TaskContext,
+        report: Any,
+        finish: str | None = None,
+        rest: tuple[Step, ...] = (),
+    ) -> Batches:
         """Results of a task's rows, and of earlier ones what there is time for. With `finish`: all that query owes."""
         local, clock = context.getLocalProperty, SystemClock()
         query, batch = finish or local("sql.streaming.queryId"), local("streaming.sql.batchId")
@@ -104,15 +107,21 @@ class PairStep(Step):
 
     def _report(
         self, context: TaskContext, query: str, seconds: float, join: LoggedJoin, shard: int, finish: str | None
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> dict[str, Any]:
         local = context.getLocalProperty
         execution = int(local("spark.sql.execution.id") or 0)
         return {
-            "step": self.id, "relation": self.log, "version": 0, "query": query,
-            "batch": -1 - execution if finish else int(local("streaming.sql.batchId")), "partition": context.partitionId(),
-            "executor": f"{executor_directory()}/{os.getpid()}/{shard}", "seconds": seconds, "algorithm": self.algorithm,
+            "step": self.id,
+            "relation": self.log,
+            "version": 0,
+            "query": query,
+            "batch": -1 - execution if finish else int(local("streaming.sql.batchId")),
+            "partition": context.partitionId(),
+            "executor": f"{executor_directory()}/{os.getpid()}/{shard}",
+            "seconds": seconds,
+            "algorithm": self.algorithm,
             "stats": join.stats.as_dict(),
-        }  # fmt: skip
+        }
 
 
 _copies: OrderedDict[str, OrderedDict[int, tuple[Pairing, Warm]]] = OrderedDict()  # by join and shard

@@ -161,9 +161,16 @@ def _sum(parts: list[Report]) -> Progress:
     total.generations = sum(s["generations"] for s in executors.values())
     first = parts[0]
     return Progress(
-        first["batch"], first["relation"], first["version"], total.tuples_in, max(p["seconds"] for p in parts), total,
-        first.get("algorithm", ""), first.get("why", ""), **report_of(parts),
-    )  # fmt: skip
+        first["batch"],
+        first["relation"],
+        first["version"],
+        total.tuples_in,
+        max(p["seconds"] for p in parts),
+        total,
+        first.get("algorithm", ""),
+        first.get("why", ""),
+        **report_of(parts),
+    )
 
 
 # -- from tasks to the driver ------------------------------------------------------------------------------------------

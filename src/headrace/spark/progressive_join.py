@@ -106,10 +106,14 @@ def progressive_join(
     session = left.sparkSession
     plans = Plan.of(left), Plan.of(right)
     sides = Sides(
-        condition, (plain(stream_schema(left.schema), 0), plain(stream_schema(right.schema), 1)), suffix,
-        _count("partitions", partitions), tuple(cell) if isinstance(cell, list) else cell,
-        time_bound((left, right), within_time, time, delay), (not left.isStreaming, not right.isStreaming),
-    )  # fmt: skip
+        condition,
+        (plain(stream_schema(left.schema), 0), plain(stream_schema(right.schema), 1)),
+        suffix,
+        _count("partitions", partitions),
+        tuple(cell) if isinstance(cell, list) else cell,
+        time_bound((left, right), within_time, time, delay),
+        (not left.isStreaming, not right.isStreaming),
+    )
     pairing = sides.pairing()  # refuses here what can be refused
     many = _count("shards", shards if shards is not None else int(session.sparkContext.defaultParallelism))
     tasks = _count("workers", workers if workers is not None else workers_of(session))
@@ -130,12 +134,33 @@ def progressive_join(
     fields = _result_fields(left.schema, right.schema, pairing.output.right, pairing.output.schema.names)
     shape = StructType([StructField(name, _numbered(df.schema)) for name, df in zip(SIDES, (left, right), strict=True)])
     step = PairStep(
-        id=uuid.uuid4().hex, path="", disk="buffered", on=None, how="inner",
-        algorithm=flush if isinstance(flush, str) else type(flush).__name__, order="any", condition=None, memory=size,
-        columns=None, suffix=suffix, workers=tasks, names=(), version=0, follow=False, casts=(), deferral=Deferral(),
-        stream=stream_schema(shape), state=where, log=log, shards=many, sides=sides, flush=flush, idle=period, copies=copies,
+        id=uuid.uuid4().hex,
+        path="",
+        disk="buffered",
+        on=None,
+        how="inner",
+        algorithm=flush if isinstance(flush, str) else type(flush).__name__,
+        order="any",
+        condition=None,
+        memory=size,
+        columns=None,
+        suffix=suffix,
+        workers=tasks,
+        names=(),
+        version=0,
+        follow=False,
+        casts=(),
+        deferral=Deferral(),
+        stream=stream_schema(shape),
+        state=where,
+        log=log,
+        shards=many,
+        sides=sides,
+        flush=flush,
+        idle=period,
+        copies=copies,
         by_key=isinstance(pairing.partitioning, HashPartitioning),
-    )  # fmt: skip
+    )
     source = _by_shard((left, right), step, pairing.partitioning)
     owed = where, f"*/{safe_name('operator', log)}/{OWED}/shard-*"
     source = source.union(beats(heartbeat(session, many, period, owed), shape)).repartitionById(many, SHARD)

@@ -45,8 +45,11 @@ class Replayed:
 
     def __add__(self, other: Replayed) -> Replayed:
         return Replayed(
-            self.rows + other.rows, self.results + other.results, self.batches + other.batches, self.waiting + other.waiting
-        )  # fmt: skip
+            self.rows + other.rows,
+            self.results + other.results,
+            self.batches + other.batches,
+            self.waiting + other.waiting,
+        )
 
 
 def replay(
@@ -108,9 +111,13 @@ def ledgers_of(state: Path, query: str | None) -> list[Ledger]:
 
 
 def _replay(
-    ledger: Ledger, spark: SparkSession, table: Path, join: Callable[[DataFrame], DataFrame] | None, checkpoint: Any,
+    ledger: Ledger,
+    spark: SparkSession,
+    table: Path,
+    join: Callable[[DataFrame], DataFrame] | None,
+    checkpoint: Any,
     partition_by: str | Sequence[str],
-) -> Replayed:  # fmt: skip
+) -> Replayed:
     app = f"headrace-replay-{ledger.log.query}-{ledger.log.operator}"
     done = _transaction(table, app)
     if done > ledger.replayed()[0]:  # a replay was killed after its commit
@@ -198,7 +205,7 @@ class _Aside:
 
 def _joined(
     df: DataFrame, steps: Sequence[dict[str, Any]], relations: _Relations, aside: _Aside, upto: int
-) -> DataFrame:  # fmt: skip
+) -> DataFrame:
     """The rows through the `enrich` that shed them, and those after it."""
     for i, step in enumerate(steps):
         if not step["plain"]:

@@ -72,9 +72,15 @@ class ShedStep:
 
 
 def shed_step(
-    shed: str | Shedding | None, target_delay: Any, df: DataFrame, schema: StructType, rel: Relation,
-    keys: Sequence[str], place: int, workers: int,
-) -> ShedStep:  # fmt: skip
+    shed: str | Shedding | None,
+    target_delay: Any,
+    df: DataFrame,
+    schema: StructType,
+    rel: Relation,
+    keys: Sequence[str],
+    place: int,
+    workers: int,
+) -> ShedStep:
     """What `enrich` was asked for, checked.
 
     Parameters
@@ -108,7 +114,7 @@ def shed_step(
     target = parse_duration("5s" if target_delay is None else target_delay, name="target_delay") / 2
     return ShedStep(
         name, options.rate, options.seed, target, f"shed {place} {rel.path.name}", tuple(keys), schema.json(), workers
-    )  # fmt: skip
+    )
 
 
 def with_partitions(steps: tuple[Any, ...], df: DataFrame) -> tuple[Any, ...]:
@@ -134,6 +140,8 @@ def report_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
     rows, gone = sum(s["rows"] for s in shed), sum(s["shed"] for s in shed)
     results, kept = sum(s["results"] for s in shed), sum(s["results_kept"] for s in shed)
     return {
-        "shed": gone, "kept_share": 1 - gone / rows if rows else 1.0, "results_share": kept / results if results else 1.0,
+        "shed": gone,
+        "kept_share": 1 - gone / rows if rows else 1.0,
+        "results_share": kept / results if results else 1.0,
         "debt": max(s["debt"] for s in shed) + gone,
-    }  # fmt: skip
+    }

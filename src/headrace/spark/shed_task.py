@@ -112,9 +112,12 @@ class Divider:
             took = Took(self.rows, self.shed, seconds, self.executor, self.step.partitions)
             self._ledger.took(self._batch, self._number, self.partition, took)
         return {
-            "rows": self.rows, "shed": self.shed, "debt": self.decision.debt, "results": self.results,
+            "rows": self.rows,
+            "shed": self.shed,
+            "debt": self.decision.debt,
+            "results": self.results,
             "results_kept": self.results_kept,
-        }  # fmt: skip
+        }
 
     def _kept(self, rows: pa.RecordBatch) -> Mask:
         f, words = self._f(rows), row_words(rows, self._seed)
@@ -219,14 +222,16 @@ def _frequencies(relation: Relation) -> KeyFrequencies:
 def _note_join(path: Path, step: ShedStep, steps: Sequence[Any]) -> None:
     """How shed rows are to be joined later: as the query does it."""
     wanted = ("path", "on", "how", "algorithm", "order", "memory", "columns", "suffix", "version_column")
-    text = json.dumps({
-        "schema": json.loads(step.schema),
-        "steps": [
-            {name: getattr(s, name) for name in wanted}
-            | {"condition": s.condition and str(s.condition), "unmatched": s.deferral and s.deferral.unmatched}
-            | {"plain": type(s).__name__ == "Step" and s.flag is None}  # and not surrogate keys, or duplicates
-            for s in steps
-        ],
-    })  # fmt: skip
+    text = json.dumps(
+        {
+            "schema": json.loads(step.schema),
+            "steps": [
+                {name: getattr(s, name) for name in wanted}
+                | {"condition": s.condition and str(s.condition), "unmatched": s.deferral and s.deferral.unmatched}
+                | {"plain": type(s).__name__ == "Step" and s.flag is None}  # and not surrogate keys, or duplicates
+                for s in steps
+            ],
+        }
+    )
     if not path.exists() or path.read_text() != text:
         replace_text(path, text)  # several tasks may note it at the same moment

@@ -17,9 +17,11 @@ _MICROS = 10**6
 
 
 def time_bound(
-    sides: tuple[DataFrame, DataFrame], within_time: str | float | None, time: str | tuple[str, str] | None,
+    sides: tuple[DataFrame, DataFrame],
+    within_time: str | float | None,
+    time: str | tuple[str, str] | None,
     delay: str | float | None,
-) -> TimeBound | None:  # fmt: skip
+) -> TimeBound | None:
     """What `within_time` asks for, checked."""
     if within_time is None:
         for name, value in (("time", time), ("delay", delay)):
@@ -32,9 +34,7 @@ def time_bound(
         raise BadInput(f"time={time!r} is not a column, nor one of each side; give 'at' or ('ordered_at', 'paid_at')")
     named = (time, time) if isinstance(time, str) or time is None else time
     found = [_of_side(side, df, named[side], late) for side, df in enumerate(sides)]
-    return TimeBound(
-        (found[0][0], found[1][0]), round(within * _MICROS), (found[0][1], found[1][1])
-    )  # fmt: skip
+    return TimeBound((found[0][0], found[1][0]), round(within * _MICROS), (found[0][1], found[1][1]))
 
 
 def _of_side(side: int, df: DataFrame, name: str | None, late: float | None) -> tuple[str, int | None]:

@@ -74,8 +74,13 @@ class Step:
     shed: ShedStep | None = None  # what is put aside before the join
 
     def run(
-        self, batches: Batches, context: TaskContext, report: Any, finish: str | None = None, rest: tuple[Step, ...] = ()
-    ) -> Batches:  # fmt: skip
+        self,
+        batches: Batches,
+        context: TaskContext,
+        report: Any,
+        finish: str | None = None,
+        rest: tuple[Step, ...] = (),
+    ) -> Batches:
         """The rows of a task through this step, before the rest of them. Other steps than a join have their own."""
         return _join((self, *rest), batches, context, report, finish)
 
@@ -121,9 +126,7 @@ def _settle() -> None:
     gc.freeze()
 
 
-def _join(
-    steps: tuple[Step, ...], batches: Batches, context: TaskContext, report: Any, finish: str | None
-) -> Batches:  # fmt: skip
+def _join(steps: tuple[Step, ...], batches: Batches, context: TaskContext, report: Any, finish: str | None) -> Batches:
     """The first of the steps."""
     clock = SystemClock()
     begun = clock.now()
@@ -246,8 +249,14 @@ def make_operator(step: Step, relation: Relation, directory: Path) -> SemiStream
     if step.order != "any" and not ALGORITHMS[step.algorithm].in_order:
         options["order"] = step.order
     operator: SemiStreamJoin = ALGORITHMS[step.algorithm](
-        relation, step.on, step.memory // step.workers, how=step.how, columns=step.columns, suffix=step.suffix, **options
-    )  # fmt: skip
+        relation,
+        step.on,
+        step.memory // step.workers,
+        how=step.how,
+        columns=step.columns,
+        suffix=step.suffix,
+        **options,
+    )
     return operator
 
 
@@ -310,14 +319,19 @@ def _versioned(batch: pa.RecordBatch, step: Step, relation: Relation) -> pa.Reco
 
 def _report(
     step: Step, context: TaskContext, seconds: float, operator: SemiStreamJoin, finish: str | None
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     local = context.getLocalProperty
     batch, execution = local("streaming.sql.batchId"), int(local("spark.sql.execution.id") or 0)
     shared = isinstance(operator, AdaptiveJoin)
     return {
-        "step": step.id, "relation": step.path, "version": operator.relation.version,
+        "step": step.id,
+        "relation": step.path,
+        "version": operator.relation.version,
         "query": finish or local("sql.streaming.queryId"),
         "batch": -1 - execution if finish else int(batch if batch is not None else execution),
-        "partition": context.partitionId(), "executor": f"{executor_directory()}{'' if shared else f'/{os.getpid()}'}",
-        "seconds": seconds, "algorithm": step.algorithm, "stats": operator.stats.as_dict(),
-    }  # fmt: skip
+        "partition": context.partitionId(),
+        "executor": f"{executor_directory()}{'' if shared else f'/{os.getpid()}'}",
+        "seconds": seconds,
+        "algorithm": step.algorithm,
+        "stats": operator.stats.as_dict(),
+    }

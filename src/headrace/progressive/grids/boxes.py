@@ -78,9 +78,14 @@ class BoxGrid(Partitioning):
     match = staticmethod(match_boxes)
 
     def __init__(
-        self, condition: Intersects, space: Sequence[float] | None = None, cells: int | Sequence[int] | None = None,
-        tiles: int | None = None, partitions: int | None = None, mapping: Literal["round-robin", "hash"] = "round-robin",
-    ) -> None:  # fmt: skip
+        self,
+        condition: Intersects,
+        space: Sequence[float] | None = None,
+        cells: int | Sequence[int] | None = None,
+        tiles: int | None = None,
+        partitions: int | None = None,
+        mapping: Literal["round-robin", "hash"] = "round-robin",
+    ) -> None:
         self.condition, self.space, self.cells, self.tiles = condition, space, cells, tiles
         d = len(condition.left) // 2
         self._cells = _usual_cells(d) if cells is None else parse_cells(cells, d)

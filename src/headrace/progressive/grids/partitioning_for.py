@@ -17,9 +17,11 @@ Cell: TypeAlias = "float | Sequence[float]"
 
 
 def divide(
-    condition: Condition, partitions: int | None = None, space: Sequence[float] | None = None,
+    condition: Condition,
+    partitions: int | None = None,
+    space: Sequence[float] | None = None,
     cells: int | Sequence[int] | None = None,
-) -> tuple[Partitioning, Condition | None]:  # fmt: skip
+) -> tuple[Partitioning, Condition | None]:
     """The partitioning that finds pairs for a condition, and what is still to be asked of them.
 
     Equalities lead, all together; without one the first box or distance does.

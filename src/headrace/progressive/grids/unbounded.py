@@ -130,7 +130,7 @@ def widths(cell: float | Sequence[float], dimensions: int) -> Doubles:
 
 def _covered(
     low: Doubles, high: Doubles, reading: Reading, size: int, width: Doubles, fan: float
-) -> tuple[Entries, int | None]:  # fmt: skip
+) -> tuple[Entries, int | None]:
     """Each code of a row once; or the row that has too many."""
     valid = reading.valid.view(np.uint8)
     room = int(1.2 * fan * valid.size) + 64

@@ -22,9 +22,8 @@ _MOST_PARTITIONS = 256  # more would be flushed in pieces too small to be writte
 _MOST_LOOKS = 256
 _TILE_BITS = 24  # of a tile's place in its cell, at most
 _TILE_DIMENSIONS = 8
-_TILES_ENOUGH = (
-    1 << 15
-)  # to tell as many vectors apart as memory holds; more dimensions would cost more looks than they save
+# To tell as many vectors apart as memory holds; more dimensions would cost more looks than they save
+_TILES_ENOUGH = 1 << 15
 _SLACK = 64 * np.finfo(np.float64).eps  # of a coordinate: what is rounded must not part two cells
 
 
@@ -79,9 +78,13 @@ class VectorGrid(Partitioning):
     match = staticmethod(match_vectors)
 
     def __init__(
-        self, condition: Within, space: Sequence[float] | None = None, cells: int = 4, dimensions: int | None = None,
+        self,
+        condition: Within,
+        space: Sequence[float] | None = None,
+        cells: int = 4,
+        dimensions: int | None = None,
         looks: int = _MOST_LOOKS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         parse_cells(cells, 1)
         for name, value in (("dimensions", dimensions), ("looks", looks)):
             if value is not None and (not isinstance(value, int) or value < 1):
@@ -158,9 +161,16 @@ class VectorGrid(Partitioning):
         while True:
             rows, codes = np.empty(room, np.int32), np.empty(room, np.uint64)
             found = reach_tiles(
-                reading.values, reading.valid.view(np.uint8), self.width, self.axes, self._numbers, self._eps, self._metric,
-                rows, codes,
-            )  # fmt: skip
+                reading.values,
+                reading.valid.view(np.uint8),
+                self.width,
+                self.axes,
+                self._numbers,
+                self._eps,
+                self._metric,
+                rows,
+                codes,
+            )
             if found <= room:
                 self.fan = max(1.0, found / max(1, n))  # at the edge of the space there is less to look into
                 return Entries(rows[:found], codes[:found])

@@ -36,8 +36,15 @@ class LoggedBase:
     _begun: int
 
     def __init__(
-        self, pairing: Pairing, shard: ShardLog, warm: Warm, batch: int, *, idle: float = 1.0, clock: Clock | None = None
-    ) -> None:  # fmt: skip
+        self,
+        pairing: Pairing,
+        shard: ShardLog,
+        warm: Warm,
+        batch: int,
+        *,
+        idle: float = 1.0,
+        clock: Clock | None = None,
+    ) -> None:
         self.pairing, self.shard, self.warm, self.batch, self.idle = pairing, shard, warm, batch, idle
         self.clock = clock or SystemClock()
         self.division = warm.division

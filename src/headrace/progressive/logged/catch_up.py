@@ -57,8 +57,15 @@ class CatchUp(LoggedBase):
             standing.caught[partition], standing.target[partition] = until, 0
 
     def _unit(
-        self, partition: int, number: int, since: int, until: int, first: int, last: int | None, over: Callable[[], bool]
-    ) -> Batches:  # fmt: skip
+        self,
+        partition: int,
+        number: int,
+        since: int,
+        until: int,
+        first: int,
+        last: int | None,
+        over: Callable[[], bool],
+    ) -> Batches:
         """Rows of a side of steps from `since` to before `until` meet rows of the other of steps from `first` to before `last`.
 
         Without `last`: as far as they see, or until time is over. Notes how far it came, whether it is through, and how many rows

@@ -67,9 +67,14 @@ class LoggedRows:
     """
 
     def __init__(
-        self, shard: ShardLog, side: int, schema: pa.Schema, times: Callable[[int, pa.RecordBatch], Longs] | None = None, *,
+        self,
+        shard: ShardLog,
+        side: int,
+        schema: pa.Schema,
+        times: Callable[[int, pa.RecordBatch], Longs] | None = None,
+        *,
         size: int = 1 << 22,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.shard, self.side, self.kind, self.schema = shard, side, SIDES[side], schema
         self.times, self.size = times, size
         self.written = pa.schema([*EXTRA, *schema])
@@ -154,9 +159,12 @@ class LoggedRows:
             times = [f["latest"] for f in some if f["latest"] is not None]
             facts = {"first": some[0]["first"], "last": some[-1]["last"], "latest": max(times, default=None)}
             self.shard.compact(
-                self.kind, before=entries[last - 1].last + 1, since=entries[first].last, facts=facts,
+                self.kind,
+                before=entries[last - 1].last + 1,
+                since=entries[first].last,
+                facts=facts,
                 merge=lambda batches: self._merged(batches, expired),
-            )  # fmt: skip
+            )
         self._files.clear()
 
     def _merged(self, batches: Iterator[pa.RecordBatch], expired: int) -> Iterator[pa.RecordBatch]:
@@ -223,9 +231,8 @@ def _run(sizes: list[int], most: int | None) -> tuple[int, int]:
 
 def _sorted(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches, memory_pool=POOL)
-    order = np.argsort(
-        np.asarray(whole.column(0)), kind="stable"
-    )  # batches are in the order of steps, and so partitions stay
+    # Batches are in the order of steps, and so partitions stay
+    order = np.argsort(np.asarray(whole.column(0)), kind="stable")
     return take(whole, order)
 
 

@@ -53,9 +53,8 @@ class Division:
     def part(self, side: int, batch: pa.RecordBatch) -> Part:
         """Rows that came."""
         reading, entries, at = self._read(side, batch)
-        order = np.argsort(
-            at.astype(np.int16) if self.partitioning.partitions < 1 << 15 else at, kind="stable"
-        )  # rows ascend
+        # Rows ascend
+        order = np.argsort(at.astype(np.int16) if self.partitioning.partitions < 1 << 15 else at, kind="stable")
         row, at, cell = entries.row[order], at[order], entries.cell[order]
         new = np.ones(row.size, np.bool_)
         new[1:] = (row[1:] != row[:-1]) | (at[1:] != at[:-1])

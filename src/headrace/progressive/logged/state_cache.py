@@ -63,9 +63,8 @@ class Warm:
     def bring_up(self, standing: Standing, rows: Sequence[LoggedRows], before: int) -> None:
         """Hold what a decision says."""
         if self.batch == _NO_BATCH or self.origin != standing.origin or self.batch > standing.batch:
-            self._clear(
-                max(self.memory, standing.memory)
-            )  # with less memory than before, the rest is flushed afterwards
+            # With less memory than before, the rest is flushed afterwards
+            self._clear(max(self.memory, standing.memory))
             steps = 0
         elif self.batch == standing.batch:
             return
@@ -124,9 +123,8 @@ class Warm:
             side = self.sides[number]
             slots = side.live()
             steps = np.sort(side.arrived[slots[side.partition[slots] == partition]])
-            first[number, partition] = (
-                steps[max(0, steps.size - spare - 1)] + 1
-            )  # the oldest, as many as were asked for
+            # The oldest, as many as were asked for
+            first[number, partition] = steps[max(0, steps.size - spare - 1)] + 1
         return first
 
 

@@ -19,13 +19,11 @@ from headrace.relation.keys import Hashes, Ints
 
 _SLOT_BYTES = 8 + 4 + 8 + 4 + 4 + 4 + 4 + 4  # cell, partition, arrival, chunk, row, two links, slot in its chunk
 _FLUSH_BYTES = 8  # of a slot, while others are flushed: which leave, where chunks have their rows, new numbers
-_COUNTED_BYTES = (
-    4 + 16
-)  # of a slot whose results are counted: the counter, and its place in the order of all while some leave
+# Of a slot whose results are counted: the counter, and its place in the order of all while some leave
+_COUNTED_BYTES = 4 + 16
 _CHUNKS = 32  # a chunk is at most such a part of memory
-POOL = (
-    pa.system_memory_pool()
-)  # Arrow's own keeps what is freed for later: three times what is in use, with chunks that come and go
+# Arrow's own keeps what is freed for later: three times what is in use, with chunks that come and go
+POOL = pa.system_memory_pool()
 _SPREAD = 1.5  # times the slots in use: with more ever used, they are numbered anew
 
 
@@ -64,9 +62,15 @@ class Side:
     """
 
     def __init__(
-        self, number: int, schema: pa.Schema, partitioning: Partitioning, budget: MemoryBudget, most: int, buckets: int,
+        self,
+        number: int,
+        schema: pa.Schema,
+        partitioning: Partitioning,
+        budget: MemoryBudget,
+        most: int,
+        buckets: int,
         counted: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.number = number
         self.schema = schema
         self.width = partitioning.width
@@ -123,7 +127,7 @@ class Side:
 
     def insert(
         self, batch: pa.RecordBatch, entries: Entries, values: Doubles, partitions: Ints, stamp: int | Longs
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Keep rows in their cells, with one stamp or one for each entry. There must be room."""
         n = entries.row.size
         if not n:
@@ -243,9 +247,18 @@ class Side:
         while stop[0] < wanted.size:
             number, slots = np.empty(most, np.int32), np.empty(most, np.int32)
             n = self._partitioning.match(
-                self._heads, self.cell, self._after, self._values, wanted, rows, values, self._partitioning.limits, stop,
-                number, slots,
-            )  # fmt: skip
+                self._heads,
+                self.cell,
+                self._after,
+                self._values,
+                wanted,
+                rows,
+                values,
+                self._partitioning.limits,
+                stop,
+                number,
+                slots,
+            )
             if n:
                 yield number[:n] if order is None else order[number[:n]], slots[:n]
 

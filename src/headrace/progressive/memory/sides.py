@@ -41,9 +41,17 @@ class Both:
     """
 
     def __init__(
-        self, condition: Condition, partitioning: Partitioning | None, suffix: str | None, budget: MemoryBudget, *,
-        counted: bool, disk: Disk, directory: Path | None, stats: ProgressiveStats,
-    ) -> None:  # fmt: skip
+        self,
+        condition: Condition,
+        partitioning: Partitioning | None,
+        suffix: str | None,
+        budget: MemoryBudget,
+        *,
+        counted: bool,
+        disk: Disk,
+        directory: Path | None,
+        stats: ProgressiveStats,
+    ) -> None:
         divided, self._ask = divide(condition)
         self.condition = condition
         self.partitioning = partitioning or divided

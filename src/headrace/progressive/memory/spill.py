@@ -72,8 +72,14 @@ class Spill:
     """
 
     def __init__(
-        self, number: int, schema: pa.Schema, disk: Disk, budget: MemoryBudget, stats: ProgressiveStats, directory: Path | None
-    ) -> None:  # fmt: skip
+        self,
+        number: int,
+        schema: pa.Schema,
+        disk: Disk,
+        budget: MemoryBudget,
+        stats: ProgressiveStats,
+        directory: Path | None,
+    ) -> None:
         self.schema = pa.schema([*schema, pa.field("arrived", pa.int64()), pa.field("cell", pa.uint64())])
         self._columns = len(schema)
         self._disk, self._stats = disk, stats
@@ -177,9 +183,11 @@ class Spill:
         whole = parts[0] if len(parts) == 1 else pa.concat_batches(parts, memory_pool=POOL)
         rows = pa.RecordBatch.from_arrays(whole.columns[: self._columns], schema=self._plain)
         return Block(
-            rows, np.asarray(whole.column(self._columns)), np.asarray(whole.column(self._columns + 1)),
+            rows,
+            np.asarray(whole.column(self._columns)),
+            np.asarray(whole.column(self._columns + 1)),
             np.repeat(order.astype(np.int32), chosen["rows"]),
-        )  # fmt: skip
+        )
 
     def blocks(self, segments: Longs, most: int) -> Iterator[Longs]:
         """Segments, cut into groups of about so many bytes."""

@@ -83,9 +83,18 @@ class SymmetricBlockNestedLoop(BlockJoin):
         found, done = self._found, False
         while not done:
             done = nested_loop(
-                mine.columns, theirs.columns, theirs.joined, pages, low, high, reads.astype(np.int64), self.disk.page_rows,
-                place, found.own, found.other,
-            )  # fmt: skip
+                mine.columns,
+                theirs.columns,
+                theirs.joined,
+                pages,
+                low,
+                high,
+                reads.astype(np.int64),
+                self.disk.page_rows,
+                place,
+                found.own,
+                found.other,
+            )
             self._spend(join=(int(place[READS]), 0), tests=int(place[TESTS]))
             self.stats.pages_compared += int(place[PAIRS])
             yield self._pairs(side, found, int(place[FOUND]))

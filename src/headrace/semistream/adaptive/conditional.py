@@ -59,10 +59,20 @@ class ConditionalJoin(AdaptiveJoin):
     """
 
     def __init__(
-        self, relation: Relation, on: On, memory: int | str = "64MiB", *, condition: Condition | None = None,
-        flag: str | None = None, how: How = "inner", columns: Sequence[str] | None = None, suffix: str | None = "_right",
-        clock: Clock | None = None, order: Order = "stream", group: Group | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        relation: Relation,
+        on: On,
+        memory: int | str = "64MiB",
+        *,
+        condition: Condition | None = None,
+        flag: str | None = None,
+        how: How = "inner",
+        columns: Sequence[str] | None = None,
+        suffix: str | None = "_right",
+        clock: Clock | None = None,
+        order: Order = "stream",
+        group: Group | None = None,
+    ) -> None:
         self.condition, self.flag = condition, flag
         self.outer: How = choice("how", how, ("inner", "left", "semi", "anti"))  # type: ignore[assignment]
         if flag is not None and how != "left":
@@ -81,9 +91,7 @@ class ConditionalJoin(AdaptiveJoin):
             )
         each = _ROW_BYTES + (self._matching.slot_bytes if self._matching else 0)
         self._most = max(_LEAST_ROWS, self._aside // workers // each)  # rows that are joined together
-        super().__init__(
-            relation, on, memory, columns=inside, suffix=suffix, clock=clock, order=order, group=group
-        )  # fmt: skip
+        super().__init__(relation, on, memory, columns=inside, suffix=suffix, clock=clock, order=order, group=group)
         self.columns = columns
         self._aside_reserved = self.budget.reserve("condition", self._aside)
         names = [column.name for column in self._payload]

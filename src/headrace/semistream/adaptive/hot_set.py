@@ -101,9 +101,16 @@ class KeyedStore:
     """
 
     def __init__(
-        self, columns: Sequence[Column], entries: int, rows: int, data: dict[str, int], integer: bool,
-        room: Room | None = None, *, fresh: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        columns: Sequence[Column],
+        entries: int,
+        rows: int,
+        data: dict[str, int],
+        integer: bool,
+        room: Room | None = None,
+        *,
+        fresh: bool = True,
+    ) -> None:
         room = room or Room()
         self.tuples = TupleStore(columns, rows, data, room)
         self.entries = entries
@@ -340,9 +347,8 @@ class HotSet:
         pos = (np.repeat(first, count) + within).astype(np.int32)
         sources = Sources([store.tuples for store in stores])
         data = {
-            column.name: sources.sizes(i, src, pos)[1]
-            for i, column in enumerate(self.columns) if column.width == 0
-        }  # fmt: skip
+            column.name: sources.sizes(i, src, pos)[1] for i, column in enumerate(self.columns) if column.width == 0
+        }
         if not self.integer:
             data[""] = sum(int(k.offsets[-1]) for k in keys if isinstance(k, ByteKeys))
         try:

@@ -144,9 +144,12 @@ class AdaptiveJoin(AdaptivePhases):
             n = int(count.sum())
             if n:
                 matches = Matches(
-                    part.matches.uid, np.full(1, len(self._hot.segments), np.int32), np.zeros(1, np.int32),
-                    np.full(1, n, np.int32), self._hot.sources(),
-                )  # fmt: skip
+                    part.matches.uid,
+                    np.full(1, len(self._hot.segments), np.int32),
+                    np.zeros(1, np.int32),
+                    np.full(1, n, np.int32),
+                    self._hot.sources(),
+                )
                 yield from self._emit(row, schema, matches, self._parts.output_rows)
                 if self.how in ("semi", "anti"):
                     break

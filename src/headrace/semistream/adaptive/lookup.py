@@ -57,9 +57,11 @@ class AdaptiveLookup(AdaptiveMemory):
         hot, n = self._hot, part.hashes.size
         some = slice(None, None, max(1, n // _SAMPLE))
         self._workload.popularity = Popularity.of(
-            hot.sketch.estimate(np.ascontiguousarray(part.hashes[some])), part.counts[some], hot.sketch.window,
+            hot.sketch.estimate(np.ascontiguousarray(part.hashes[some])),
+            part.counts[some],
+            hot.sketch.window,
             hot.sketch.strangers(),
-        )  # fmt: skip
+        )
         hot.sketch.add(part.hashes, part.counts)
         if nothing is None:
             nothing = int(part.counts[part.matches.count == 0].sum())

@@ -27,7 +27,7 @@ from headrace.semistream.adaptive.memory_plan import (
     fixed_parts,
     resized,
     split_beside,
-)  # fmt: skip
+)
 from headrace.semistream.adaptive.shared_hot_set import Group, Shared, SharedHotSet
 from headrace.semistream.base import How, On, Order, SemiStreamJoin
 from headrace.semistream.snapshot import Snapshot, dump_store, load_store, refill
@@ -43,10 +43,19 @@ class AdaptiveMemory(SemiStreamJoin):
     _aside: int = 0  # bytes of the budget that are for something else
 
     def __init__(
-        self, relation: Relation, on: On, memory: int | str = "64MiB", *, how: How = "inner",
-        columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
-        order: Order = "stream", group: Group | None = None, mark: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        relation: Relation,
+        on: On,
+        memory: int | str = "64MiB",
+        *,
+        how: How = "inner",
+        columns: Sequence[str] | None = None,
+        suffix: str | None = "_right",
+        clock: Clock | None = None,
+        order: Order = "stream",
+        group: Group | None = None,
+        mark: str | None = None,
+    ) -> None:
         super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock)
         if mark is not None and how != "left":
             raise BadInput(f"mark={mark!r} says which rows have a match, for how='left'; how={how!r} needs none")
@@ -58,9 +67,13 @@ class AdaptiveMemory(SemiStreamJoin):
         self.stats.left_out = parts.left_out
         reserve = self.budget.reserve
         self._reserved = [
-            reserve("index", parts.index), reserve("sketch", parts.sketch), reserve("read buffer", parts.read),
-            reserve("output", parts.output), reserve("input", parts.input), reserve("process", parts.process),
-        ]  # fmt: skip
+            reserve("index", parts.index),
+            reserve("sketch", parts.sketch),
+            reserve("read buffer", parts.read),
+            reserve("output", parts.output),
+            reserve("input", parts.input),
+            reserve("process", parts.process),
+        ]
         self._filter_reserved = reserve("filter", 0)
         self._hot_reserved = reserve("hot set", 0)
         self._stream_reserved = reserve("stream buffer", 0)

@@ -102,9 +102,8 @@ def _really_seen(before: Ints, strangers: Ints) -> Floats:
     levels = int(max(before.max(initial=0), strangers.max(initial=0))) + 1
     mine, theirs = (np.bincount(x, minlength=levels) / max(1, x.size) for x in (before, strangers))
     middle = int(np.median(strangers))
-    new = min(
-        1.0, mine[: middle + 1].sum() / theirs[: middle + 1].sum()
-    )  # keys of the slice that come for the first time
+    # Keys of the slice that come for the first time
+    new = min(1.0, mine[: middle + 1].sum() / theirs[: middle + 1].sum())
     share: Floats = np.clip(1 - new * theirs / np.maximum(mine, 1e-12), 0, 1)
     return share
 
@@ -155,7 +154,7 @@ def least_memory(relation: Relation, payload: Sequence[Column], index: int, work
 
 def fixed_parts(
     relation: Relation, payload: Sequence[Column], limit: int, index: int, workers: int = 1, *, ordered: bool = True
-) -> Parts:  # fmt: skip
+) -> Parts:
     """Divide the budget, or refuse it with the least that would do. The same in all processes: they find each other's by it."""
     page = relation.page_size
     width = tuple_bytes(relation, payload)
@@ -206,9 +205,21 @@ def fixed_parts(
         left_out["hot set"] = f"{format_size(left)} is left, and a batch needs {format_size(least_stream)} of it"
         sketch = 64
     return Parts(
-        index, filter_bytes, sketch, read, output, output_rows, left - sketch, width,
-        least_room, left_out, workers, gathered, process, ordered,
-    )  # fmt: skip
+        index,
+        filter_bytes,
+        sketch,
+        read,
+        output,
+        output_rows,
+        left - sketch,
+        width,
+        least_room,
+        left_out,
+        workers,
+        gathered,
+        process,
+        ordered,
+    )
 
 
 def long_runs(seek: float, transfer: float, room: int) -> int:
@@ -239,7 +250,7 @@ def first_split(relation: Relation, parts: Parts, workload: Workload, payload: S
 
 def better_split(
     relation: Relation, parts: Parts, workload: Workload, payload: Sequence[Column], moving: int, now: Split
-) -> Split | None:  # fmt: skip
+) -> Split | None:
     """The best split of `moving` bytes by the model, if changing is worth losing a part of what is cached."""
     if "hot set" in parts.left_out:
         return None
@@ -255,22 +266,27 @@ def better_split(
 
 def resized(
     relation: Relation, parts: Parts, workload: Workload, payload: Sequence[Column], moving: int, now: Split
-) -> Split:  # fmt: skip
+) -> Split:
     """The same stream buffer in another number of bytes; the hot set takes up or gives the difference."""
     return _split(relation, parts, workload, moving, min(1.0, parts.workers * now.stream_bytes / moving), payload)
 
 
 def split_beside(
     relation: Relation, parts: Parts, workload: Workload, payload: Sequence[Column], moving: int, hot_bytes: int
-) -> Split:  # fmt: skip
+) -> Split:
     """A worker's stream buffer beside a hot set of a size that was agreed on."""
     return _split(relation, parts, workload, moving, 1 - hot_bytes / moving, payload, hot_bytes)
 
 
 def _split(
-    relation: Relation, parts: Parts, workload: Workload, moving: int, share: float, payload: Sequence[Column],
+    relation: Relation,
+    parts: Parts,
+    workload: Workload,
+    moving: int,
+    share: float,
+    payload: Sequence[Column],
     hot: int | None = None,
-) -> Split:  # fmt: skip
+) -> Split:
     """So large a share of what moves for stream buffers; the hot set gets what they leave, or has an agreed size."""
     if not parts.ordered:
         return _phases(relation, parts, workload, moving, share, payload, hot)
@@ -308,9 +324,14 @@ def _split(
 
 
 def _phases(
-    relation: Relation, parts: Parts, workload: Workload, moving: int, share: float, payload: Sequence[Column],
+    relation: Relation,
+    parts: Parts,
+    workload: Workload,
+    moving: int,
+    share: float,
+    payload: Sequence[Column],
     hot: int | None,
-) -> Split:  # fmt: skip
+) -> Split:
     """The same where rows wait for a join phase: look-ups are made for a piece at a time, and the rest is for rows that wait."""
     # One column of the rows that wait is there twice while they are put together; one piece of the stream is held, too.
     row = _row_bytes(relation, 1.0, 1.0) + int(workload.stream_bytes)
@@ -358,7 +379,7 @@ def _rows_per_key(relation: Relation) -> float:
 
 def _young_size(
     relation: Relation, payload: Sequence[Column], entries: int, tuples: int
-) -> tuple[int, int, dict[str, int]]:  # fmt: skip
+) -> tuple[int, int, dict[str, int]]:
     """Bytes, tuples and bytes a variable column of a young store for tuples of the relation's mean size.
 
     It has room for one full page of tuples at least: a key with more matches than fit is joined page by page.
@@ -367,8 +388,9 @@ def _young_size(
     integer = relation.codec.integer
     data = {
         c.name: int(1.05 * tuples * relation.variable_bytes[c.name] / rows) + relation.page_size
-        for c in payload if c.width == 0
-    }  # fmt: skip
+        for c in payload
+        if c.width == 0
+    }
     if not integer:
         data[""] = 32 * entries + relation.page_size
     most = max(tuples, relation.opened.layout.most_rows) + 1

@@ -28,7 +28,7 @@ class Results:
 
     def __init__(
         self, relation: Relation, payload: Sequence[Column], batch: pa.RecordBatch, schema: pa.Schema, rows: int
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._payload = tuple(payload)
         self._batch = batch
         self._schema = schema
@@ -36,8 +36,9 @@ class Results:
         total = max(1, relation.num_rows)
         self._data = {
             c.name: int(1.1 * rows * relation.variable_bytes[c.name] / total) + relation.page_size
-            for c in self._payload if c.width == 0
-        }  # fmt: skip
+            for c in self._payload
+            if c.width == 0
+        }
         self._begin()
 
     def _begin(self) -> None:

@@ -61,9 +61,7 @@ class Shared:
         What is joined, and how the budget is divided.
     """
 
-    def __init__(
-        self, group: Group, card: str, relation: Relation, payload: Sequence[Column], parts: Parts
-    ) -> None:  # fmt: skip
+    def __init__(self, group: Group, card: str, relation: Relation, payload: Sequence[Column], parts: Parts) -> None:
         self.card = group.directory / card
         self.relation = relation
         self.columns = tuple(payload)

@@ -206,9 +206,8 @@ class AdaptivePhases(AdaptiveLookup):
         if not self._waiting_rows:
             return
         if self._swept is not None:
-            self.relation.disk.spend(
-                {"c_X": len(self._waiting[0][0])}
-            )  # those that were sorted before are sorted again
+            # Those that were sorted before are sorted again
+            self.relation.disk.spend({"c_X": len(self._waiting[0][0])})
             self._waiting.append(self._swept)  # a row that has left: where it comes in the order, the last phase ended
         batch = self._put_together()
         order = self.by_page(batch)
@@ -282,9 +281,7 @@ class AdaptivePhases(AdaptiveLookup):
             matches = Matches(uid, part.matches.src, part.matches.pos, count, self._hot.sources())
             yield from self._emit(piece, schema, matches, self._parts.output_rows, which)
 
-    def _read_and_join(
-        self, batch: pa.RecordBatch, schema: pa.Schema, part: Slice
-    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    def _read_and_join(self, batch: pa.RecordBatch, schema: pa.Schema, part: Slice) -> Iterator[pa.RecordBatch]:
         """Results of some rows, page by page. Keys worth it get an entry in young on the way."""
         young, matches, keys, begun = self._hot.young, part.matches, part.keys, self.clock.now()
         n = part.hashes.size
@@ -318,9 +315,7 @@ class AdaptivePhases(AdaptiveLookup):
         self.stats.io_seconds += spent
         self._miss_seconds += _EMA * (spent / n - self._miss_seconds)
 
-    def _keep(
-        self, part: Slice, kept: Longs, pairs: Pairs, where: Ints, count: Ints, mark: Any
-    ) -> None:  # fmt: skip
+    def _keep(self, part: Slice, kept: Longs, pairs: Pairs, where: Ints, count: Ints, mark: Any) -> None:
         """Enter keys whose tuples lie in young."""
         young = self._hot.young
         try:
@@ -331,7 +326,7 @@ class AdaptivePhases(AdaptiveLookup):
 
     def _from_pages(
         self, results: Results, found: Found, key: Ints, rows: Ints, starts: Longs
-    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    ) -> Iterator[pa.RecordBatch]:
         """Results of the tuples found in pages that are in memory."""
         stop = np.zeros(3, np.int64)
         while stop[0] < found.pages.size:

@@ -148,7 +148,7 @@ def of_fate(rows: pa.RecordBatch, fate: int) -> pa.RecordBatch:
 
 def letters(
     rows: Iterator[pa.RecordBatch], stream: pa.Schema, key: tuple[str, ...], conditional: bool = False
-) -> Iterator[pa.RecordBatch]:  # fmt: skip
+) -> Iterator[pa.RecordBatch]:
     """Dead letters from rows with EXTRA columns."""
     without = "no match in the relation" + (" that satisfies the condition" if conditional else "")
     schema = pa.schema([*stream, *LETTER])

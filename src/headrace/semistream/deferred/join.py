@@ -26,7 +26,7 @@ from headrace.semistream.deferred.deferral import (
     decision_schema,
     of_fate,
     with_extra,
-)  # fmt: skip
+)
 from headrace.semistream.deferred.memory import DECISION, FINISHING
 from headrace.semistream.deferred.results import DeferredResults
 

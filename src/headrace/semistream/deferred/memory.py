@@ -28,9 +28,15 @@ class DeferredMemory:
     _notes: Notes
 
     def __init__(
-        self, operator: AdaptiveJoin, shard: ShardLog, deferral: Deferral, batch: int, *, run: str = "",
+        self,
+        operator: AdaptiveJoin,
+        shard: ShardLog,
+        deferral: Deferral,
+        batch: int,
+        *,
+        run: str = "",
         clock: Clock | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.operator = operator
         self.shard = shard
         self.deferral = deferral
@@ -95,9 +101,20 @@ class DeferredMemory:
         left, notes = self._left, self._notes
         assert left is not None
         now = Notes(
-            self.batch, self.batch, self._now, self.run, self._interval(), left.waiting, left.waiting, left.earliest,
-            left.retrying, left.tried, left.oldest, self._version, self._time.state(),
-        )  # fmt: skip
+            self.batch,
+            self.batch,
+            self._now,
+            self.run,
+            self._interval(),
+            left.waiting,
+            left.waiting,
+            left.earliest,
+            left.retrying,
+            left.tried,
+            left.oldest,
+            self._version,
+            self._time.state(),
+        )
         if not moved:
             now.since = notes.since
             now.waiting += notes.waiting

@@ -19,7 +19,7 @@ from headrace.semistream.deferred.deferral import (
     letters,
     of_fate,
     state_schema,
-)  # fmt: skip
+)
 from headrace.semistream.deferred.memory import DECISION, DeferredMemory
 
 
@@ -63,7 +63,7 @@ class DeferredResults(DeferredMemory):
 
     def _keep_letters(
         self, rows: Iterator[pa.RecordBatch], batch: int, *, part: str = "", replace: bool = False
-    ) -> None:  # fmt: skip
+    ) -> None:
         counted = []
 
         def count() -> Iterator[pa.RecordBatch]:

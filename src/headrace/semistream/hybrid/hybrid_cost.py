@@ -86,25 +86,37 @@ class HybridCost:
     overhead: float = 0.0
 
     @classmethod
-    def of(
-        cls, relation: Relation, slot_bytes: float, page_bytes: float, skew: float, algorithm: str
-    ) -> HybridCost:  # fmt: skip
+    def of(cls, relation: Relation, slot_bytes: float, page_bytes: float, skew: float, algorithm: str) -> HybridCost:
         """For a relation on its disk; the steps of a join cost what the disk's factors say."""
         seek, transfer = relation.disk.costs(relation.page_size, alone=True)
         f = relation.disk.factors
         pages = max(1, relation.num_pages)
         cost = cls(
-            pages, max(1, relation.num_rows) / pages, page_bytes, slot_bytes, POINTER_BYTES, seek, transfer,
-            f.c_E + f.c_S + f.c_A, f.c_H, f.c_O, skew, relation.order == "frequency",
-        )  # fmt: skip
+            pages,
+            max(1, relation.num_rows) / pages,
+            page_bytes,
+            slot_bytes,
+            POINTER_BYTES,
+            seek,
+            transfer,
+            f.c_E + f.c_S + f.c_A,
+            f.c_H,
+            f.c_O,
+            skew,
+            relation.order == "frequency",
+        )
         return cost.with_overhead(relation.disk.overhead(algorithm))
 
     def with_overhead(self, overhead: Overhead) -> HybridCost:
         """On a machine where an iteration, a request and the steps take longer."""
         return replace(
-            self, seek=self.seek + overhead.request, stream=overhead.steps * self.stream, probe=overhead.steps * self.probe,
-            output=overhead.steps * self.output, overhead=overhead.iteration,
-        )  # fmt: skip
+            self,
+            seek=self.seek + overhead.request,
+            stream=overhead.steps * self.stream,
+            probe=overhead.steps * self.probe,
+            output=overhead.steps * self.output,
+            overhead=overhead.iteration,
+        )
 
     # -- memory and time -------------------------------------------------------------------------------------------------
 

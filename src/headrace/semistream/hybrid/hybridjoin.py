@@ -68,11 +68,21 @@ class HybridJoin(WaitingJoin):
     unique_keys = True
 
     def __init__(
-        self, relation: Relation, on: On, memory: int | str = "64MiB", *, how: How = "inner",
-        columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
-        order: Order = "any", k: int | None = None, tuning: Tuning = "optimal", skew: float = 1.0,
+        self,
+        relation: Relation,
+        on: On,
+        memory: int | str = "64MiB",
+        *,
+        how: How = "inner",
+        columns: Sequence[str] | None = None,
+        suffix: str | None = "_right",
+        clock: Clock | None = None,
+        order: Order = "any",
+        k: int | None = None,
+        tuning: Tuning = "optimal",
+        skew: float = 1.0,
         count_index: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.tuning: Tuning = choice("tuning", tuning, ("optimal", "default"))  # type: ignore[assignment]
         if k is not None and k < 1:
             raise BadInput(f"k={k} is not a number of pages; give 1 or more")

@@ -69,11 +69,22 @@ class XHybridJoin(HybridJoin):
     needs_popularity = True
 
     def __init__(
-        self, relation: Relation, on: On, memory: int | str = "64MiB", *, how: How = "inner",
-        columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
-        order: Order = "any", k: int | None = None, l: int | None = None, tuning: Tuning = "optimal",
-        skew: float = 1.0, count_index: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        relation: Relation,
+        on: On,
+        memory: int | str = "64MiB",
+        *,
+        how: How = "inner",
+        columns: Sequence[str] | None = None,
+        suffix: str | None = "_right",
+        clock: Clock | None = None,
+        order: Order = "any",
+        k: int | None = None,
+        l: int | None = None,
+        tuning: Tuning = "optimal",
+        skew: float = 1.0,
+        count_index: bool = True,
+    ) -> None:
         if l is not None and l < 0:
             raise BadInput(f"l={l} is not a number of pages; give 0 or more")
         if relation.order != "frequency":
@@ -84,9 +95,19 @@ class XHybridJoin(HybridJoin):
         self.l = l
         self._new: list[tuple[Ints, Hashes]] = []  # slots and hashes of tuples that came in
         super().__init__(
-            relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock, order=order, k=k, tuning=tuning,
-            skew=skew, count_index=count_index,
-        )  # fmt: skip
+            relation,
+            on,
+            memory,
+            how=how,
+            columns=columns,
+            suffix=suffix,
+            clock=clock,
+            order=order,
+            k=k,
+            tuning=tuning,
+            skew=skew,
+            count_index=count_index,
+        )
 
     # -- sizes -----------------------------------------------------------------------------------------------------------
 
@@ -115,8 +136,11 @@ class XHybridJoin(HybridJoin):
         hashes = keys.hashes()
         by_hash = np.argsort(hashes)
         self._popular: tuple[Keys, Hashes, Longs, Ints] = (
-            keys.take(by_hash), hashes[by_hash], at[by_hash], row[by_hash]
-        )  # fmt: skip
+            keys.take(by_hash),
+            hashes[by_hash],
+            at[by_hash],
+            row[by_hash],
+        )
 
     def _most_popular(self, pages: int) -> Longs:
         """The first pages of the relation; of each shard in proportion to its pages. Sorted."""

@@ -102,10 +102,19 @@ class AMeshJoin(WaitingJoin):
     """
 
     def __init__(
-        self, relation: Relation, on: On | None = None, memory: int | str = "64MiB", *, how: How = "inner",
-        columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
-        order: Order = "any", condition: Condition | None = None, tuner: Tuner | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        relation: Relation,
+        on: On | None = None,
+        memory: int | str = "64MiB",
+        *,
+        how: How = "inner",
+        columns: Sequence[str] | None = None,
+        suffix: str | None = "_right",
+        clock: Clock | None = None,
+        order: Order = "any",
+        condition: Condition | None = None,
+        tuner: Tuner | None = None,
+    ) -> None:
         self.tuner: Tuner = tuner or RateTuner()
         self.condition = condition
         super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock, order=order)

@@ -66,22 +66,35 @@ class MeshCost:
     @classmethod
     def of(
         cls, relation: Relation, stream_bytes: float, slot_bytes: float, page_bytes: float, algorithm: str
-    ) -> MeshCost:  # fmt: skip
+    ) -> MeshCost:
         """For a relation on its disk; the steps of a join cost what the disk's factors say."""
         seek, transfer = relation.disk.scan_costs(relation.page_size)
         factors = relation.disk.factors
         cost = cls(
-            max(1, relation.num_pages), relation.num_rows / max(1, relation.num_pages), page_bytes, stream_bytes, slot_bytes,
-            POINTER_BYTES, seek, transfer, factors.c_E + factors.c_S + factors.c_A, factors.c_H, factors.c_O,
-        )  # fmt: skip
+            max(1, relation.num_pages),
+            relation.num_rows / max(1, relation.num_pages),
+            page_bytes,
+            stream_bytes,
+            slot_bytes,
+            POINTER_BYTES,
+            seek,
+            transfer,
+            factors.c_E + factors.c_S + factors.c_A,
+            factors.c_H,
+            factors.c_O,
+        )
         return cost.with_overhead(relation.disk.overhead(algorithm))
 
     def with_overhead(self, overhead: Overhead) -> Self:
         """On a machine where an iteration, a request and the steps take longer."""
         return replace(
-            self, seek=self.seek + overhead.request, stream=overhead.steps * self.stream, probe=overhead.steps * self.probe,
-            output=overhead.steps * self.output, overhead=overhead.iteration,
-        )  # fmt: skip
+            self,
+            seek=self.seek + overhead.request,
+            stream=overhead.steps * self.stream,
+            probe=overhead.steps * self.probe,
+            output=overhead.steps * self.output,
+            overhead=overhead.iteration,
+        )
 
     def iterations(self, b: Any) -> Any:
         """Of one scan of R: packets that H holds."""
@@ -190,11 +203,21 @@ class MeshJoin(WaitingJoin):
     """
 
     def __init__(
-        self, relation: Relation, on: On | None = None, memory: int | str = "64MiB", *, how: How = "inner",
-        columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
-        order: Order = "any", condition: Condition | None = None, w: int | None = None, b: int | None = None,
+        self,
+        relation: Relation,
+        on: On | None = None,
+        memory: int | str = "64MiB",
+        *,
+        how: How = "inner",
+        columns: Sequence[str] | None = None,
+        suffix: str | None = "_right",
+        clock: Clock | None = None,
+        order: Order = "any",
+        condition: Condition | None = None,
+        w: int | None = None,
+        b: int | None = None,
         tuning: Tuning = "optimal",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.tuning: Tuning = choice("tuning", tuning, ("optimal", "default"))  # type: ignore[assignment]
         for name, value in (("w", w), ("b", b)):
             if value is not None and value < 1:

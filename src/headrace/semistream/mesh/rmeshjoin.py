@@ -63,20 +63,41 @@ class RMeshJoin(MeshJoin):
     """
 
     def __init__(
-        self, relation: Relation, on: On | None = None, memory: int | str = "64MiB", *, how: How = "inner",
-        columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
-        order: Order = "any", condition: Condition | None = None, w: int | None = None, b: int | None = None,
-        tuning: Tuning = "optimal", partitions: int = PARTITIONS,
-    ) -> None:  # fmt: skip
+        self,
+        relation: Relation,
+        on: On | None = None,
+        memory: int | str = "64MiB",
+        *,
+        how: How = "inner",
+        columns: Sequence[str] | None = None,
+        suffix: str | None = "_right",
+        clock: Clock | None = None,
+        order: Order = "any",
+        condition: Condition | None = None,
+        w: int | None = None,
+        b: int | None = None,
+        tuning: Tuning = "optimal",
+        partitions: int = PARTITIONS,
+    ) -> None:
         if partitions < 1:
             raise BadInput(f"partitions={partitions} is not a number of packets; give 1 or more")
         self.partitions = partitions
         self._loaded: Longs = np.empty(0, np.int64)  # addresses of pages read and not yet joined
         self._ahead = 0  # the page after them
         super().__init__(
-            relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock, order=order, condition=condition,
-            w=w, b=b, tuning=tuning,
-        )  # fmt: skip
+            relation,
+            on,
+            memory,
+            how=how,
+            columns=columns,
+            suffix=suffix,
+            clock=clock,
+            order=order,
+            condition=condition,
+            w=w,
+            b=b,
+            tuning=tuning,
+        )
 
     def cost(self, stream_bytes: float) -> RMeshCost:
         """The cost model for stream tuples of so many bytes."""

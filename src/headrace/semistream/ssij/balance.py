@@ -56,9 +56,16 @@ class Balance:
 
 
 def sharing(
-    disk: Disk, page_size: int, longest: int, plan: PlanKind, places: Longs, ranks: Ints, starts: Ints, slots: Ints,
+    disk: Disk,
+    page_size: int,
+    longest: int,
+    plan: PlanKind,
+    places: Longs,
+    ranks: Ints,
+    starts: Ints,
+    slots: Ints,
     together: int = 1 << 30,
-) -> float:  # fmt: skip
+) -> float:
     """1 - the exponent by which the cost of a pass grows with its tuples, from a plan for every second of them.
 
     The pass is over places[ranks], with lists of slots; `together`: so many pages are planned at a time.

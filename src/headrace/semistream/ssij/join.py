@@ -80,15 +80,30 @@ class SSIJ(SSIJMemory):
     """
 
     def __init__(
-        self, relation: Relation, on: On | None = None, memory: int | str = "64MiB", *, how: How = "inner",
-        columns: Sequence[str] | None = None, suffix: str | None = "_right", clock: Clock | None = None,
-        order: Order = "any", IB_thresh: int | None = None, SB_thresh: int | None = None, max_scan: int = 200,
-        plan: PlanKind = "optimal", cache: Policy = "utility", split: float | None = None,
-        deadline: str | float | None = None, condition: Between | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        relation: Relation,
+        on: On | None = None,
+        memory: int | str = "64MiB",
+        *,
+        how: How = "inner",
+        columns: Sequence[str] | None = None,
+        suffix: str | None = "_right",
+        clock: Clock | None = None,
+        order: Order = "any",
+        IB_thresh: int | None = None,
+        SB_thresh: int | None = None,
+        max_scan: int = 200,
+        plan: PlanKind = "optimal",
+        cache: Policy = "utility",
+        split: float | None = None,
+        deadline: str | float | None = None,
+        condition: Between | None = None,
+    ) -> None:
         for name, value, what in (
-            ("IB_thresh", IB_thresh, "tuples"), ("SB_thresh", SB_thresh, "tuples"), ("max_scan", max_scan, "pages"),
-        ):  # fmt: skip
+            ("IB_thresh", IB_thresh, "tuples"),
+            ("SB_thresh", SB_thresh, "tuples"),
+            ("max_scan", max_scan, "pages"),
+        ):
             if value is not None and value < 1:
                 raise BadInput(f"{name}={value} is not a number of {what}; give 1 or more")
         if split is not None and not 0 <= split < 1:
@@ -109,9 +124,7 @@ class SSIJ(SSIJMemory):
 
     # -- the public steps ------------------------------------------------------------------------------------------------
 
-    def offer(
-        self, batch: pa.RecordBatch, deadlines: str | float | Sequence[float] | None = None
-    ) -> None:  # fmt: skip
+    def offer(self, batch: pa.RecordBatch, deadlines: str | float | Sequence[float] | None = None) -> None:
         """Hand over stream tuples.
 
         Parameters

@@ -43,10 +43,8 @@ _PLAN_BYTES = 64  # of a page in a read plan
 _IB_SHARE, _SCAN_SHARE = 0.04, 0.35  # of the memory that is left, by default
 _LEAST_IB, _MOST_IB = 16, 1 << 13
 _LEAST_CHUNK = 64  # pairs of a tuple and a page looked at together
-_RUNS, _MOST_PLANNED = (
-    16,
-    1 << 14,
-)  # of the longest, and pages: where one plan ends and the next begins, a run may be cut
+# Of the longest, and pages: where one plan ends and the next begins, a run may be cut
+_RUNS, _MOST_PLANNED = 16, 1 << 14
 
 
 def planned_together(left: float, scan: int) -> int:

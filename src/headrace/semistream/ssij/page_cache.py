@@ -176,8 +176,11 @@ class PageCache:
     def dump(self) -> dict[str, Longs]:
         """Its pages and their counters, to be read and set again by `load`."""
         return {
-            "places": self.places, "utility": self.utility, "used_at": self.used_at, "worth": self._worth[self._frame],
-        }  # fmt: skip
+            "places": self.places,
+            "utility": self.utility,
+            "used_at": self.used_at,
+            "worth": self._worth[self._frame],
+        }
 
     def load(self, arrays: dict[str, Longs]) -> None:
         """Counters of the pages, which are here again, as they once were."""

@@ -53,18 +53,16 @@ class StreamBuffer:
         self._head: Longs = np.zeros(1, np.int64)  # the first free slot
         self._state: Bytes = np.zeros(capacity, np.uint8)
         self.matched: Bytes = np.zeros(capacity, np.uint8)
-        self._key: Ints = np.empty(
-            0 if codec.integer else capacity, np.int32
-        )  # where a key that is text is among `keys`
+        # Where a key that is text is among `keys`
+        self._key: Ints = np.empty(0 if codec.integer else capacity, np.int32)
         self.deadline: Times | None = None  # inf in free slots too; there from the first tuple on that has one
         self.used = 0
         # Numbers rise with time, so that the first of each online phase tells when a tuple came.
         self._firsts: list[int] = []
         self._times: list[float] = []
         ends = 2 if ranges else 1
-        self._values = [
-            np.empty(capacity if codec.integer else 0, np.int64) for _ in range(ends)
-        ]  # integer keys, by slot
+        # Integer keys, by slot
+        self._values = [np.empty(capacity if codec.integer else 0, np.int64) for _ in range(ends)]
         self._keys: list[list[Keys]] = [[] for _ in range(ends)]  # others
         self._count = 0
 

@@ -158,11 +158,15 @@ class _Writer:
         file.flush()
         file.writer.close()
         stat = Path(self.files.root, file.path).stat()
-        self.facts.append({
-            "path": file.path, "size": stat.st_size, "written": int(1000 * stat.st_mtime),
-            "values": dict(zip(self.files.partition_by, file.values, strict=True)),
-            "stats": _stats(file.metadata[0], self._stored),
-        })  # fmt: skip
+        self.facts.append(
+            {
+                "path": file.path,
+                "size": stat.st_size,
+                "written": int(1000 * stat.st_mtime),
+                "values": dict(zip(self.files.partition_by, file.values, strict=True)),
+                "stats": _stats(file.metadata[0], self._stored),
+            }
+        )
 
     def close(self) -> list[dict[str, Any]]:
         for file in self._open.values():

@@ -131,9 +131,12 @@ class Sink(NumberedSink[Loaded]):
             with suppress(CommitFailedError):  # somebody else made it this moment: look again
                 # No retry inside: it would make the table again, over the other's.
                 return DeltaTable.create(
-                    str(self.path), DeltaSchema.from_arrow(self.schema), mode="ignore", partition_by=list(self.partition_by),
+                    str(self.path),
+                    DeltaSchema.from_arrow(self.schema),
+                    mode="ignore",
+                    partition_by=list(self.partition_by),
                     commit_properties=CommitProperties(max_commit_retries=0),
-                )  # fmt: skip
+                )
         raise HeadraceError(
             f"the table at {self.path} could not be made; load again when there are fewer other writers"
         )
@@ -160,9 +163,12 @@ class Sink(NumberedSink[Loaded]):
                 return self._repeated()
             self._sweep(app, number)
         return Loaded(
-            self.table.version(), sum(f["stats"]["numRecords"] for f in facts), len(facts), sum(f["size"] for f in facts),
+            self.table.version(),
+            sum(f["stats"]["numRecords"] for f in facts),
+            len(facts),
+            sum(f["size"] for f in facts),
             repeated=False,
-        )  # fmt: skip
+        )
 
     def _repeated(self) -> Loaded:
         return Loaded(self.table.version(), 0, 0, 0, repeated=True)
@@ -179,17 +185,26 @@ class Sink(NumberedSink[Loaded]):
         for _ in range(_TRIES):
             actions: list[AddAction | RemoveAction] = [
                 AddAction(
-                    path=f["path"], size=f["size"], partition_values=f["values"], modification_time=f["written"],
-                    data_change=True, stats=json.dumps(f["stats"]),
+                    path=f["path"],
+                    size=f["size"],
+                    partition_values=f["values"],
+                    modification_time=f["written"],
+                    data_change=True,
+                    stats=json.dumps(f["stats"]),
                 )
                 for f in facts
-            ]  # fmt: skip
+            ]
             try:
                 # No retry inside: after a lost race the transaction's number has to be looked at again.
                 self.table.create_write_transaction(
-                    actions, "append", DeltaSchema.from_arrow(self.schema), list(self.partition_by),
-                    commit_properties=CommitProperties(max_commit_retries=0, app_transactions=[Transaction(app, number)]),
-                )  # fmt: skip
+                    actions,
+                    "append",
+                    DeltaSchema.from_arrow(self.schema),
+                    list(self.partition_by),
+                    commit_properties=CommitProperties(
+                        max_commit_retries=0, app_transactions=[Transaction(app, number)]
+                    ),
+                )
             except CommitFailedError:
                 if self.last(app) >= number:
                     return False

@@ -58,9 +58,7 @@ def check_partitions(schema: pa.Schema, partition_by: tuple[str, ...]) -> None:
         raise BadInput("partition_by names every column; at least one must be left to store")
 
 
-def check_schema(
-    table: DeltaTable, schema: pa.Schema, partition_by: tuple[str, ...], path: Path
-) -> tuple[str, ...]:  # fmt: skip
+def check_schema(table: DeltaTable, schema: pa.Schema, partition_by: tuple[str, ...], path: Path) -> tuple[str, ...]:
     """Refuse rows that do not fit the table; returns the columns that must not be null."""
     mine = {f.name: f for f in DeltaSchema.from_arrow(schema).fields}
     theirs = {f.name: f for f in table.schema().fields}

@@ -234,11 +234,15 @@ def _dump(reader: TableReader) -> str:
     """A reader as text, without its URL."""
     columns = [*reader.columns, *([reader.by] if reader.by else [])]
     types = pa.schema([pa.field(f"c{i}", column.arrow or pa.null()) for i, column in enumerate(columns)])
-    return json.dumps({
-        "table": reader.table, "lag": reader.lag, "by": reader.by is not None,
-        "columns": [[c.name, c.kind, c.type, c.as_text] for c in columns],
-        "types": base64.b64encode(types.serialize().to_pybytes()).decode(),
-    })  # fmt: skip
+    return json.dumps(
+        {
+            "table": reader.table,
+            "lag": reader.lag,
+            "by": reader.by is not None,
+            "columns": [[c.name, c.kind, c.type, c.as_text] for c in columns],
+            "types": base64.b64encode(types.serialize().to_pybytes()).decode(),
+        }
+    )
 
 
 def _load(text: str, url: Url) -> TableReader:

@@ -101,9 +101,7 @@ class Heartbeat(DataSource):  # type: ignore[misc]
         return HeartbeatReader(int(options["shards"]), float(options["period"]), WallClock(), owed)
 
 
-def heartbeat(
-    session: SparkSession, shards: int, period: float, owed: tuple[str, str] | None = None
-) -> DataFrame:  # fmt: skip
+def heartbeat(session: SparkSession, shards: int, period: float, owed: tuple[str, str] | None = None) -> DataFrame:
     """A stream of shard numbers, all of them with every tick."""
     # Kept with the session: to make one starts a Python process, which takes a second.
     made: dict[object, DataFrame] = session.__dict__.setdefault(_MADE, {})

@@ -22,9 +22,7 @@ Batches = Iterator[pa.RecordBatch]
 _AFTER_ALL = 1 << 62  # later than every micro-batch
 
 
-def deferred(
-    step: Step, operator: AdaptiveJoin, batches: Batches, context: TaskContext, finish: str | None
-) -> Batches:  # fmt: skip
+def deferred(step: Step, operator: AdaptiveJoin, batches: Batches, context: TaskContext, finish: str | None) -> Batches:
     """The results of a task: its rows, and what waited of its shards. With `finish`, all that waits in that query's log."""
     local = context.getLocalProperty
     query, batch = finish or local("sql.streaming.queryId"), local("streaming.sql.batchId")
@@ -46,7 +44,7 @@ def deferred(
 
 def by_shard(
     batches: Batches, stream: pa.Schema, rows_of: Callable[[pa.RecordBatch, pa.Schema], pa.RecordBatch]
-) -> Iterator[tuple[int, Batches]]:  # fmt: skip
+) -> Iterator[tuple[int, Batches]]:
     """The rows of each shard, as `rows_of` makes them. A partition has one shard; rows of others are put by meanwhile."""
     others: dict[int, list[pa.RecordBatch]] = {}
 

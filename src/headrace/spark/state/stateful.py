@@ -76,7 +76,7 @@ def beats(shards: DataFrame, schema: StructType) -> DataFrame:
 
 def finish(
     what: Any, query: Any = None, write: Callable[[DataFrame, int], object] | None = None
-) -> Loaded | Upserted | None:  # fmt: skip
+) -> Loaded | Upserted | None:
     """The end of a bounded run: join all rows that still wait, and hand them to the sink. The query must have stopped.
 
     Stopped in between, it can be called again; until it has been, the query refuses to go on where its sink cannot know what

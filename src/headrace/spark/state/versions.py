@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from pyspark import TaskContext
 
 
-def open_for_batch(
-    root: Path, context: TaskContext, disk: DiskKind, at: int, current: Relation | None
-) -> Relation:  # fmt: skip
+def open_for_batch(root: Path, context: TaskContext, disk: DiskKind, at: int, current: Relation | None) -> Relation:
     """The relation as this task's micro-batch sees it, open.
 
     Parameters
@@ -45,7 +43,7 @@ def open_for_batch(
 
 def open_noted(
     root: Path, query: str, batch: int, run: str, disk: DiskKind, at: int, current: Relation | None = None
-) -> Relation:  # fmt: skip
+) -> Relation:
     """The same, for a query, its micro-batch, and the run of the query: a restart is another."""
     directory = notes_of(root, query)
     try:

@@ -1,0 +1,107 @@
+"""Protocols of semi-stream joins: what a caller may ask of an operator, from the least to the most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import pyarrow as pa
+
+from headrace.memory import MemoryBudget
+from headrace.metrics import JoinStats
+from headrace.relation import Relation
+
+
+class BatchOperator(Protocol):
+    """A join that takes batches of stream tuples and gives batches of results."""
+
+    relation: Relation
+    stream_key: tuple[str, ...]
+    budget: MemoryBudget
+    stats: JoinStats
+
+    def output_schema(self, stream: pa.Schema) -> pa.Schema:
+        """The schema of results for a stream of this schema; refuses what cannot be joined, by name."""
+        ...
+
+    def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Join one batch to its end: afterwards none of its tuples is in the operator."""
+        ...
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Join a stream to its end. Tuples may wait for those of later batches."""
+        ...
+
+    def reset_stats(self) -> None:
+        """Count from zero; what is held stays as it is."""
+        ...
+
+
+class WaitingOperator(BatchOperator, Protocol):
+    """A join in which stream tuples wait: the caller offers tuples, and says when the join works."""
+
+    @property
+    def wanted(self) -> int:
+        """Tuples that it takes in at a time."""
+        ...
+
+    @property
+    def capacity(self) -> int:
+        """Tuples that may wait at the same time."""
+        ...
+
+    @property
+    def buffered(self) -> int:
+        """Tuples offered that the join has not looked at."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """Tuples offered that have not left."""
+        ...
+
+    def offer(self, batch: pa.RecordBatch) -> None:
+        """Hand over stream tuples. Nothing is joined before `advance`."""
+        ...
+
+    def advance(self) -> Iterator[pa.RecordBatch]:
+        """Do one bounded step of work."""
+        ...
+
+    def drain(self) -> Iterator[pa.RecordBatch]:
+        """Have every tuple leave."""
+        ...
+
+
+class DeferrableOperator(WaitingOperator, Protocol):
+    """A join whose waiting tuples can be taken back, to be kept elsewhere and offered again. See `semistream.deferred`."""
+
+    def let_wait(self) -> pa.RecordBatch | None:
+        """Give the tuples that wait back: the caller keeps them. They count as `deferred` alone."""
+        ...
+
+    def by_page(self, batch: pa.RecordBatch) -> object:
+        """The rows of a batch in an order in which those of a page are neighbours, as an array of row numbers."""
+        ...
+
+
+class GroupMember(DeferrableOperator, Protocol):
+    """A join that shares its memory with joins of the same relation in other processes, between `enter` and `leave`."""
+
+    @property
+    def wanted_rows(self) -> int:
+        """How many rows it would join at once, given them."""
+        ...
+
+    @property
+    def wanted_bytes(self) -> int:
+        """Bytes of stream tuples that a worker may gather to be joined at once."""
+        ...
+
+    def enter(self) -> bool:
+        """Take part in the group; False if as many processes as it has room for do so already."""
+        ...
+
+    def leave(self) -> None:
+        """Let another process have the place."""
+        ...
