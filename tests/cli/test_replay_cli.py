@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import app
-from tests.spark.delta import by_deltalake, rows
+from tests.support.delta_tables import by_deltalake, rows
 
 pytestmark = pytest.mark.spark
 

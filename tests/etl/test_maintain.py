@@ -11,9 +11,9 @@ import pytest
 import headrace as hr
 from headrace.errors import BadInput
 from headrace.etl.apply_changes import DELETES, UPSERTS, Keeper
-from tests.relation.children import Children
-from tests.relation.children import table as tagged
-from tests.spark.test_enrich import files, finished, source
+from tests.support.killable_children import Children
+from tests.support.killable_children import table as tagged
+from tests.support.spark_streams import files, finished, source
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import pytest
 from headrace.errors import BadInput
 from headrace.pipeline.document import BadPipeline
 from headrace.pipeline.parts import SINKS, SOURCES, STEPS
-from tests.pipeline.places import SALES
+from tests.support.pipeline_place import SALES
 
 
 def problems(place, *changes, **environment):

@@ -16,8 +16,8 @@ from headrace.pipeline.failures import words_of
 from headrace.pipeline.run import RunFailed
 from headrace.signals import Stopping
 from headrace.spark.delta.load import Sink
-from tests.kafka import connector_jars
-from tests.pipeline.places import SALES, SCHEMA, joined, sale
+from tests.support.kafka_broker import connector_jars
+from tests.support.pipeline_place import SALES, SCHEMA, joined, sale
 
 pytestmark = pytest.mark.spark
 

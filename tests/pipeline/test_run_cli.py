@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli import app
-from tests.pipeline.places import SALES, joined, sale
+from tests.support.pipeline_place import SALES, joined, sale
 
 PATIENCE = 300  # seconds: the machine may be busy
 

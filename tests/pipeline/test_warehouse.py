@@ -8,7 +8,7 @@ import pytest
 import headrace as hr
 from headrace.pipeline.build import describe_with_spark
 from headrace.pipeline.document import BadPipeline
-from tests.pipeline.places import SALES, joined, sale
+from tests.support.pipeline_place import SALES, joined, sale
 
 pytestmark = pytest.mark.spark
 

@@ -14,7 +14,7 @@ from headrace.conditions import Condition, Equal
 from headrace.errors import BadInput
 from headrace.progressive import BoxGrid, HashPartitioning, ProgressiveJoin, VectorGrid
 from headrace.progressive.grids.partitioning_for import divide
-from tests.progressive.test_boxes import through
+from tests.support.progressive_pairs import through
 
 BOX, NEAR, LESS = hr.intersects(("x0", "x1")), hr.within("v", eps=1), hr.compare("a", "<", "b")
 K, L = hr.equal("k"), hr.equal("l", "m")

@@ -22,8 +22,7 @@ from headrace.predicates import Residual
 from headrace.progressive import ProgressiveJoin, VectorGrid
 from headrace.progressive.grids.grid import Grid
 from headrace.progressive.grids.vectors import Looks
-from tests.progressive.found import pairs
-from tests.progressive.test_boxes import refuses, through
+from tests.support.progressive_pairs import pairs, refuses, through
 
 _coordinate = st.one_of(
     st.integers(-2, 9).map(float), st.sampled_from([0.1, 0.2, 0.30000000000000004, 0.7, 2.5, 7.4999999])

@@ -12,7 +12,7 @@ import headrace as hr
 from headrace.metrics import JoinStats
 from headrace.relation import Disk
 from headrace.relation.reader import PageReader
-from tests.relation.brute import check_same, scanned
+from tests.support.relation_oracle import check_same, scanned
 
 # Powers of two: sums of them are exact, so the clock can be compared for equality.
 SEEK, TRANSFER = 2.0**-7, 2.0**-13

@@ -13,7 +13,7 @@ import headrace as hr
 from headrace.cli import app
 from headrace.relation import Disk
 from headrace.semistream import AdaptiveJoin, MeshJoin
-from tests.semistream.brute import KEY_KINDS, join, table, tuples
+from tests.support.join_oracle import KEY_KINDS, join, table, tuples
 
 PAYLOAD = ["v", "s", "b"]
 

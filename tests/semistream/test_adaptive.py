@@ -14,7 +14,7 @@ from headrace.relation.keys import IntKeys
 from headrace.semistream import AdaptiveJoin
 from headrace.semistream.adaptive.hot_set import Sketch
 from headrace.semistream.adaptive.memory_plan import Popularity
-from tests.semistream.brute import join, tuples
+from tests.support.join_oracle import join, tuples
 
 N = 60_000
 

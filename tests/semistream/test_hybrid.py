@@ -12,7 +12,7 @@ from headrace.clock import ManualClock
 from headrace.relation import Disk
 from headrace.semistream import HybridJoin, XHybridJoin
 from headrace.semistream.hybrid.hybrid_cost import HybridCost, zipf_sum
-from tests.semistream.brute import join, make_case, tuples
+from tests.support.join_oracle import join, make_case, tuples
 
 HOWS = ["inner", "left", "semi", "anti"]
 ORDERED_BY = {HybridJoin: "key", XHybridJoin: "frequency"}

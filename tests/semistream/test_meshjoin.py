@@ -24,7 +24,7 @@ from headrace.semistream import SSIJ, AMeshJoin, HybridJoin, MeshJoin, RMeshJoin
 from headrace.semistream.base import SemiStreamJoin
 from headrace.semistream.mesh import meshjoin
 from headrace.semistream.mesh.meshjoin import DEFAULT_BUFFER, MeshCost
-from tests.semistream.brute import join, make_case, tuples
+from tests.support.join_oracle import join, keyed, make_case, tuples
 
 FAMILY = [MeshJoin, AMeshJoin, RMeshJoin]
 HOWS = ["inner", "left", "semi", "anti"]
@@ -253,11 +253,6 @@ def numbered(tmp_path, rows: int, disk: Disk | None = None, page_size: str = "8K
     )
 
 
-def keyed(rng, keys: int, rows: int) -> pa.RecordBatch:
-    """20 bytes a stream tuple, all with a match."""
-    return pa.record_batch({"k": rng.integers(0, keys, rows), "a": rng.random(rows), "b": np.zeros(rows, np.int32)})
-
-
 @pytest.mark.parametrize("memory", ["600KiB", "2MiB", "5MiB"])
 @pytest.mark.parametrize("kind", [MeshJoin, RMeshJoin])
 def test_memory_by_part_is_that_of_equation_1(tmp_path, kind, memory):
@@ -285,8 +280,8 @@ import numpy as np, pyarrow as pa
 import headrace as hr
 from headrace.memory import give_back
 from headrace.semistream import HybridJoin, MeshJoin, RMeshJoin, SSIJ
-from tests.semistream.test_meshjoin import keyed
-from tests.semistream.workers import private
+from tests.support.join_oracle import keyed
+from tests.support.group_workers import private
 
 kind, path, memory = sys.argv[1:]
 relation = hr.Relation.open(path)

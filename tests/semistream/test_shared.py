@@ -21,8 +21,8 @@ from headrace.relation.store import StoreFull
 from headrace.semistream import AdaptiveJoin
 from headrace.semistream.adaptive.shared_hot_set import Group, Shared, SharedHotSet
 from headrace.semistream.adaptive.shared_memory import Arena
-from tests.semistream import brute
-from tests.semistream.workers import Workers, check, numbered, private, stream
+from tests.support import join_oracle
+from tests.support.group_workers import Workers, check, numbered, private, stream
 
 KEYS, LARGE = 40_000, 600_000
 MEMORY = "3MiB"
@@ -76,9 +76,9 @@ def batches_of(seed: int, count: int, rows: int = 3000, skewed: bool = True) -> 
 @pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
 def test_oracle_processes_of_a_group_give_what_brute_force_gives(workers, tmp_path, kind, how):
     random = Random(f"{kind}{how}")
-    rows = brute.table(kind, [random.randrange(900) for _ in range(2500)], random, tag="r")
+    rows = join_oracle.table(kind, [random.randrange(900) for _ in range(2500)], random, tag="r")
     numbers = [[int(random.paretovariate(0.6)) % 1200 for _ in range(random.randrange(1, 1500))] for _ in range(12)]
-    batches = [brute.table(kind, some, random, 0.1, "s").combine_chunks().to_batches()[0] for some in numbers]
+    batches = [join_oracle.table(kind, some, random, 0.1, "s").combine_chunks().to_batches()[0] for some in numbers]
     key = [name for name in rows.schema.names if name.startswith("k")]
     hr.Relation.create(tmp_path / "r", rows, key=key, page_size="4KiB").close()
     some = made(workers(2), tmp_path / "r", tmp_path / "g", 2, on=key, how=how, memory="2MiB")
@@ -86,8 +86,8 @@ def test_oracle_processes_of_a_group_give_what_brute_force_gives(workers, tmp_pa
         for worker, batch in zip(some, pair, strict=True):  # both at the same time
             worker.tell("join", "op", batch)
         for worker, batch in zip(some, pair, strict=True):
-            got = Counter(brute.tuples(worker.answer().to_batches()))
-            assert got == Counter(brute.join(rows, [batch], key, how, ["v", "s", "b"]))
+            got = Counter(join_oracle.tuples(worker.answer().to_batches()))
+            assert got == Counter(join_oracle.join(rows, [batch], key, how, ["v", "s", "b"]))
     assert len(set(arenas(some))) == 1
 
 

@@ -18,7 +18,7 @@ from headrace.semistream import SSIJ, IndexNestedLoop, MeshJoin
 from headrace.semistream.deadlines import Deadlines, JoinTime
 from headrace.semistream.ssij.balance import Balance
 from headrace.semistream.ssij.page_cache import PageCache
-from tests.semistream.brute import join, make_case, table, tuples
+from tests.support.join_oracle import join, make_case, table, tuples
 
 HOWS = ["inner", "left", "semi", "anti"]
 RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

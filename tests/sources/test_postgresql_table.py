@@ -130,7 +130,7 @@ def test_oracle_every_row_is_in_one_part_of_one_step(numbered, values, step, par
 
 @pytest.fixture(scope="module")
 def numbered(postgresql_server):
-    from tests.conftest import Database
+    from tests.support.postgresql_database import Database
 
     postgresql_server.query("CREATE DATABASE numbered")
     database = Database(postgresql_server, "numbered")

@@ -3,7 +3,6 @@
 import json
 import time
 from collections import Counter
-from itertools import count
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +12,13 @@ import pytest
 import headrace as hr
 from headrace.errors import BadInput
 from headrace.runlog import RunLog
-from tests.spark.delta import by_deltalake, rows
-from tests.spark.test_enrich import counted, files, finished, source
+from tests.support.batch_sink import Sink, collected
+from tests.support.delta_tables import by_deltalake, rows
+from tests.support.spark_streams import counted, files, finished, source
 
 pytestmark = pytest.mark.spark
 
 KEYS = 5000
-_number = count()
 
 
 @pytest.fixture
@@ -41,31 +40,6 @@ def joined(*tables):
         for k, n in zip(*t.to_pydict().values(), strict=True)
         if k is not None and k < KEYS
     )
-
-
-class Sink:
-    """Any sink, seen from foreachBatch: the rows of each micro-batch, as often as Spark sent it."""
-
-    def __init__(self):
-        self.sent = {}
-
-    def take(self, df, batch):
-        given = counted(df.toArrow())
-        self.sent.setdefault(batch, []).append(given)
-
-    @property
-    def rows(self):
-        return sum((attempts[-1] for attempts in list(self.sent.values())), Counter())
-
-    def run(self, out, checkpoint, **trigger):
-        writer = out.writeStream.foreachBatch(self.take).option("checkpointLocation", str(checkpoint))
-        return writer.trigger(**(trigger or {"availableNow": True})).start()
-
-
-def collected(out, query):
-    got = []
-    hr.finish(out, query, write=lambda df, number: got.append(counted(df.toArrow())))
-    return sum(got, Counter())
 
 
 def test_oracle_rows_wait_and_leave_once_over_restarts_and_a_replay(spark, tmp_path, rel):

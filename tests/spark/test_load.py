@@ -13,7 +13,7 @@ import headrace as hr
 from headrace.errors import BadInput, UnsupportedType
 from headrace.spark.delta.load import Sink, _prefix
 from headrace.spark.enrich import Plan
-from tests.spark.delta import adds, append, by_deltalake, in_log, on_disk, rows, sink_of, write
+from tests.support.delta_tables import adds, append, by_deltalake, in_log, on_disk, rows, sink_of, write
 
 pytestmark = pytest.mark.spark
 

@@ -3,14 +3,8 @@
 import json
 import os
 import secrets
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -19,15 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-from tests.spark import loading
-from tests.spark.delta import by_deltalake, in_log, on_disk, rows
-from tests.spark.loading import Job
+from tests.support.delta_tables import by_deltalake, in_log, on_disk, rows
+from tests.support.killed_driver import PATIENCE, Driver, driver
+from tests.support.programs.killable_job import Job
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 FILES, ROWS, KEYS = 60, 2000, 3000  # of the input; rows of a file; keys of the relation, some of which no row has
-PATIENCE = 150  # seconds for what takes a few on an idle machine
-
 # What happens to each driver in turn: workers killed at these moments, then the driver itself. And how many commits it makes at
 # the most: then it stands still between a file and its commit.
 LIVES = [
@@ -52,87 +44,6 @@ def make(job: Job, rng: np.random.Generator) -> Counter:
         pq.write_table(pa.table({"k": keys, "n": np.full(ROWS, n)}), job.input / f"{n:05d}.parquet")
         wanted.update(repr([k, n, f"name {k}", f"part {k % 3}"]) for k in keys.tolist() if k < KEYS)
     return wanted
-
-
-class Driver:
-    """The program, in a process group of its own."""
-
-    def __init__(self, root: Path, log: Path, program: str = loading.__file__, hold: int | str = -1) -> None:
-        self.job, self.log = Job(root), log
-        self.job.held.unlink(missing_ok=True)
-        with log.open("ab") as out:
-            self.process = subprocess.Popen(
-                [sys.executable, program, str(root)],
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-                env=os.environ | {"HEADRACE_HOLD": str(hold)},
-            )
-        self.tree: list[psutil.Process] = []
-
-    def look(self) -> list[psutil.Process]:
-        """Its processes now. They are remembered for `close`, since Python workers have a group of their own."""
-        try:
-            now = psutil.Process(self.process.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            now = []
-        self.tree += [p for p in now if p not in self.tree]
-        return now
-
-    def workers(self, daemon: bool = False) -> list[psutil.Process]:
-        """Python workers that Spark has forked from its daemon, or the daemon."""
-        python = [p for p in self.look() if "pyspark.daemon" in " ".join(_cmdline(p))]
-        ids = {p.pid for p in python}
-        return [p for p in python if (_ppid(p) in ids) != daemon]
-
-    def wait_for(self, what: str, ready) -> None:
-        """Poll, until it is ready or gets no further; a driver that ends meanwhile is an error."""
-        begun = time.monotonic()
-        while not ready() and not self.job.held.exists():
-            assert self.process.poll() is None, f"the driver ended by itself:\n{self.log.read_text()[-3000:]}"
-            assert time.monotonic() - begun < PATIENCE, f"no {what}:\n{self.log.read_text()[-3000:]}"
-            time.sleep(0.005)
-
-    def kill(self) -> None:
-        """At once; `look` before."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def close(self) -> None:
-        """End what is left, each by its id."""
-        self.look()
-        if self.process.poll() is None:
-            self.kill()
-        for process in self.tree:
-            try:
-                process.kill()  # psutil knows an id that was given to another process since
-                process.wait(10)
-            except psutil.NoSuchProcess:
-                pass
-
-
-def _cmdline(process: psutil.Process) -> list[str]:
-    try:
-        return list(process.cmdline())
-    except psutil.Error:
-        return []
-
-
-def _ppid(process: psutil.Process) -> int:
-    try:
-        return int(process.ppid())
-    except psutil.Error:
-        return 0
-
-
-@contextmanager
-def driver(root: Path, log: Path, program: str = loading.__file__, hold: int | str = -1) -> Iterator[Driver]:
-    """Started, and ended whatever happens. `hold`: how far it gets, see `loading.stand_still`."""
-    started = Driver(root, log, program, hold)
-    try:
-        yield started
-    finally:
-        started.close()
 
 
 def commits(job: Job) -> int:

@@ -9,13 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.spark.delta import by_deltalake, rows
-from tests.spark.loading import Job
-from tests.spark.test_load_killed import PATIENCE, driver
+from tests.support.delta_tables import by_deltalake, rows
+from tests.support.killed_driver import PATIENCE, driver
+from tests.support.programs import join_two_streams
+from tests.support.programs.killable_job import Job
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-PROGRAM = str(Path(__file__).with_name("pairs.py"))
+PROGRAM = join_two_streams.__file__
 FILES, ROWS, KEYS = 5, 700, 400
 
 

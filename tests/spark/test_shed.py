@@ -10,7 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.shedding.ledger import Ledger
-from tests.spark.delta import by_deltalake, rows
+from tests.support.delta_tables import by_deltalake, rows
 
 pytestmark = pytest.mark.spark
 

@@ -16,9 +16,9 @@ import pytest
 
 import headrace as hr
 from headrace.shedding.ledger import Ledger
-from tests.spark import overloaded
-from tests.spark.delta import by_deltalake, in_log, on_disk, rows
-from tests.spark.loading import Job
+from tests.support.delta_tables import by_deltalake, in_log, on_disk, rows
+from tests.support.programs import shed_and_replay
+from tests.support.programs.killable_job import Job
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -52,7 +52,7 @@ def life(root: Path, until=None, hold: int = -1) -> int | None:
     held.unlink(missing_ok=True)
     with (root / "log").open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, overloaded.__file__, str(root)],
+            [sys.executable, shed_and_replay.__file__, str(root)],
             stdout=out,
             stderr=out,
             start_new_session=True,

@@ -1,4 +1,7 @@
-"""The program that test_progressive_killed kills: two streams of files, joined in little memory, loaded. See `loading`."""
+"""The program that test_progressive_killed kills: it joins two streams of files in little memory and loads the pairs.
+
+Its argument is a directory.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pathlib import Path
 
 
 def main(root: Path) -> None:
-    from loading import Job, session, stand_still  # beside this program
+    from killable_job import Job, session, stand_still  # beside this program
 
     import headrace as hr
     from headrace.spark import sinks

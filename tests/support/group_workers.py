@@ -62,7 +62,7 @@ class Workers:
         self._directory = tempfile.TemporaryDirectory()
         self._listener = Listener(str(Path(self._directory.name, "socket")), "AF_UNIX", backlog=16)
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "tests.semistream.workers", self._listener.address],
+            [sys.executable, "-m", "tests.support.group_workers", self._listener.address],
             stdin=subprocess.PIPE,
             cwd=Path(__file__).parents[2],
         )

@@ -1,4 +1,7 @@
-"""The program that test_deadline_killed kills: a stream of files, enriched with a deadline, loaded, finished. See `loading`."""
+"""The program that test_deadline_killed kills: it enriches a stream of files with a deadline, loads and finishes it.
+
+Its argument is a directory.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pathlib import Path
 
 
 def main(root: Path) -> None:
-    from loading import Job, session, stand_still  # beside this program
+    from killable_job import Job, session, stand_still  # beside this program
 
     import headrace as hr
     from headrace.spark import sinks

@@ -1,6 +1,6 @@
 """A child process: how far does its memory grow while it creates a relation? Prints bytes, as JSON.
 
-    python grow.py PATH ROWS MEMORY SKEW TEXT
+    python measure_create_memory.py PATH ROWS MEMORY SKEW TEXT
 
 The rows have 32 bytes and a text of TEXT; they are made batch by batch, so that the source holds next
 to nothing. SKEW is the share of rows that have one and the same key.

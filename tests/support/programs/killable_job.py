@@ -1,4 +1,4 @@
-"""The program that test_load_killed kills: a stream of files, enriched and loaded. Arguments: a directory, see `Job`."""
+"""What the programs that tests kill share: where their files are, their Spark session, and a step at which they stand still."""
 
 from __future__ import annotations
 
@@ -54,22 +54,3 @@ def session(job: Job) -> Any:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
-
-
-def main(root: Path) -> None:
-    import headrace as hr
-    from headrace.spark.delta.load import Sink
-
-    job = Job(root)
-    stand_still(Sink, "_commit", job)
-    spark = session(job)
-    with hr.Relation.open(job.relation) as relation:
-        reader = spark.readStream.schema("k bigint, n bigint").option("maxFilesPerTrigger", 2)  # a task each
-        out = hr.enrich(reader.parquet(str(job.input)), relation, on="k")
-        trigger = {"availableNow": True}
-        hr.load(out, job.table, checkpoint=job.checkpoint, partition_by="part", trigger=trigger).awaitTermination()
-    spark.stop()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

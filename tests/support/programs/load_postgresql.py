@@ -1,4 +1,4 @@
-"""The program that test_postgresql_killed kills: a stream of files, loaded into PostgreSQL. Arguments: a directory."""
+"""The program that test_postgresql_killed kills: it loads a stream of files into PostgreSQL. Its argument is a directory."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def main(root: Path) -> None:
-    sys.path.insert(0, str(Path(__file__).parents[2]))
+    from killable_job import Job, session, stand_still  # beside this program
+
     import headrace as hr
     from headrace.sources.upsert import Target
-    from tests.spark.loading import Job, session, stand_still
 
     job = Job(root)
     stand_still(Target, "merge", job)

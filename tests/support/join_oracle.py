@@ -8,6 +8,7 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 KEY_KINDS: dict[str, tuple[list[pa.DataType], Any]] = {
@@ -102,3 +103,8 @@ def join(rows: pa.Table, batches: list[pa.RecordBatch], key: list[str], how: str
 
 def tuples(batches: Any) -> list[tuple]:
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+
+def keyed(rng, keys: int, rows: int) -> pa.RecordBatch:
+    """20 bytes a stream tuple, all with a match."""
+    return pa.record_batch({"k": rng.integers(0, keys, rows), "a": rng.random(rows), "b": np.zeros(rows, np.int32)})

@@ -1,6 +1,6 @@
 """The driver program of test_cluster.py: streams files through `enrich` into a Delta table, and says what it saw as JSON.
 
-    cluster_job.py MASTER RELATION DIRECTORY FILES ROWS KEYS
+    cluster_enrich.py MASTER RELATION DIRECTORY FILES ROWS KEYS
 
 So many files go through undisturbed, and as many again while an executor is killed.
 """

@@ -1,4 +1,7 @@
-"""The program that test_shed_killed kills: too fast a stream, enriched, shed, loaded, then replayed. Argument: a directory."""
+"""The program that test_shed_killed kills: it enriches and loads too fast a stream, sheds, and replays.
+
+Its argument is a directory.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 
 def main(root: Path) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    from loading import Job, stand_still  # beside this program
+    from killable_job import Job, stand_still  # beside this program
     from pyspark.sql import SparkSession
 
     import headrace as hr

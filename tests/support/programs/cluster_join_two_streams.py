@@ -1,6 +1,6 @@
 """The driver program of test_cluster.py for two streams: joins them in little memory into a Delta table; says what it saw.
 
-    cluster_pairs.py MASTER DIRECTORY FILES ROWS KEYS
+    cluster_join_two_streams.py MASTER DIRECTORY FILES ROWS KEYS
 
 So many files of each side go through undisturbed, and as many again while an executor is killed.
 """
@@ -42,8 +42,9 @@ def main(master: str, where: str, *numbers: str) -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
-    spark.sparkContext.addPyFile(str(Path(__file__).with_name("cluster_job.py")))  # for what `executors` runs on them
-    from cluster_job import executors  # it lies beside this program, and not where tests are collected
+    beside = Path(__file__).with_name("cluster_enrich.py")
+    spark.sparkContext.addPyFile(str(beside))  # for what `executors` runs on them
+    from cluster_enrich import executors  # it lies beside this program, and not where tests are collected
 
     jvms = executors(spark)
     write(directory, range(files), rows, keys)

@@ -1,6 +1,6 @@
 """A child process: how far does its memory grow while it compares two snapshots? Prints what it found, as JSON.
 
-    python grow.py DIRECTORY ROWS MEMORY
+    python measure_diff_memory.py DIRECTORY ROWS MEMORY
 
 Rows have about 120 bytes. Of the new snapshot one row in 100 is new, one in 50 has another text, and one old row in 100 is gone.
 """
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 import headrace as hr
-from tests.relation.grow import status
+from tests.support.programs.measure_create_memory import status
 
 SCHEMA = pa.schema({"k": pa.int64(), "a": pa.float64(), "s": pa.string()})
 STEP = 40_000

@@ -1,4 +1,4 @@
-"""The pairs that a partitioning finds through an index of cells, without the driver."""
+"""The pairs that a partitioning finds, through an index of cells without the driver and through the driver."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from headrace.errors import BadInput
 from headrace.kernels import cells
+from headrace.progressive import ProgressiveJoin
 from headrace.progressive.grids.partitioning import Partitioning
 
 
@@ -66,3 +69,24 @@ def _check_kappa(partitioning: Partitioning, reading: Any, reach: Any) -> None:
         assert partition in kappa[own[row]]
     together = partitioning.neighbours(np.array(sorted(kappa), np.int32)).tolist()
     assert together == sorted(set().union(*kappa.values()))
+
+
+def through(op: ProgressiveJoin, left: pa.RecordBatch, right: pa.RecordBatch, cut: int) -> Counter[Any]:
+    out = []
+    numbered = {
+        name: rows.append_column(name, pa.array(np.arange(rows.num_rows)))
+        for name, rows in (("left", left), ("right", right))
+    }
+    for at in range(0, max(left.num_rows, right.num_rows), cut):
+        for name, rows in numbered.items():
+            out += op.insert(name, rows.slice(at, cut))  # type: ignore[arg-type]
+        if at % 3 == 0:
+            out += list(op.idle())
+    out += op.finish()
+    op.stats.check()
+    return Counter(pair for b in out for pair in zip(b["left"].to_pylist(), b["right"].to_pylist(), strict=True))
+
+
+def refuses(says: str, make: Any, error: Any = BadInput) -> None:
+    with pytest.raises(error, match=says):
+        make()
