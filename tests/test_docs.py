@@ -26,8 +26,10 @@ def test_python_in_documents_runs(page, tmp_path, monkeypatch, request):
     text = page.read_text()
     if "pyspark" in text:
         spark = request.getfixturevalue("spark")
-        hadoop = spark._jvm.org.apache.hadoop.fs  # has a working directory of its own
-        hadoop.FileSystem.get(spark._jsc.hadoopConfiguration()).setWorkingDirectory(hadoop.Path(str(tmp_path)))
+        # Hadoop has a working directory of its own, which PySpark offers no way to set but its private gateway to Java.
+        hadoop = spark._jvm.org.apache.hadoop.fs  # private: see above
+        files = hadoop.FileSystem.get(spark._jsc.hadoopConfiguration())  # private: see above
+        files.setWorkingDirectory(hadoop.Path(str(tmp_path)))
     if "WAREHOUSE_URL" in text:
         monkeypatch.setenv("WAREHOUSE_URL", request.getfixturevalue("database").url)
     if "KAFKA_SERVERS" in text:

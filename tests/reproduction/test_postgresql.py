@@ -1,5 +1,7 @@
 """A real PostgreSQL: it starts, joins by its index, says what it refuses, and leaves nothing behind."""
 
+from pathlib import Path
+
 import psutil
 import pytest
 
@@ -25,7 +27,8 @@ def test_a_server_answers_refuses_and_is_gone_afterwards():
         assert server.query("SELECT sum(a) FROM t") == "10"
         with pytest.raises(BadInput, match=r"refuses 'SELECT nothing'.*nothing"):
             server.query("SELECT nothing")
-        root, pid = server._root, int((server._root / "data" / "postmaster.pid").read_text().splitlines()[0])
+        data = Path(server.query("SHOW data_directory"))
+        root, pid = data.parent, int((data / "postmaster.pid").read_text().splitlines()[0])
     assert not root.exists()
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE  # nobody reaped it yet
 
