@@ -39,7 +39,8 @@ reproduce: setup ## the figures of a paper: PAPER=mesh|def|ssij|xhj|models|pqp C
 	@$(if $(filter ssij,$(PAPER)),scripts/postgresql)
 	$(PY) -m reproduction $(PAPER) $(if $(CHAPTER),--chapter $(CHAPTER)) $(if $(FIGURE),--figure $(FIGURE)) $(if $(SCALE),--scale $(SCALE)) $(if $(CLOCK),--clock $(CLOCK)) $(ARGS)
 
-soak: setup ## kill -9 at random, fifty times, a burst, a promised delay: the warehouse is whole (some fifteen minutes)
+soak: setup ## kill -9 at random, fifty times, a burst, a promised delay, and the long tests (some twenty minutes)
+	@scripts/postgresql
 	$(PY) -m soak $(ARGS)
 
 clean: ## remove caches and build output; benchmark results are kept

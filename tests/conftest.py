@@ -18,6 +18,19 @@ from tests.support.postgresql_database import Database  # noqa: E402
 settings.register_profile("headrace", deadline=None, derandomize=os.environ.get("HEADRACE_EXAMPLES") != "random")
 settings.load_profile("headrace")
 
+
+def pytest_addoption(parser):
+    parser.addoption("--soak", action="store_true", help="run tests marked soak too; without it they are skipped")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--soak"):
+        return
+    for item in items:
+        if item.get_closest_marker("soak"):
+            item.add_marker(pytest.mark.skip(reason="the long form of a test: make soak, or --soak"))
+
+
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 

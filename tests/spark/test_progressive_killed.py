@@ -42,6 +42,25 @@ def found(root: Path, kind: str) -> set[tuple[str, str]]:
     return {(p.parent.name, p.name) for p in root.glob(f"state/*/*/shard-*/{kind}")}
 
 
+def test_oracle_every_pair_once_with_a_worker_and_the_driver_killed(tmp_path):
+    job, log = Job(tmp_path), tmp_path / "log"
+    wanted = make(job)
+    with driver(
+        tmp_path, log, PROGRAM, 2
+    ) as running:  # a worker while rows are written, the driver between decision and commit
+        running.wait_for("rows", lambda: found(tmp_path, ".draft-*"))
+        for worker in running.workers()[:1]:
+            worker.kill()
+        running.wait_for("end of its way", lambda: False)
+        assert found(tmp_path, "*.decision.arrow")
+        running.look()
+        running.kill()
+    with driver(tmp_path, log, PROGRAM) as running:
+        assert running.process.wait(PATIENCE) == 0, log.read_text()[-3000:]
+    assert rows(by_deltalake(job.table), ["k", "n", "n_right"]) == wanted
+
+
+@pytest.mark.soak
 def test_oracle_every_pair_once_whatever_is_killed(tmp_path):
     job, log, rng = Job(tmp_path), tmp_path / "log", np.random.default_rng(seed := secrets.randbits(32))
     wanted = make(job)
