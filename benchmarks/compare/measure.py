@@ -36,7 +36,7 @@ BUDGET = 0.1  # share of R
 BATCH = 100_000  # rows of a batch of the core
 WARM, MEASURED = 15, 25  # batches of the core: the hot set is full after the warm-up
 LARGE = 3  # micro-batches of 500,000 rows that warm up the JVM and fill the hot set
-MICRO_BATCHES = {10_000: 40, 500_000: 8}  # rows of a micro-batch, and how many are measured
+MICRO_BATCHES = {10_000: 30, 500_000: 6}  # rows of a micro-batch, and how many are measured
 _TINY_MEMORY = 16 << 20  # bytes
 _POLL = 0.1  # seconds
 
