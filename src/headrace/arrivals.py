@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from headrace.splitmix import Ints, draw, unit
+from headrace.arrays import Int64s
+from headrace.splitmix import draw, unit
 
 BIAS = 0.7  # of a period's arrivals, the share that falls in its busier half; 0.5 would be smooth
 SLOT = 0.05  # seconds: within a slot arrivals are evenly spaced
@@ -69,14 +70,14 @@ class Arrivals:
             return self.total
         return int(self._before[slot]) + rest * int(self.counts[slot]) // self.slot
 
-    def time_of(self, numbers: Ints) -> Ints:
+    def time_of(self, numbers: Int64s) -> Int64s:
         """When each of these arrives, in microseconds: the first time that `by` counts it."""
         slot = np.searchsorted(self._before, numbers, side="right") - 1
         place = numbers - self._before[slot] + 1
-        times: Ints = slot * self.slot - (-place * self.slot // self.counts[slot])  # rounded up
+        times: Int64s = slot * self.slot - (-place * self.slot // self.counts[slot])  # rounded up
         return times
 
-    def _cascade(self, levels: int) -> Ints:
+    def _cascade(self, levels: int) -> Int64s:
         counts = np.array([self.total], np.int64)
         for _ in range(levels):
             # nodes of a level are numbered from its size on, as in a heap: every node has a word of its own

@@ -9,17 +9,17 @@ Reference: Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
-Floats = npt.NDArray[np.float64]
+from headrace.arrays import Float64s, Int64s, UInt64s
+
+Words = UInt64s
+Floats = Float64s
 
 GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
 
-def mix(words: Words) -> Words:
+def mix(words: UInt64s) -> UInt64s:
     """SplitMix64's finaliser: a bijection of 64-bit words that looks like chance.
 
     Example:
@@ -31,7 +31,7 @@ def mix(words: Words) -> Words:
     return words ^ (words >> np.uint64(31))
 
 
-def draw(seed: int, stream: int, counters: Ints) -> Words:
+def draw(seed: int, stream: int, counters: Int64s) -> UInt64s:
     """Words number `counters` of one stream of a seed; streams are independent of each other.
 
     Example:
@@ -43,11 +43,11 @@ def draw(seed: int, stream: int, counters: Ints) -> Words:
     return mix((counters.astype(np.uint64) + np.uint64(1)) * np.uint64(GOLDEN) + np.uint64(start))
 
 
-def unit(words: Words) -> Floats:
+def unit(words: UInt64s) -> Float64s:
     """Words as numbers in [0, 1)."""
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def below(words: Words, bound: int) -> Ints:
+def below(words: UInt64s, bound: int) -> Int64s:
     """Words as whole numbers in [0, bound), for bounds up to 2³²."""
     return ((words >> np.uint64(32)) * np.uint64(bound) >> np.uint64(32)).astype(np.int64)

@@ -17,12 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.arrays import Float64s, Int64s
 from headrace.arrivals import Arrivals
 from headrace.errors import BadInput, choice
 
 Order = Literal["key", "permuted"]
-Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
-Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 KEY = "k"  # the join column of the streams and relations made here
 STREAM_BYTES = 20  # of a tuple, as in [MESH], [DEF] and [XHJ]
@@ -122,11 +121,11 @@ class Zipf(Stream):
             raise BadInput(f"absent={self.absent!r} is not a share of the stream; give 0 to 1")
 
     @cached_property
-    def _cumulated(self) -> Floats:
+    def _cumulated(self) -> Float64s:
         return cumulated(self.domain, self.exponent)
 
     @cached_property
-    def keys_by_rank(self) -> Longs:
+    def keys_by_rank(self) -> Int64s:
         """The keys, most popular first."""
         keys = np.arange(self.first, self.first + self.domain)
         return keys if self.order == "key" else np.random.default_rng([self.seed, 1]).permutation(keys)
@@ -140,7 +139,7 @@ class Zipf(Stream):
             yield as_batch(keys, number, self.tuple_bytes)
             number += _BLOCK
 
-    def draw(self, rng: np.random.Generator, rows: int) -> Longs:
+    def draw(self, rng: np.random.Generator, rows: int) -> Int64s:
         """Some keys."""
         ranks = rng.integers(0, self.domain, rows) if self.exponent == 0 else ranked(rng, self._cumulated, rows)
         keys = self.first + ranks if self.order == "key" else self.keys_by_rank[ranks]
@@ -327,20 +326,20 @@ class Bursty:
 # -- helpers ---------------------------------------------------------------------------------------------------------------
 
 
-def cumulated(domain: int, exponent: float) -> Floats:
+def cumulated(domain: int, exponent: float) -> Float64s:
     """Sums of 1 / i ** exponent over the first i ranks."""
-    sums: Floats = np.cumsum(np.arange(1, domain + 1, dtype=np.float64) ** -exponent)
+    sums: Float64s = np.cumsum(np.arange(1, domain + 1, dtype=np.float64) ** -exponent)
     return sums
 
 
-def ranked(rng: np.random.Generator, sums: Floats, rows: int) -> Longs:
+def ranked(rng: np.random.Generator, sums: Float64s, rows: int) -> Int64s:
     """Ranks drawn by inversion of the distribution function: exact for every exponent."""
     ranks = np.searchsorted(sums, rng.random(rows) * sums[-1], side="right")
-    inside: Longs = np.minimum(ranks, sums.size - 1)
+    inside: Int64s = np.minimum(ranks, sums.size - 1)
     return inside
 
 
-def as_batch(keys: Longs, number: int, tuple_bytes: int) -> pa.RecordBatch:
+def as_batch(keys: Int64s, number: int, tuple_bytes: int) -> pa.RecordBatch:
     """Stream tuples of a given size: the key, a number that counts up, and padding."""
     columns: dict[str, Any] = {KEY: keys, "number": np.arange(number, number + keys.size)}
     if tuple_bytes > _NUMBERED:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int64s, UInt64s
 from headrace.conditions import parse_on
 from headrace.cost.facts import Facts, Machine
 from headrace.cost.models import MODELS, predict
@@ -168,8 +169,8 @@ def _reason(best: Prediction, found: Sequence[Prediction], rate: float | None) -
 def _absent(
     relation: Relation,
     keys: pa.Table,
-    hashes: np.ndarray[tuple[int], np.dtype[np.uint64]],
-    counts: np.ndarray[tuple[int], np.dtype[np.int64]],
+    hashes: UInt64s,
+    counts: Int64s,
 ) -> float:
     """Share of tuples whose key is not in the relation, from some of the different keys."""
     some = np.arange(0, len(keys), max(1, -(-len(keys) // _PROBED)))

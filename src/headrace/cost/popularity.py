@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.arrays import Float64s
 from headrace.errors import BadInput
-
-Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 _ALONE = 512  # most popular things that are kept one by one
 _STEP = 1.02  # growth of the groups after them
@@ -27,8 +26,8 @@ class Popularity:
     (0.39, 0.01)
     """
 
-    count: Floats
-    p: Floats
+    count: Float64s
+    p: Float64s
 
     @classmethod
     def zipf(cls, things: int, exponent: float) -> Popularity:
@@ -50,7 +49,7 @@ class Popularity:
         return cls(count, mass / mass.sum() / count)
 
     @classmethod
-    def of(cls, given: Floats, each: float = 1.0) -> Popularity:
+    def of(cls, given: Float64s, each: float = 1.0) -> Popularity:
         """From one probability a thing, in any order; each value stands for so many things."""
         falling = -np.sort(-given)
         edges = cls.zipf(falling.size, 0.0).count.astype(np.int64)
@@ -103,7 +102,7 @@ class Popularity:
             low, high = (middle, high) if self.distinct(middle) < size else (low, middle)
         return float((self.count * self.p * -np.expm1(-high * self.p)).sum())
 
-    def kept_by_count(self, size: float, draws: float) -> Floats:
+    def kept_by_count(self, size: float, draws: float) -> Float64s:
         """The chance of each group's things to be among the `size` that were asked for most in so many draws.
 
         Counts are Poisson: the more draws, the less luck has a part in them.
@@ -155,11 +154,11 @@ class Popularity:
         return Popularity.of(dealt, self.things / per_group / groups)
 
 
-def _at_least(times: float, expected: Floats) -> Floats:
+def _at_least(times: float, expected: Float64s) -> Float64s:
     """The chance that a Poisson count is so large: the cube root of a gamma variable is nearly normal (Wilson and Hilferty)."""
     ninth = 1 / (9 * times)
     z = ((expected / times) ** (1 / 3) - (1 - ninth)) / ninth**0.5
-    chance: Floats = 1 / (1 + np.exp(np.clip(-1.5976 * z - 0.07056 * z**3, -700, 700)))
+    chance: Float64s = 1 / (1 + np.exp(np.clip(-1.5976 * z - 0.07056 * z**3, -700, 700)))
     return chance
 
 

@@ -9,10 +9,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from headrace.arrays import Float64s, Int64s
 from headrace.cost.facts import Facts
-from headrace.cost.popularity import Floats
 from headrace.relation import Disk
-from headrace.relation.columns import Longs
 
 _DRAWN, _SEED = 1 << 13, 20110401  # pages of a plan that stands for others
 _PLANS, _LEAST_DRAWN = 32, 1 << 10  # plans that stand for more, where few pages are planned together
@@ -42,7 +41,7 @@ class ReadPlan:
         *,
         goes_on: bool = False,
         together: int = 1 << 62,
-        chances: tuple[Floats, Floats] | None = None,
+        chances: tuple[Float64s, Float64s] | None = None,
     ) -> ReadPlan:
         """For so many wanted pages, in requests of at most `longest`. `goes_on`: a run may be longer, as several requests.
 
@@ -93,7 +92,9 @@ class ReadPlan:
         return self.pages * transfer + (self.runs - self.beside) * seek + self.beside * near
 
 
-def _plans(disk: Disk, places: Longs, longest: int, together: int, *, goes_on: bool) -> Iterator[tuple[Longs, Longs]]:
+def _plans(
+    disk: Disk, places: Int64s, longest: int, together: int, *, goes_on: bool
+) -> Iterator[tuple[Int64s, Int64s]]:
     a = 0
     while a < places.size:
         some = places[a : a + together]
@@ -107,5 +108,5 @@ def _plans(disk: Disk, places: Longs, longest: int, together: int, *, goes_on: b
 
 
 @cache
-def _uniform() -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _uniform() -> Float64s:
     return 1 - np.random.default_rng(_SEED).random(_DRAWN)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.demo.strings import Bytes, strings
-from headrace.splitmix import Ints, below, draw
+from headrace.arrays import Bools, Int64s, UInt8s
+from headrace.demo.strings import strings
+from headrace.splitmix import below, draw
 
 KEY = ("source", "code")
 SCHEMA = pa.schema(
@@ -79,7 +79,7 @@ def reader(count: int) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(SCHEMA, _chunks(count))
 
 
-def products(numbers: Ints) -> pa.RecordBatch:
+def products(numbers: Int64s) -> pa.RecordBatch:
     """The products with these numbers.
 
     Example:
@@ -103,12 +103,12 @@ def products(numbers: Ints) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=SCHEMA)
 
 
-def sources(numbers: Ints) -> pa.StringArray:
+def sources(numbers: Int64s) -> pa.StringArray:
     """Which source each product comes from."""
     return _SOURCES.take(pa.array(_is_web(numbers).astype(np.int8)))
 
 
-def codes(numbers: Ints) -> pa.StringArray:
+def codes(numbers: Int64s) -> pa.StringArray:
     """The code each product has in its source; different numbers have different keys."""
     web = _is_web(numbers)
     rows = np.empty((len(numbers), _EAN_LENGTH), np.uint8)
@@ -117,13 +117,13 @@ def codes(numbers: Ints) -> pa.StringArray:
     return strings(rows, np.where(web, _WEB_LENGTH, _EAN_LENGTH))
 
 
-def prices(numbers: Ints) -> Ints:
+def prices(numbers: Int64s) -> Int64s:
     """The price of each product in cents."""
     category = _things(numbers) // _PER_CATEGORY
     low, high = _PRICE_FROM[category], _PRICE_BELOW[category]
     # the square of a uniform number: cheap products are more frequent than dear ones
     share = below(draw(0, 7, numbers), 1_000) ** 2
-    cents: Ints = (low + share * (high - low) // 1_000_000) // 10 * 10 + 9
+    cents: Int64s = (low + share * (high - low) // 1_000_000) // 10 * 10 + 9
     return cents
 
 
@@ -132,16 +132,16 @@ def _chunks(count: int) -> Iterator[pa.RecordBatch]:
         yield products(np.arange(start, min(start + _CHUNK, count)))
 
 
-def _things(numbers: Ints) -> Ints:
+def _things(numbers: Int64s) -> Int64s:
     return below(draw(0, 1, numbers), len(_THING_NAMES))
 
 
-def _is_web(numbers: Ints) -> npt.NDArray[np.bool_]:
+def _is_web(numbers: Int64s) -> Bools:
     some, of = _WEB_SHARE
     return np.asarray(numbers % of < some)
 
 
-def _ean(numbers: Ints) -> Bytes:
+def _ean(numbers: Int64s) -> UInt8s:
     digits = np.empty((len(numbers), _EAN_LENGTH), np.int64)
     digits[:, 0] = 2  # the prefix for codes that a shop gives itself
     _write(numbers * _EAN_FACTOR % _EAN_MODULUS, digits[:, 1:-1], 10)
@@ -150,13 +150,13 @@ def _ean(numbers: Ints) -> Bytes:
     return _DIGITS[digits]
 
 
-def _article(numbers: Ints) -> Bytes:
+def _article(numbers: Int64s) -> UInt8s:
     digits = np.empty((len(numbers), _WEB_LENGTH), np.int64)
     digits[:, :2] = 11, 0  # "B0"
     _write(numbers * _WEB_FACTOR % _WEB_MODULUS, digits[:, 2:], 36)
     return _DIGITS[digits]
 
 
-def _write(values: Ints, digits: Ints, base: int) -> None:
+def _write(values: Int64s, digits: Int64s, base: int) -> None:
     for place in reversed(range(digits.shape[1])):
         values, digits[:, place] = np.divmod(values, base)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int64s
 from headrace.demo.scenario import Scenario
 from headrace.demo.totals import CHUNK, COLUMNS, Totals, expected
-from headrace.splitmix import Ints
 
 _CLAIMS = {
     "sales": "sales in the table",
@@ -61,7 +61,7 @@ class SaleNumbers:
         self.foreign = 0
         self._bits = np.zeros(-(-total // 8), np.uint8)
 
-    def add(self, numbers: Ints) -> None:
+    def add(self, numbers: Int64s) -> None:
         """Note these numbers."""
         known = np.sort(numbers[(numbers >= 0) & (numbers < self.total)])
         self.foreign += len(numbers) - len(known)

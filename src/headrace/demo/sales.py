@@ -9,11 +9,12 @@ from math import gcd
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Float64s, Int32s, Int64s
 from headrace.arrivals import Arrivals
 from headrace.demo.products import codes, sources
 from headrace.demo.sale_times import arrivals_of
 from headrace.demo.scenario import Scenario
-from headrace.splitmix import Floats, Ints, below, draw, unit
+from headrace.splitmix import below, draw, unit
 
 SCHEMA = pa.schema(
     [
@@ -71,7 +72,7 @@ class Sales:
         ]
         return pa.record_batch(columns, schema=SCHEMA)
 
-    def products(self, ids: Ints) -> Ints:
+    def products(self, ids: Int64s) -> Int64s:
         """The number of the product that each sale is of; numbers from `scenario.products` on are of no product."""
         seed, count = self.scenario.seed, self.scenario.products
         rank = np.searchsorted(_zipf(count, self.scenario.skew), unit(draw(seed, 0, ids)), side="right")
@@ -79,16 +80,16 @@ class Sales:
         lottery = draw(seed, 1, ids)
         return np.where(unit(lottery) < ABSENT, count + number, number)
 
-    def quantities(self, ids: Ints) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    def quantities(self, ids: Int64s) -> Int32s:
         """How many pieces each sale is of."""
         return _QUANTITIES[below(draw(self.scenario.seed, 2, ids), len(_QUANTITIES))]
 
 
 @lru_cache(maxsize=2)
-def _zipf(count: int, skew: float) -> Floats:
+def _zipf(count: int, skew: float) -> Float64s:
     """The probability that a rank is at most r, for each r: its inverse at a uniform number is Zipf's distribution."""
     weights = np.arange(1, count + 1, dtype=np.float64) ** -skew
-    sums: Floats = np.cumsum(weights)
+    sums: Float64s = np.cumsum(weights)
     return np.asarray(sums / sums[-1])
 
 

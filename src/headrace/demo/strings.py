@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.splitmix import Ints, Words, draw
-
-Bytes = npt.NDArray[np.uint8]
+from headrace.arrays import Int64s, UInt8s, UInt64s
+from headrace.splitmix import draw
 
 _WORD = 8  # bytes
 _NULL = np.uint64(0xD1B54A32D192ED03)  # no value of ours has it
 
 
-def strings(rows: Bytes, lengths: Ints) -> pa.StringArray:
+def strings(rows: UInt8s, lengths: Int64s) -> pa.StringArray:
     """A column of strings from a matrix of bytes, of which each row uses its first `lengths`.
 
     Example:
@@ -29,7 +27,7 @@ def strings(rows: Bytes, lengths: Ints) -> pa.StringArray:
     return pa.StringArray.from_buffers(len(rows), pa.py_buffer(offsets), pa.py_buffer(data))
 
 
-def fingerprints(column: pa.Array) -> Words:
+def fingerprints(column: pa.Array) -> UInt64s:
     """A 64-bit word for each value of an integer or string column; equal values have equal words, a null has its own.
 
     Example:
@@ -47,7 +45,7 @@ def fingerprints(column: pa.Array) -> Words:
     return np.where(known, (words * factors).sum(axis=1) + lengths.astype(np.uint64), _NULL)
 
 
-def _words(column: pa.StringArray) -> tuple[Words, Ints]:
+def _words(column: pa.StringArray) -> tuple[UInt64s, Int64s]:
     """The bytes of each string as words, padded with zeros, and the strings' lengths."""
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     lengths = np.diff(offsets).astype(np.int64)

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import Int64s
 from headrace.errors import BadInput
 from headrace.etl.merge import differing
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
 from headrace.relation.update import Change, rows_for
 
 APPLIED = "applied"  # the note: {application: number of its last change}
@@ -133,7 +133,7 @@ class Keeper:
         self._refuse_ties(changes, np.flatnonzero(again))
         return changes.take(pa.array(ends))
 
-    def _refuse_ties(self, changes: pa.Table, later: Longs) -> None:
+    def _refuse_ties(self, changes: pa.Table, later: Int64s) -> None:
         """Changes of one key that are equally late and not the same: the result would depend on the order they come in."""
         if not later.size:
             return

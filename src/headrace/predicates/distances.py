@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Bools, Float64s, Int32s, Int64s, UInt8s
 from headrace.conditions import METRICS, Within
 from headrace.errors import BadInput
 from headrace.kernels.ranges import near
-from headrace.predicates.numbers import Doubles, Mask, Scale, Types
-from headrace.relation.columns import Bytes, Longs
-from headrace.relation.keys import Ints
+from headrace.predicates.numbers import Scale, Types
 
 SLACK = 4 * np.finfo(np.float64).eps  # of a coordinate: a candidate lost by rounding would be a result lost
 
@@ -56,7 +55,7 @@ class Vector:
                 f" {', '.join(other.names)} has {other.size}; name as many"
             )
 
-    def read(self, arrays: Sequence[Any]) -> tuple[Doubles, Mask]:
+    def read(self, arrays: Sequence[Any]) -> tuple[Float64s, Bools]:
         """Vectors, coordinate after coordinate, and which there are: without nulls and NaN."""
         if not self._list:
             read = [scale.read(array, as_doubles=True) for scale, array in zip(self._scales, arrays, strict=True)]
@@ -77,7 +76,7 @@ class Near:
     def __init__(self, condition: Within) -> None:
         self.condition = condition
         self.size = len(condition.right)  # until the types are known, if that is a list
-        self.values: Doubles = np.empty(0, np.float64)  # of left tuples, by slot, coordinate after coordinate
+        self.values: Float64s = np.empty(0, np.float64)  # of left tuples, by slot, coordinate after coordinate
 
     def bind(self, left: Types, right: Types, sides: tuple[str, str]) -> None:
         """Check that both sides are vectors of one size."""
@@ -86,7 +85,7 @@ class Near:
         self._left.check_size(self._right)
         self.size = self._right.size
 
-    def read_left(self, batch: pa.RecordBatch) -> tuple[Doubles, Mask]:
+    def read_left(self, batch: pa.RecordBatch) -> tuple[Float64s, Bools]:
         """Vectors of left tuples, coordinate after coordinate, and which there are."""
         return self._left.read([batch.column(name) for name in self.condition.left])
 
@@ -94,13 +93,13 @@ class Near:
         """Vectors of right tuples."""
         self._vectors, self._there = self._right.read([columns[name] for name in self.condition.right])
 
-    def keep(self, r: Ints, slots: Ints, keep: Bytes) -> None:
+    def keep(self, r: Int32s, slots: Int32s, keep: UInt8s) -> None:
         """keep[k] becomes 0 where pair k does not satisfy it."""
         keep &= self._there[r].view(np.uint8)
         eps, metric = float(self.condition.eps), METRICS.index(self.condition.metric)
         near(self.values, self._vectors, self.size, eps, metric, r, slots, keep)
 
-    def spans(self, xs: Doubles) -> tuple[Longs, Longs]:
+    def spans(self, xs: Float64s) -> tuple[Int64s, Int64s]:
         """Where each right tuple finds its candidates in sorted first coordinates."""
         first, eps = self._vectors[:: self.size], float(self.condition.eps)
         slack = SLACK * (np.abs(first) + eps)

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import AnyArray, Bools, Float64s, Int64s
 from headrace.errors import UnsupportedType
-from headrace.relation.columns import Longs, plain_type
+from headrace.relation.columns import plain_type
 from headrace.relation.keys import as_ints
 
-Doubles = np.ndarray[Any, np.dtype[np.float64]]
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
-Numbers = np.ndarray[Any, Any]  # of either type
+Mask = Bools
+Numbers = AnyArray  # of either type
 Types = Mapping[str, pa.DataType]  # of a side's columns
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
@@ -77,16 +77,16 @@ class Scale:
         """The form to compare in: its own, but doubles for a decimal that meets doubles."""
         return Scale(self.family, None) if self.unit != 1 and any(o.doubles for o in others) else self
 
-    def read(self, array: pa.Array | pa.ChunkedArray, as_doubles: bool) -> tuple[Numbers, Mask]:
+    def read(self, array: pa.Array | pa.ChunkedArray, as_doubles: bool) -> tuple[AnyArray, Bools]:
         """A column's numbers, and which of them there are: no nulls, no NaN."""
         if isinstance(array, pa.ChunkedArray):
             array = array.combine_chunks()
         array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
         if self.unit is None:  # doubles without nulls are not copied
             array = array.cast(pa.float64())
-            values: Doubles = (array.fill_null(np.nan) if array.null_count else array).to_numpy(zero_copy_only=False)
+            values: Float64s = (array.fill_null(np.nan) if array.null_count else array).to_numpy(zero_copy_only=False)
             return values, ~np.isnan(values)
-        there: Mask = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+        there: Bools = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
         integers = as_ints(array.cast(plain_type("", array.type)))
         if as_doubles:
             return integers * float(self.unit) if self.unit >= 1 else integers / float(1 / self.unit), there
@@ -97,9 +97,9 @@ class Scale:
 class Bounds:
     """For each right tuple the left values that it takes, from low to high; `empty` where that is none."""
 
-    low: Numbers
-    high: Numbers
-    empty: Mask
+    low: AnyArray
+    high: AnyArray
+    empty: Bools
 
 
 def unbounded(count: int, doubles: bool) -> Bounds:
@@ -110,8 +110,8 @@ def unbounded(count: int, doubles: bool) -> Bounds:
 
 
 def bound(
-    side: Literal["low", "high"], strict: bool, y: Numbers, of: Scale, to: Scale, shift: Fraction
-) -> tuple[Numbers, Mask]:
+    side: Literal["low", "high"], strict: bool, y: AnyArray, of: Scale, to: Scale, shift: Fraction
+) -> tuple[AnyArray, Bools]:
     """The least (low) or largest (high) value in the form `to` that is not beyond y + shift, and where there is none."""
     if to.unit is None:
         return _double_bound(side, strict, y, of, shift)
@@ -120,10 +120,10 @@ def bound(
     return _integer_bound(side, strict, np.asarray(y, np.int64), of.unit / to.unit, shift / to.unit)
 
 
-def _double_bound(side: str, strict: bool, y: Numbers, of: Scale, shift: Fraction) -> tuple[Doubles, Mask]:
+def _double_bound(side: str, strict: bool, y: AnyArray, of: Scale, shift: Fraction) -> tuple[Float64s, Bools]:
     to = np.inf if side == "low" else -np.inf
     if of.unit is None or shift or of.unit != 1:
-        at: Doubles = np.asarray(y, np.float64) + float(shift) if shift else np.asarray(y, np.float64)
+        at: Float64s = np.asarray(y, np.float64) + float(shift) if shift else np.asarray(y, np.float64)
         beyond = np.zeros(at.size, np.int64)  # at - y, where at is not y itself
     else:
         exact = np.asarray(y, np.int64)
@@ -137,7 +137,7 @@ def _double_bound(side: str, strict: bool, y: Numbers, of: Scale, shift: Fractio
     return np.where(step, np.nextafter(at, to), at), step & (at == to)
 
 
-def _rounded_bound(side: str, strict: bool, v: Doubles) -> tuple[Longs, Mask]:
+def _rounded_bound(side: str, strict: bool, v: Float64s) -> tuple[Int64s, Bools]:
     """Integers up to, or from, a double."""
     low = side == "low"
     whole = np.ceil(v) if low else np.floor(v)
@@ -154,7 +154,7 @@ def _rounded_bound(side: str, strict: bool, v: Doubles) -> tuple[Longs, Mask]:
     return out, none | (too_large if low else too_small)
 
 
-def _integer_bound(side: str, strict: bool, y: Longs, factor: Fraction, shift: Fraction) -> tuple[Longs, Mask]:
+def _integer_bound(side: str, strict: bool, y: Int64s, factor: Fraction, shift: Fraction) -> tuple[Int64s, Bools]:
     """Integers up to, or from, y * factor + shift; a factor is a whole number or one over it."""
     p, q = factor.numerator, factor.denominator
     offset = shift * q  # the bound is (y * p + offset) / q

@@ -9,11 +9,10 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import AnyArray, Bools, Int32s, Int64s, UInt8s
 from headrace.conditions import Amount
 from headrace.errors import BadInput
-from headrace.predicates.numbers import Bounds, Mask, Numbers, Scale, Types, bound, unbounded
-from headrace.relation.columns import Bytes, Longs
-from headrace.relation.keys import Ints
+from headrace.predicates.numbers import Bounds, Scale, Types, bound, unbounded
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Range:
     def __init__(self, x: str, low: End | None, high: End | None, outside: bool = False) -> None:
         self.x, self.low, self.high, self.outside = x, low, high, outside
         self.size = 1
-        self.values: Numbers = np.empty(0, np.int64)  # of left tuples, by slot
+        self.values: AnyArray = np.empty(0, np.int64)  # of left tuples, by slot
         self._ends = [end for end in (low, high) if end is not None]
 
     @property
@@ -54,13 +53,13 @@ class Range:
         self._mine, self._form = mine, mine.beside(self._scales)
         self.values = self.values.astype(np.float64 if self._form.doubles else np.int64, copy=False)
 
-    def read_left(self, batch: pa.RecordBatch) -> tuple[Numbers, Mask]:
+    def read_left(self, batch: pa.RecordBatch) -> tuple[AnyArray, Bools]:
         """Values of left tuples, and which there are."""
         return self._mine.read(batch.column(self.x), self._form.doubles)
 
     def meet(self, columns: dict[str, pa.Array]) -> None:
         """Bounds of right tuples."""
-        there: Mask = np.ones(len(columns[self._ends[0].y]), np.bool_)
+        there: Bools = np.ones(len(columns[self._ends[0].y]), np.bool_)
         whole = unbounded(there.size, self._form.doubles)
         low, high, empty = whole.low, whole.high, whole.empty
         for side in ("low", "high"):
@@ -80,13 +79,13 @@ class Range:
             empty = empty | none
         self._bounds, self._there = Bounds(low, high, empty), there
 
-    def keep(self, r: Ints, slots: Ints, keep: Bytes) -> None:
+    def keep(self, r: Int32s, slots: Int32s, keep: UInt8s) -> None:
         """keep[k] becomes 0 where pair k does not satisfy it."""
         x, bounds = self.values[slots], self._bounds
         inside = (bounds.low[r] <= x) & (x <= bounds.high[r]) & ~bounds.empty[r]
         keep &= (self._there[r] & (inside != self.outside)).view(np.uint8)
 
-    def spans(self, xs: Numbers) -> tuple[Longs, Longs]:
+    def spans(self, xs: AnyArray) -> tuple[Int64s, Int64s]:
         """Where each right tuple finds its candidates in sorted values, or (outside) where it does not."""
         bounds = self._bounds
         begin = np.searchsorted(xs, bounds.low, "left").astype(np.int64)

@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import Bools
 from headrace.conditions import AllOf, Condition, Equal, check_condition
 from headrace.errors import BadInput
-from headrace.predicates.numbers import Mask, Scale, Types
+from headrace.predicates.numbers import Scale, Types
 from headrace.predicates.terms import Term, terms
 from headrace.relation.columns import plain_type
 
@@ -69,7 +70,7 @@ class Residual:
         """The columns of a side (0 is left, 1 is right) that it reads."""
         return self.condition.left_columns if side == 0 else self.condition.right_columns
 
-    def keep(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Mask:
+    def keep(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Bools:
         """For each i, whether row i of the one and row i of the other satisfy it."""
         assert left.num_rows == right.num_rows, (left.num_rows, right.num_rows)
         keep = np.ones(left.num_rows, np.uint8)

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import AnyArray, Int64s, UInt8s
 from headrace.errors import BadInput, UnsupportedType
 
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-Longs = np.ndarray[Any, np.dtype[np.int64]]
+Bytes = UInt8s
+Longs = Int64s
 
-NO_BYTES: Bytes = np.empty(0, np.uint8)
-NO_LONGS: Longs = np.empty(0, np.int64)
+NO_BYTES: UInt8s = np.empty(0, np.uint8)
+NO_LONGS: Int64s = np.empty(0, np.int64)
 
 
-def address(array: np.ndarray[Any, Any]) -> int:
+def address(array: AnyArray) -> int:
     """Where an array's bytes start. The caller keeps the array alive while a kernel uses it."""
     return int(array.__array_interface__["data"][0])
 
@@ -46,9 +46,9 @@ class Column:
 class Buffers:
     """A column's values: bytes, offsets of variable values (else empty), validity (empty: no nulls)."""
 
-    values: Bytes
-    offsets: Longs
-    valid: Bytes
+    values: UInt8s
+    offsets: Int64s
+    valid: UInt8s
 
 
 def plain_type(name: str, type_: pa.DataType) -> pa.DataType:

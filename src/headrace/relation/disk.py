@@ -20,12 +20,12 @@ from typing import Any, Literal
 import numpy as np
 from numba import types
 
+from headrace.arrays import Int32s, Int64s
 from headrace.clock import ManualClock
 from headrace.errors import BadInput, choice
 from headrace.kernels.jit import I32, I64, int64, kernel
 from headrace.kernels.plan import plan_greedy, plan_optimal
 from headrace.metrics import Factors, Overhead
-from headrace.relation.columns import Longs
 
 DiskKind = Literal["buffered", "direct", "simulated"]
 PlanKind = Literal["optimal", "greedy", "none"]
@@ -161,7 +161,7 @@ class Disk:
         """Whether reads came from the system's page cache lately."""
         return self.kind == "buffered" and self._delay < _DELAY
 
-    def _read(self, fds: Any, offsets: Longs, sizes: Longs, targets: Longs) -> int:
+    def _read(self, fds: Any, offsets: Int64s, sizes: Int64s, targets: Int64s) -> int:
         times = np.zeros(4, np.int64)
         bad = int(_read_all(fds, offsets, sizes, targets, time.CLOCK_MONOTONIC, times))
         took = float(times[2] - times[0]) + 1e-9 * float(times[3] - times[1])
@@ -171,14 +171,14 @@ class Disk:
 
     def runs(
         self,
-        places: Longs,
+        places: Int64s,
         page_size: int,
         longest: int,
         *,
         bridge: bool = True,
         plan: PlanKind | None = None,
         chunk: int | None = None,
-    ) -> tuple[Longs, Longs]:
+    ) -> tuple[Int64s, Int64s]:
         """The read plan for sorted distinct page places: first page and length of every run.
 
         Without `bridge` only pages side by side share a run, and nothing unwanted is read. Who brings a plan of its own also says
@@ -207,10 +207,10 @@ class Disk:
 
     def start(
         self,
-        fds: np.ndarray[Any, np.dtype[np.int32]],
-        offsets: Longs,
-        sizes: Longs,
-        targets: Longs,
+        fds: Int32s,
+        offsets: Int64s,
+        sizes: Int64s,
+        targets: Int64s,
         page_size: int,
         most: int,
     ) -> Reading:
@@ -230,7 +230,7 @@ class Disk:
             tasks.append(pool.submit(self._read, fds[a:b], offsets[a:b], sizes[a:b], targets[a:b]))
         return Reading(tasks, bounds, [])
 
-    def _arm(self, fds: np.ndarray[Any, np.dtype[np.int32]], offsets: Longs, sizes: Longs) -> float:
+    def _arm(self, fds: Int32s, offsets: Int64s, sizes: Int64s) -> float:
         """Seconds that the arm of a simulated disk takes to get to each run."""
         if self.follow is None or not fds.size:
             return fds.size * self.seek

@@ -15,20 +15,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import AnyArray, Bools, Int32s, Int64s, UInt8s, UInt64s
 from headrace.errors import BadInput, UnsupportedType
 from headrace.kernels import hashing, index, pages, store, unique
 from headrace.kernels import keys as kernels
-from headrace.relation.columns import NO_BYTES, Buffers, Bytes, Longs, address, from_arrow, plain_type, to_arrow
+from headrace.relation.columns import NO_BYTES, Buffers, address, from_arrow, plain_type, to_arrow
 
-Ints = np.ndarray[Any, np.dtype[np.int32]]
-Hashes = np.ndarray[Any, np.dtype[np.uint64]]
+Ints = Int32s
+Hashes = UInt64s
 
 _LONGEST_INT_DECIMAL = 18
 
 
 @dataclass(frozen=True, slots=True)
 class IntKeys:
-    values: Longs
+    values: Int64s
 
     def __len__(self) -> int:
         return self.values.size
@@ -37,56 +38,56 @@ class IntKeys:
     def nbytes(self) -> int:
         return self.values.nbytes
 
-    def take(self, rows: np.ndarray[Any, Any]) -> IntKeys:
+    def take(self, rows: AnyArray) -> IntKeys:
         return IntKeys(self.values[rows])
 
     def slice(self, start: int, stop: int) -> IntKeys:
         return IntKeys(self.values[start:stop])
 
-    def argsort(self) -> Longs:
+    def argsort(self) -> Int64s:
         """A stable order. NumPy's vectorised sort is several times faster than its stable one."""
         order = np.argsort(self.values)
         hashing.stabilise(self.values, order)
         return order
 
-    def hashes(self) -> Hashes:
+    def hashes(self) -> UInt64s:
         out = np.empty(self.values.size, np.uint64)
         hashing.hash_ints(self.values, out)
         return out
 
-    def repeats(self) -> Bytes:
+    def repeats(self) -> UInt8s:
         """1 where a key equals the one before it."""
         out = np.zeros(self.values.size, np.uint8)
         np.equal(self.values[1:], self.values[:-1], out=out[1:].view(np.bool_))
         return out
 
-    def unique(self, valid: Bytes, hashes: Hashes, scratch: tuple[Ints, ...]) -> int:
+    def unique(self, valid: UInt8s, hashes: UInt64s, scratch: tuple[Int32s, ...]) -> int:
         return int(unique.unique_ints(self.values, valid, hashes, *scratch))
 
-    def locate(self, fence: IntKeys, continues: Bytes, low: Ints, high: Ints) -> None:
+    def locate(self, fence: IntKeys, continues: UInt8s, low: Int32s, high: Int32s) -> None:
         index.locate_ints(fence.values, continues, self.values, low, high)
 
-    def equal_at(self, others: IntKeys, at: Ints) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def equal_at(self, others: IntKeys, at: Int32s) -> Bools:
         """Whether each key equals others[at]; never where at is -1."""
         if len(others) == 0:
             return np.zeros(at.size, np.bool_)
-        same: np.ndarray[Any, np.dtype[np.bool_]] = others.values[np.maximum(at, 0)] == self.values
+        same: Bools = others.values[np.maximum(at, 0)] == self.values
         return same & (at >= 0)
 
-    def find(self, page_addresses: Longs, which: Ints, low: Ints, high: Ints) -> int:
+    def find(self, page_addresses: Int64s, which: Int32s, low: Int32s, high: Int32s) -> int:
         return int(pages.find_ints(page_addresses, self.values[which], low, high))
 
     def probe(
         self,
-        table: Longs,
+        table: Int64s,
         entries: Buffers,
-        first: Ints,
-        many: Ints,
-        hashes: Hashes,
+        first: Int32s,
+        many: Int32s,
+        hashes: UInt64s,
         source: int,
-        src: Ints,
-        pos: Ints,
-        count: Ints,
+        src: Int32s,
+        pos: Int32s,
+        count: Int32s,
     ) -> int:
         return int(
             store.probe_ints(table, address(entries.values), first, many, hashes, self.values, source, src, pos, count)
@@ -98,8 +99,8 @@ class IntKeys:
 
 @dataclass(frozen=True, slots=True)
 class ByteKeys:
-    data: Bytes
-    offsets: Longs
+    data: UInt8s
+    offsets: Int64s
 
     def __len__(self) -> int:
         return self.offsets.size - 1
@@ -108,7 +109,7 @@ class ByteKeys:
     def nbytes(self) -> int:
         return int(self.offsets[-1] - self.offsets[0]) + self.offsets.nbytes
 
-    def take(self, rows: np.ndarray[Any, Any]) -> ByteKeys:
+    def take(self, rows: AnyArray) -> ByteKeys:
         rows = np.ascontiguousarray(rows, dtype=np.int64)
         offsets = np.zeros(rows.size + 1, np.int64)
         np.cumsum(self.offsets[rows + 1] - self.offsets[rows], out=offsets[1:])
@@ -119,29 +120,29 @@ class ByteKeys:
     def slice(self, start: int, stop: int) -> ByteKeys:
         return ByteKeys(self.data, self.offsets[start : stop + 1])
 
-    def argsort(self) -> Longs:
+    def argsort(self) -> Int64s:
         array = pa.Array.from_buffers(
             pa.large_binary(), len(self), [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
         )
         return np.asarray(pc.array_sort_indices(array)).astype(np.int64)
 
-    def hashes(self) -> Hashes:
+    def hashes(self) -> UInt64s:
         out = np.empty(len(self), np.uint64)
         hashing.hash_strings(address(self.data), self.offsets, out)
         return out
 
-    def repeats(self) -> Bytes:
+    def repeats(self) -> UInt8s:
         out = np.empty(len(self), np.uint8)
         index.same_as_before(address(self.data), self.offsets, out)
         return out
 
-    def unique(self, valid: Bytes, hashes: Hashes, scratch: tuple[Ints, ...]) -> int:
+    def unique(self, valid: UInt8s, hashes: UInt64s, scratch: tuple[Int32s, ...]) -> int:
         return int(unique.unique_strings(address(self.data), self.offsets, valid, hashes, *scratch))
 
-    def locate(self, fence: ByteKeys, continues: Bytes, low: Ints, high: Ints) -> None:
+    def locate(self, fence: ByteKeys, continues: UInt8s, low: Int32s, high: Int32s) -> None:
         index.locate_strings(address(fence.data), fence.offsets, continues, address(self.data), self.offsets, low, high)
 
-    def equal_at(self, others: ByteKeys, at: Ints) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def equal_at(self, others: ByteKeys, at: Int32s) -> Bools:
         out = np.zeros(at.size, np.bool_)
         if len(others):
             index.equal_strings(
@@ -154,20 +155,20 @@ class ByteKeys:
             )
         return out
 
-    def find(self, page_addresses: Longs, which: Ints, low: Ints, high: Ints) -> int:
+    def find(self, page_addresses: Int64s, which: Int32s, low: Int32s, high: Int32s) -> int:
         return int(pages.find_strings(page_addresses, address(self.data), self.offsets, which, low, high))
 
     def probe(
         self,
-        table: Longs,
+        table: Int64s,
         entries: Buffers,
-        first: Ints,
-        many: Ints,
-        hashes: Hashes,
+        first: Int32s,
+        many: Int32s,
+        hashes: UInt64s,
         source: int,
-        src: Ints,
-        pos: Ints,
-        count: Ints,
+        src: Int32s,
+        pos: Int32s,
+        count: Int32s,
     ) -> int:
         return int(
             store.probe_strings(
@@ -207,7 +208,7 @@ def concat_keys(parts: Sequence[Keys], codec: KeyCodec) -> Keys:
     return ByteKeys(np.concatenate(datas), np.concatenate(offsets))
 
 
-def positions(keys: Keys, fence: Keys) -> tuple[Ints, np.ndarray[Any, np.dtype[np.bool_]]]:
+def positions(keys: Keys, fence: Keys) -> tuple[Int32s, Bools]:
     """For sorted keys and sorted distinct fences: the last fence not above each key (-1: none), and whether it is equal."""
     n = len(keys)
     low, high = np.empty(n, np.int32), np.empty(n, np.int32)
@@ -216,7 +217,7 @@ def positions(keys: Keys, fence: Keys) -> tuple[Ints, np.ndarray[Any, np.dtype[n
     return low, keys.equal_at(fence, low)  # type: ignore[arg-type]
 
 
-def bounds(keys: Keys, cuts: Keys, after: Bytes) -> Longs:
+def bounds(keys: Keys, cuts: Keys, after: UInt8s) -> Int64s:
     """Where sorted distinct cuts fall in sorted keys, with both ends: the first key not below each cut and, where `after` is set,
     the first above it too.
     """
@@ -261,7 +262,7 @@ class KeyCodec:
                     f" {type_}; cast the stream column to {type_} first"
                 )
 
-    def encode(self, arrays: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Keys, Bytes]:
+    def encode(self, arrays: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Keys, UInt8s]:
         """Keys of the rows, and validity (empty where no component is null)."""
         plain = []
         valid = NO_BYTES
@@ -388,7 +389,7 @@ def _cast(array: pa.Array, type_: pa.DataType) -> pa.Array:
     return array.cast(type_)
 
 
-def as_ints(array: pa.Array) -> Longs:
+def as_ints(array: pa.Array) -> Int64s:
     t = pa.types
     if t.is_decimal128(array.type):
         return np.ascontiguousarray(from_arrow(array).values.view(np.int64)[::2])
@@ -401,7 +402,7 @@ def as_ints(array: pa.Array) -> Longs:
     return from_arrow(array).values.view(np.int64)
 
 
-def _from_ints(values: Longs, type_: pa.DataType) -> pa.Array:
+def _from_ints(values: Int64s, type_: pa.DataType) -> pa.Array:
     t = pa.types
     if t.is_decimal128(type_):
         words = np.empty((values.size, 2), np.int64)

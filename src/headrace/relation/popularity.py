@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import Int64s, UInt64s
 from headrace.errors import BadInput
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Hashes, KeyCodec, Keys, positions
+from headrace.relation.keys import KeyCodec, Keys, positions
 from headrace.relation.sorter import ExternalSorter
 from headrace.relation.writer import Layout
 
@@ -52,7 +52,7 @@ class Popularity:
         self._rank = rank.astype(np.int64)
         self._last = distinct.size
 
-    def rank(self, keys: Keys) -> Longs:
+    def rank(self, keys: Keys) -> Int64s:
         """The rank of each key; those without a frequency come last."""
         order = keys.argsort()
         at, known = positions(keys.take(order), self._keys)
@@ -106,7 +106,7 @@ class PopularitySorter(ExternalSorter):
     def _prepare(self, table: pa.Table) -> pa.Table:
         return table.append_column(_RANK, pa.array(self._popularity.rank(self._own(table))))
 
-    def _hashes(self, table: pa.Table, keys: Keys) -> Hashes:
+    def _hashes(self, table: pa.Table, keys: Keys) -> UInt64s:
         return self._own(table).hashes()
 
     def _own(self, table: pa.Table) -> Keys:

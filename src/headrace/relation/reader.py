@@ -9,18 +9,19 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import AnyArray, Bools, Int32s, Int64s, UInt8s, UInt32s, UInt64s
 from headrace.errors import DamagedRelation, MemoryRefused, RelationError
 from headrace.kernels.hashing import shards_of
 from headrace.kernels.pages import BAD_CHECKSUM, BAD_MAGIC, BAD_PLACE, expand_rows, page_facts, verify
 from headrace.metrics import JoinStats
-from headrace.relation.columns import Bytes, Column, Longs, address
+from headrace.relation.columns import Column, address
 from headrace.relation.disk import Disk, PlanKind, Reading
-from headrace.relation.keys import ByteKeys, Hashes, IntKeys, Ints, KeyCodec, Keys, positions
+from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys, positions
 from headrace.relation.manifest import FileFacts, Manifest
 from headrace.relation.sidecar import arrays_in, read_arrays, read_arrays_into
 from headrace.relation.store import TupleStore
@@ -44,12 +45,12 @@ class Index:
     """One fence key a page, in key order. [SSIJ] §III"""
 
     fence: Keys
-    continues: Bytes
-    places: Longs  # empty where page i of the index is page i of the first file
+    continues: UInt8s
+    places: Int64s  # empty where page i of the index is page i of the first file
     base: int
 
     @classmethod
-    def of(cls, arrays: dict[str, np.ndarray[Any, Any]], shard: int, codec: KeyCodec) -> Index:
+    def of(cls, arrays: dict[str, AnyArray], shard: int, codec: KeyCodec) -> Index:
         fence: Keys = (
             IntKeys(arrays["values"].view(np.int64)) if codec.integer else ByteKeys(arrays["values"], arrays["offsets"])
         )
@@ -59,13 +60,13 @@ class Index:
     def nbytes(self) -> int:
         return self.fence.nbytes + self.continues.nbytes + self.places.nbytes
 
-    def locate(self, keys: Keys) -> tuple[Ints, Ints]:
+    def locate(self, keys: Keys) -> tuple[Int32s, Int32s]:
         """First and last page of sorted keys, in key order; -1 where no page can hold one."""
         low, high = np.empty(len(keys), np.int32), np.empty(len(keys), np.int32)
         keys.locate(self.fence, self.continues, low, high)  # type: ignore[arg-type]
         return low, high
 
-    def place(self, pages: Ints | Longs) -> Longs:
+    def place(self, pages: Int32s | Int64s) -> Int64s:
         return (self.places[pages] if self.places.size else pages) + np.int64(self.base)
 
     @property
@@ -78,8 +79,8 @@ class SecondaryIndex:
     """Every key with the pages of its rows, for pages that are stored by popularity. It knows which keys there are not."""
 
     keys: Keys
-    first: Ints
-    last: Ints  # empty where no key has rows in several pages
+    first: Int32s
+    last: Int32s  # empty where no key has rows in several pages
     pages: int
     base: int
 
@@ -87,7 +88,7 @@ class SecondaryIndex:
     def nbytes(self) -> int:
         return self.keys.nbytes + self.first.nbytes + self.last.nbytes
 
-    def locate(self, keys: Keys) -> tuple[Ints, Ints]:
+    def locate(self, keys: Keys) -> tuple[Int32s, Int32s]:
         """First and last page of sorted keys; -1 where a key is not in the relation."""
         at, known = positions(keys, self.keys)
         low, high = np.full(len(keys), -1, np.int32), np.full(len(keys), -1, np.int32)
@@ -95,13 +96,11 @@ class SecondaryIndex:
         high[known] = (self.last if self.last.size else self.first)[at[known]]
         return low, high
 
-    def place(self, pages: Ints | Longs) -> Longs:
+    def place(self, pages: Int32s | Int64s) -> Int64s:
         return pages + np.int64(self.base)
 
 
-def index_of(
-    arrays: dict[str, np.ndarray[Any, Any]], shard: int, codec: KeyCodec, pages: int
-) -> Index | SecondaryIndex:
+def index_of(arrays: dict[str, AnyArray], shard: int, codec: KeyCodec, pages: int) -> Index | SecondaryIndex:
     """The index that a sidecar holds."""
     if "first" not in arrays:
         return Index.of(arrays, shard, codec)
@@ -115,8 +114,8 @@ def index_of(
 class Pairs:
     """Which page each key needs: key number and place, in key order; a key has as many as its rows span."""
 
-    key: Ints
-    place: Longs
+    key: Int32s
+    place: Int64s
 
     @property
     def size(self) -> int:
@@ -127,8 +126,8 @@ class Pairs:
 class PageFacts:
     """Of some pages: how many rows each has, and how many bytes it uses."""
 
-    rows: Ints
-    used: Longs
+    rows: Int32s
+    used: Int64s
 
 
 class Version:
@@ -142,8 +141,8 @@ class Version:
         self.payload = tuple(c.with_nullable(manifest.nulls[c.name] > 0) for c in self.layout.payload)
         self.codec = self.layout.codec
         self._indexes: list[Index | SecondaryIndex] | None = None
-        self._file_keys: Longs = np.empty(0, np.int64)
-        self._fds: np.ndarray[Any, np.dtype[np.int32]] = np.empty(0, np.int32)
+        self._file_keys: Int64s = np.empty(0, np.int64)
+        self._fds: Int32s = np.empty(0, np.int32)
         self._names: list[str] = []
         self._tags = np.array([f.tag for shard in manifest.shards for f in shard.files], np.int64)
         self._sidecars: dict[str, int] = {}
@@ -199,19 +198,19 @@ class Version:
         if self.closed:
             raise RelationError(f"the relation {self.root} is closed; open it again")
 
-    def arrays(self, shard: int, part: Literal["index", "filter", "stats"]) -> dict[str, np.ndarray[Any, Any]]:
+    def arrays(self, shard: int, part: Literal["index", "filter", "stats"]) -> dict[str, AnyArray]:
         """A sidecar of a shard, read and checked."""
         self.check_open()
         file: FileFacts = getattr(self.manifest.shards[shard], part)
         return read_arrays(self._sidecars[file.name], self.root / file.name, shard, file.bytes, file.tag)
 
-    def sidecar(self, shard: int, part: Literal["index", "filter", "stats"], into: Bytes) -> None:
+    def sidecar(self, shard: int, part: Literal["index", "filter", "stats"], into: UInt8s) -> None:
         """A sidecar of a shard as it is in its file, read into given memory and checked."""
         self.check_open()
         file: FileFacts = getattr(self.manifest.shards[shard], part)
         read_arrays_into(into, self._sidecars[file.name], self.root / file.name, shard, file.bytes, file.tag)
 
-    def with_indexes(self, sidecars: list[Bytes]) -> Version:
+    def with_indexes(self, sidecars: list[UInt8s]) -> Version:
         """The same open version for one user, who has the indexes in memory that `sidecar` filled."""
         other = copy.copy(self)
         other._indexes = [self._index(i, arrays_in(whole)) for i, whole in enumerate(sidecars)]
@@ -228,19 +227,19 @@ class Version:
             self._indexes = [self._index(i, self.arrays(i, "index")) for i in shards]
         return self._indexes
 
-    def _index(self, shard: int, arrays: dict[str, np.ndarray[Any, Any]]) -> Index | SecondaryIndex:
+    def _index(self, shard: int, arrays: dict[str, AnyArray]) -> Index | SecondaryIndex:
         return index_of(arrays, shard, self.codec, self.manifest.shards[shard].pages)
 
-    def filter(self, shard: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    def filter(self, shard: int) -> UInt32s:
         return self.arrays(shard, "filter")["words"]
 
-    def shards_of(self, hashes: Hashes) -> np.ndarray[Any, np.dtype[np.int32]]:
+    def shards_of(self, hashes: UInt64s) -> Int32s:
         out = np.zeros(hashes.size, np.int32)
         if len(self.manifest.shards) > 1:
             shards_of(hashes, len(self.manifest.shards), out)
         return out
 
-    def pairs(self, keys: Keys, hashes: Hashes, rows: Longs) -> Pairs:
+    def pairs(self, keys: Keys, hashes: UInt64s, rows: Int64s) -> Pairs:
         """The pages that distinct keys need; hashes[rows] are theirs."""
         if len(self.indexes) == 1:
             return self._pairs_of_shard(0, keys, None)
@@ -251,7 +250,7 @@ class Version:
             parts.append(self._pairs_of_shard(number, keys.take(mine), mine))
         return Pairs(np.concatenate([p.key for p in parts]), np.concatenate([p.place for p in parts]))
 
-    def _pairs_of_shard(self, number: int, keys: Keys, names: Ints | None) -> Pairs:
+    def _pairs_of_shard(self, number: int, keys: Keys, names: Int32s | None) -> Pairs:
         order = keys.argsort().astype(np.int32)
         index = self.indexes[number]
         low, high = index.locate(keys.take(order))
@@ -262,12 +261,12 @@ class Version:
         within = np.arange(int(spans.sum())) - np.repeat(np.cumsum(spans) - spans, spans)
         return Pairs(np.repeat(numbers, spans), index.place(np.repeat(low, spans) + within))
 
-    def files_of(self, places: Longs) -> Longs:
+    def files_of(self, places: Int64s) -> Int64s:
         """Numbers of the files that sorted places are in."""
         begins = np.append(np.searchsorted(places, self._file_keys << _FILE), places.size)
         return np.repeat(np.arange(self._file_keys.size), np.diff(begins))
 
-    def numbers(self, places: Longs, files: Longs) -> Longs:
+    def numbers(self, places: Int64s, files: Int64s) -> Int64s:
         """What pages at these places, in these files, have in their header: the tag of the file, and the page in it."""
         return (self._tags[files] << _FILE) + (places & _PAGE)
 
@@ -275,10 +274,10 @@ class Version:
         number = int(self.files_of(np.array([place]))[0])
         return DamagedRelation(self.root / self._names[number], reason, shard=place >> _SHARD, page=place & _PAGE)
 
-    def fd_of(self, files: Longs) -> np.ndarray[Any, np.dtype[np.int32]]:
+    def fd_of(self, files: Int64s) -> Int32s:
         return self._fds[files]
 
-    def places(self, shard: int) -> Longs:
+    def places(self, shard: int) -> Int64s:
         """Every page of a shard, in key order or, where it is stored by popularity, the most popular first."""
         index = self.indexes[shard]
         return index.place(np.arange(index.pages))
@@ -288,13 +287,13 @@ class Version:
 class Found:
     """Where the keys of some pairs are, in pages that are in memory: rows low[i] .. high[i] of the page at pages[i]."""
 
-    pairs: slice | Longs
-    pages: Longs
-    low: Ints
-    high: Ints
+    pairs: slice | Int64s
+    pages: Int64s
+    low: Int32s
+    high: Int32s
     total: int
 
-    def copy_to(self, store: TupleStore) -> tuple[Ints, Ints]:
+    def copy_to(self, store: TupleStore) -> tuple[Int32s, Int32s]:
         """Copy the tuples to a store; returns position and count for each pair."""
         at, row = np.empty(self.total, np.int64), np.empty(self.total, np.int32)
         expand_rows(self.pages, self.low, self.high, at, row)
@@ -302,7 +301,7 @@ class Found:
         count = self.high - self.low
         return (start + np.cumsum(count) - count).astype(np.int32), count
 
-    def only(self, kept: np.ndarray[Any, np.dtype[np.bool_]]) -> Found:
+    def only(self, kept: Bools) -> Found:
         """As if only some of the pairs had been asked for: the others have no tuples."""
         high = np.where(kept, self.high, self.low)
         return Found(self.pairs, self.pages, self.low, high, int((high - self.low).sum()))
@@ -329,7 +328,7 @@ class PageReader:
         self,
         version: Version,
         memory: int,
-        buffer: Bytes | None = None,
+        buffer: UInt8s | None = None,
         *,
         whole: bool = False,
         plan: PlanKind | None = None,
@@ -356,7 +355,7 @@ class PageReader:
     def nbytes(self) -> int:
         return self._buffer.nbytes
 
-    def read(self, places: Longs, stats: JoinStats, *, bridge: bool = True) -> Generator[tuple[int, int, Longs]]:
+    def read(self, places: Int64s, stats: JoinStats, *, bridge: bool = True) -> Generator[tuple[int, int, Int64s]]:
         """Read sorted distinct places; yields (from, to, addresses): places[from:to] are in memory until the next.
 
         Close it when leaving early: reads under way still write to the buffer.
@@ -386,7 +385,7 @@ class PageReader:
         stats.pages_read += int(length.sum())
         stats.reads += length.size
         stats.bytes_read += int(length.sum()) * size
-        under_way: list[tuple[Reading, Longs]] = []
+        under_way: list[tuple[Reading, Int64s]] = []
         try:
             for r in range(rounds.size - 1):
                 while r + len(under_way) < rounds.size - 1 and len(under_way) < halves:
@@ -409,7 +408,7 @@ class PageReader:
             for reading, _ in under_way:
                 reading.wait()
 
-    def _one_after_the_other(self, places: Longs, most: int) -> tuple[Longs, Longs]:
+    def _one_after_the_other(self, places: Int64s, most: int) -> tuple[Int64s, Int64s]:
         """A plan for a disk whose arm stays where it is: runs longer than the buffer, which are read piece by piece.
 
         The first begins where the last read ended, if to read that far is less than a seek.
@@ -430,7 +429,7 @@ class PageReader:
         self._end = int(stops[-1])
         return first, length
 
-    def read_into(self, places: Longs, targets: Longs, stats: JoinStats) -> None:
+    def read_into(self, places: Int64s, targets: Int64s, stats: JoinStats) -> None:
         """Read distinct places one after the other, a request each, to the addresses given."""
         if places.size == 0:
             return
@@ -450,7 +449,7 @@ class PageReader:
         stats.bytes_read += places.size * size
         self._check(places[order], targets[order], files)
 
-    def _rounds(self, length: Longs, pages: int) -> Longs:
+    def _rounds(self, length: Int64s, pages: int) -> Int64s:
         """Where each round starts, and the end: as many runs as fit one half of the buffer, or all of it."""
         ends = np.cumsum(length)
         bounds = [0]
@@ -460,8 +459,8 @@ class PageReader:
         return np.array(bounds, np.int64)
 
     def _start(
-        self, r: int, half: int, rounds: Longs, first: Longs, length: Longs, files: Longs
-    ) -> tuple[Reading, Longs]:
+        self, r: int, half: int, rounds: Int64s, first: Int64s, length: Int64s, files: Int64s
+    ) -> tuple[Reading, Int64s]:
         version, size = self.version, self.version.page_size
         runs = slice(rounds[r], rounds[r + 1])
         sizes = length[runs] * size
@@ -474,7 +473,7 @@ class PageReader:
         )
         return reading, targets
 
-    def _check(self, places: Longs, addresses: Longs, files: Longs) -> None:
+    def _check(self, places: Int64s, addresses: Int64s, files: Int64s) -> None:
         shards = places >> _SHARD
         numbers = self.version.numbers(places, files)
         verdict = np.empty(places.size, np.int32)
@@ -507,7 +506,7 @@ class PageReader:
                 total = keys.find(pages, pairs.key[mine], low, high)
                 yield Found(mine, pages, low, high, total)
 
-    def fetch(self, keys: Keys, pairs: Pairs, store: TupleStore, stats: JoinStats) -> tuple[Ints, Ints]:
+    def fetch(self, keys: Keys, pairs: Pairs, store: TupleStore, stats: JoinStats) -> tuple[Int32s, Int32s]:
         """Copy every tuple with one of the keys to the store; returns position and count for each pair."""
         where, count = np.zeros(pairs.size, np.int32), np.zeros(pairs.size, np.int32)
         with closing(self.find(keys, pairs, stats)) as rounds:
@@ -516,7 +515,7 @@ class PageReader:
         return where, count
 
     def scan(
-        self, places: Longs, columns: tuple[Column, ...], stats: JoinStats
+        self, places: Int64s, columns: tuple[Column, ...], stats: JoinStats
     ) -> Iterator[tuple[PageFacts, TupleStore]]:
         """All tuples of pages, in the order of places, with the facts of the pages they came from."""
         if not _unsorted(places):
@@ -534,12 +533,12 @@ class PageReader:
                     addresses[order[i:j]] = some
             yield self._all_rows(addresses, columns)
 
-    def _all_rows(self, addresses: Longs, columns: tuple[Column, ...]) -> tuple[PageFacts, TupleStore]:
+    def _all_rows(self, addresses: Int64s, columns: tuple[Column, ...]) -> tuple[PageFacts, TupleStore]:
         rows, used = np.empty(addresses.size, np.int32), np.empty(addresses.size, np.int64)
         page_facts(addresses, rows, used)
         return PageFacts(rows, used), self.tuples(addresses, columns)[0]
 
-    def tuples(self, addresses: Longs, columns: tuple[Column, ...]) -> tuple[TupleStore, Longs, Ints]:
+    def tuples(self, addresses: Int64s, columns: tuple[Column, ...]) -> tuple[TupleStore, Int64s, Int32s]:
         """All tuples of pages in memory, with the page address and row of each."""
         n = addresses.size
         rows, used = np.empty(n, np.int32), np.empty(n, np.int64)
@@ -552,7 +551,7 @@ class PageReader:
         return store, at, row
 
 
-def _unsorted(values: Longs) -> bool:
+def _unsorted(values: Int64s) -> bool:
     return bool((values[1:] < values[:-1]).any())
 
 

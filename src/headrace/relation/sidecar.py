@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from headrace.arrays import AnyArray, UInt8s
 from headrace.errors import DamagedRelation
 from headrace.kernels.jit import int64, kernel, uint64
 from headrace.kernels.pages import page_checksum
@@ -28,7 +28,7 @@ def _checksum(start, size):  # type: ignore[no-untyped-def]
     return page_checksum(start, size)
 
 
-def write_arrays(path: Path, arrays: dict[str, np.ndarray[Any, Any]], tag: int) -> int:
+def write_arrays(path: Path, arrays: dict[str, AnyArray], tag: int) -> int:
     """Write and flush to disk; returns the size in bytes."""
     directory, at = [], 0
     for name, array in arrays.items():
@@ -50,14 +50,12 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray[Any, Any]], tag: int) 
     return whole.size
 
 
-def read_arrays(fd: int, path: Path, shard: int, size: int, tag: int) -> dict[str, np.ndarray[Any, Any]]:
+def read_arrays(fd: int, path: Path, shard: int, size: int, tag: int) -> dict[str, AnyArray]:
     """The arrays of an open file that should be `size` bytes, or DamagedRelation, which names the path."""
     return read_arrays_into(np.empty(os.fstat(fd).st_size, np.uint8), fd, path, shard, size, tag)
 
 
-def read_arrays_into(
-    whole: np.ndarray[Any, np.dtype[np.uint8]], fd: int, path: Path, shard: int, size: int, tag: int
-) -> dict[str, np.ndarray[Any, Any]]:
+def read_arrays_into(whole: UInt8s, fd: int, path: Path, shard: int, size: int, tag: int) -> dict[str, AnyArray]:
     """The same, read into given memory of the file's size; the arrays lie there."""
     done = 0
     while done < whole.size:
@@ -77,7 +75,7 @@ def read_arrays_into(
     return arrays_in(whole)
 
 
-def arrays_in(whole: np.ndarray[Any, np.dtype[np.uint8]]) -> dict[str, np.ndarray[Any, Any]]:
+def arrays_in(whole: UInt8s) -> dict[str, AnyArray]:
     """The arrays of a file that was read and checked before."""
     length = int(whole[16:24].view(np.uint64)[0])
     body = _up(_HEAD + length)

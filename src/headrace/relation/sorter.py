@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import Int64s, UInt8s, UInt64s
 from headrace.errors import BadInput
 from headrace.kernels.hashing import shards_of
-from headrace.relation.columns import NO_LONGS, Bytes, Longs, plain_table
-from headrace.relation.keys import Hashes, Keys, bounds, concat_keys
+from headrace.relation.columns import NO_LONGS, plain_table
+from headrace.relation.keys import Keys, bounds, concat_keys
 from headrace.relation.writer import Layout
 
 _TABLE = 4 << 20  # bytes of batches taken in at a time
@@ -95,7 +96,7 @@ class ExternalSorter:
         for piece in range(starts[0].size - 1):
             yield from self._piece(runs, [s[piece : piece + 2] for s in starts])
 
-    def _cuts(self, runs: list[_Run]) -> tuple[Keys, Bytes]:
+    def _cuts(self, runs: list[_Run]) -> tuple[Keys, UInt8s]:
         """Splitters that leave about an eighth of the memory between two of them, and which of them occur often."""
         samples = concat_keys([run.samples for run in runs], self.codec)
         samples = samples.take(samples.argsort())
@@ -107,7 +108,7 @@ class ExternalSorter:
         distinct = np.flatnonzero(cuts.repeats() == 0) if len(cuts) else NO_LONGS
         return cuts.take(distinct), often[distinct]
 
-    def _piece(self, runs: list[_Run], spans: list[Longs]) -> Iterator[pa.Table]:
+    def _piece(self, runs: list[_Run], spans: list[Int64s]) -> Iterator[pa.Table]:
         parts = [(run, int(a), int(b)) for run, (a, b) in zip(runs, spans, strict=True) if b > a]
         if not parts:
             return
@@ -131,7 +132,7 @@ class ExternalSorter:
         """Rows with what they are sorted by."""
         return table
 
-    def _hashes(self, table: pa.Table, keys: Keys) -> Hashes:
+    def _hashes(self, table: pa.Table, keys: Keys) -> UInt64s:
         """What shards are told by: of the relation's own key, whatever rows are sorted by."""
         return keys.hashes()
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import AnyArray, Int32s, Int64s, UInt8s, UInt32s
 from headrace.kernels.pages import gather_fixed, gather_valid, gather_variable
 from headrace.kernels.store import take_fixed, take_sizes, take_valid, take_variable
-from headrace.relation.columns import NO_BYTES, NO_LONGS, Buffers, Bytes, Column, Longs, address, to_arrow
-from headrace.relation.keys import Ints
+from headrace.relation.columns import NO_BYTES, NO_LONGS, Buffers, Column, address, to_arrow
 
 LARGEST_ARRAY = (1 << 31) - 1  # bytes of one Arrow string array
 _LINE = 64
@@ -24,18 +24,18 @@ class StoreFull(Exception):
 class Room:
     """Where a store's arrays lie: memory of their own, or one given piece that they are cut from in order."""
 
-    def __init__(self, memory: Bytes | None = None) -> None:
+    def __init__(self, memory: UInt8s | None = None) -> None:
         self._memory = memory
         self._at = 0
 
-    def take(self, size: int, type_: Any) -> np.ndarray[Any, Any]:
+    def take(self, size: int, type_: Any) -> AnyArray:
         """An array for `size` values; what is in it is not said."""
         if self._memory is None:
             return np.empty(size, type_)
         nbytes = size * np.dtype(type_).itemsize
         if self._at + nbytes > self._memory.size:
             raise StoreFull
-        out: np.ndarray[Any, Any] = self._memory[self._at : self._at + nbytes].view(type_)
+        out: AnyArray = self._memory[self._at : self._at + nbytes].view(type_)
         self._at += (nbytes + _LINE - 1) & -_LINE
         return out
 
@@ -69,9 +69,9 @@ class TupleStore:
         self.columns = tuple(columns)
         self.rows = rows
         self.used = 0
-        self._values: list[Bytes] = []
-        self._offsets: list[np.ndarray[Any, np.dtype[np.uint32]]] = []
-        self._valid: list[Bytes] = []
+        self._values: list[UInt8s] = []
+        self._offsets: list[UInt32s] = []
+        self._valid: list[UInt8s] = []
         self._data_used = [0] * len(self.columns)
         for column in self.columns:
             size = rows * column.width if column.width else data[column.name]
@@ -93,7 +93,7 @@ class TupleStore:
 
     @property
     def nbytes(self) -> int:
-        arrays: tuple[np.ndarray[Any, Any], ...] = (*self._values, *self._offsets, *self._valid)
+        arrays: tuple[AnyArray, ...] = (*self._values, *self._offsets, *self._valid)
         return sum(array.nbytes for array in arrays)
 
     @property
@@ -110,7 +110,7 @@ class TupleStore:
         """Bytes that each variable column has room for; 0 for the others."""
         return [0 if c.width else self._values[i].size for i, c in enumerate(self.columns)]
 
-    def fill(self, i: int, values: Bytes, offsets: Longs, valid: Bytes) -> None:
+    def fill(self, i: int, values: UInt8s, offsets: Int64s, valid: UInt8s) -> None:
         """Set column i to what `buffers` once gave; the caller sets `used` when all columns are there."""
         self._values[i][: values.size] = values
         self._valid[i][: valid.size] = valid
@@ -125,7 +125,7 @@ class TupleStore:
     def rewind(self, mark: tuple[int, list[int]]) -> None:
         self.used, self._data_used = mark[0], list(mark[1])
 
-    def append_from_pages(self, at: Longs, row: Ints) -> int:
+    def append_from_pages(self, at: Int64s, row: Int32s) -> int:
         """Copy the tuples at (page address, row); returns the position of the first. All or nothing."""
         n = at.size
         start = self.used
@@ -154,7 +154,7 @@ class TupleStore:
         self.used += n
         return start
 
-    def append_from(self, sources: Sources, src: Ints, pos: Ints) -> int:
+    def append_from(self, sources: Sources, src: Int32s, pos: Int32s) -> int:
         """Copy the tuples pos[i] of the stores src[i]; returns the position of the first. All or nothing."""
         n = src.size
         start = self.used
@@ -182,7 +182,7 @@ class TupleStore:
         self.used += n
         return start
 
-    def sizes(self) -> Longs:
+    def sizes(self) -> Int64s:
         """Bytes of each tuple held."""
         fixed = sum((c.width or 4) + (1 if c.nullable else 0) for c in self.columns)
         out = np.full(self.used, fixed, np.int64)
@@ -217,15 +217,15 @@ class Sources:
         self.valid = [self._addresses([s._valid[i] for s in stores]) for i in range(len(columns))]
 
     @staticmethod
-    def _addresses(arrays: Sequence[np.ndarray[Any, Any]]) -> Longs:
+    def _addresses(arrays: Sequence[AnyArray]) -> Int64s:
         return np.array([address(a) if a.size else 0 for a in arrays], np.int64)
 
-    def sizes(self, i: int, src: Ints, pos: Ints) -> tuple[Longs, int]:
+    def sizes(self, i: int, src: Int32s, pos: Int32s) -> tuple[Int64s, int]:
         """Offsets that gathered values of variable column i will have, and their total."""
         offsets = np.empty(src.size + 1, np.int64)
         return offsets, int(take_sizes(self.offsets[i], src, pos, offsets))
 
-    def gather(self, i: int, src: Ints, pos: Ints, *, outer: bool) -> pa.Array:
+    def gather(self, i: int, src: Int32s, pos: Int32s, *, outer: bool) -> pa.Array:
         """Column i of the tuples pos[k] of stores src[k] as Arrow; outer: src -1 gives a null."""
         column, n = self.columns[i], src.size
         valid = NO_BYTES

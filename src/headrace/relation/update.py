@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import Int64s, UInt8s, UInt32s
 from headrace.errors import BadInput, VersionConflict
 from headrace.kernels.filter import filter_add
 from headrace.metrics import JoinStats
-from headrace.relation.columns import NO_LONGS, Bytes, Longs, plain_schema, plain_table
+from headrace.relation.columns import NO_LONGS, plain_schema, plain_table
 from headrace.relation.keys import ByteKeys, IntKeys, Keys, bounds, concat_keys, positions
 from headrace.relation.manifest import FileFacts, Manifest, ShardFacts, commit
 from headrace.relation.reader import Index, PageFacts, PageReader, Version, key_column, stored_keys
@@ -160,7 +161,7 @@ def compact(relation: Relation) -> int:
     return number
 
 
-def scan_tables(version: Version, places: Longs) -> Iterator[tuple[pa.Table, Keys, PageFacts]]:
+def scan_tables(version: Version, places: Int64s) -> Iterator[tuple[pa.Table, Keys, PageFacts]]:
     """Rows of pages in key order, as tables of the stored schema, with their keys and the facts of the pages."""
     reader = PageReader(version, 2 * version.page_size * max(1, min(_PIECE, places.size)))
     columns = (key_column(version.codec), *version.payload)
@@ -267,8 +268,8 @@ class _ShardChange:
         used = old.used_bytes
         pages = 0
         fences: list[Keys] = []
-        continues: list[Bytes] = []
-        anchors: list[Longs] = []
+        continues: list[UInt8s] = []
+        anchors: list[Int64s] = []
         with (version.root / f"{stem}.pages").open("wb", buffering=0) as file:
             for piece in _pieces(np.flatnonzero(affected), index.continues):
                 run, anchor, freed = self._rewrite(index, piece, pages)
@@ -307,7 +308,7 @@ class _ShardChange:
             used_bytes=used,
         )
 
-    def _rewrite(self, index: Index, piece: Longs, first_number: int) -> tuple[PageRun, Longs, int]:
+    def _rewrite(self, index: Index, piece: Int64s, first_number: int) -> tuple[PageRun, Int64s, int]:
         """New pages for some old ones and the changed keys among them.
 
         Returns the pages, for each the old page where its group of neighbours starts, and the bytes freed. Pages that were
@@ -343,7 +344,7 @@ class _ShardChange:
         anchor = piece[groups[group[run.starts[:-1]]]] if piece.size else np.zeros(run.count, np.int64)
         return run, anchor, freed
 
-    def _range(self, index: Index, piece: Longs) -> tuple[int, int]:
+    def _range(self, index: Index, piece: Int64s) -> tuple[int, int]:
         """Which upserts belong to the pages of a piece: from its first fence up to the next page's."""
         if len(index.fence) == 0:
             return 0, len(self.keys)
@@ -358,7 +359,7 @@ class _ShardChange:
         last = int(at[-1]) if piece[-1] + 1 < len(index.fence) else len(self.keys)
         return first, last
 
-    def _inherit(self, index: Index, fence: Keys, flags: Bytes, anchor: Longs) -> None:
+    def _inherit(self, index: Index, fence: Keys, flags: UInt8s, anchor: Int64s) -> None:
         """The first new page of a group goes on a key of the page before the group, if the old one did.
 
         That key is unchanged (a changed key has all its pages rewritten), so it is still the first of the group.
@@ -378,7 +379,7 @@ class _ShardChange:
         for name in self.variable_bytes:
             self.variable_bytes[name] += sign * (pc.sum(pc.binary_length(table.column(name))).as_py() or 0)
 
-    def _filter(self, index: Index, kept: Longs, distinct: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    def _filter(self, index: Index, kept: Int64s, distinct: int) -> UInt32s:
         """The old filter with the new keys; a larger one, from all keys, when it would let too many absent ones pass."""
         words = self.version.filter(self.shard).copy()
         if distinct * FILTER_BITS > 1.5 * 32 * words.size:
@@ -418,7 +419,7 @@ class _ShardChange:
         return statistics
 
 
-def _pieces(pages: Longs, continues: Bytes) -> Iterator[Longs]:
+def _pieces(pages: Int64s, continues: UInt8s) -> Iterator[Int64s]:
     """Affected pages, some at a time; a key that spans pages is never cut. At least one piece, perhaps empty."""
     start = 0
     while start < pages.size:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import AnyArray, Int32s, Int64s, UInt8s, UInt32s, UInt64s
 from headrace.errors import BadInput
 from headrace.kernels.filter import BLOCK_BYTES, filter_add
 from headrace.kernels.pages import COLUMN_SLACK, HEADER, paginate, seal, write_column
-from headrace.relation.columns import NO_LONGS, Buffers, Bytes, Column, Longs, address, from_arrow, width_of
-from headrace.relation.keys import Hashes, Ints, KeyCodec, Keys, concat_keys
+from headrace.relation.columns import NO_LONGS, Buffers, Column, address, from_arrow, width_of
+from headrace.relation.keys import KeyCodec, Keys, concat_keys
 from headrace.relation.manifest import FileFacts, Order, ShardFacts
 from headrace.relation.sidecar import write_arrays
 
@@ -62,8 +62,8 @@ class Layout:
 class PageRun:
     """Pages built from some sorted rows."""
 
-    pages: Bytes
-    starts: Longs
+    pages: UInt8s
+    starts: Int64s
     keys: Keys
     used_bytes: int
 
@@ -82,7 +82,7 @@ class PageBuilder:
         self.nulls = {column.name: 0 for column in layout.payload}
         self.variable_bytes = {c.name: 0 for c in layout.payload if c.width == 0}
 
-    def build(self, table: pa.Table, first_number: int, breaks: Longs = NO_LONGS, *, final: bool = True) -> PageRun:
+    def build(self, table: pa.Table, first_number: int, breaks: Int64s = NO_LONGS, *, final: bool = True) -> PageRun:
         """Pages for a sorted table. Unless final, the rows of the last, perhaps unfilled, page are left out.
 
         Where the table is sorted by popularity, rows of one page are put in key order: pages are searched by key.
@@ -119,7 +119,9 @@ class PageBuilder:
         seal(address(pages), layout.page_size, starts, self.shard, (self.tag << 32) + first_number, cursor)
         return PageRun(pages, starts, keys.slice(0, int(starts[-1])), int(cursor.sum()))
 
-    def _write(self, pages: Bytes, starts: Longs, position: int, width: int, buffers: Buffers, cursor: Longs) -> None:
+    def _write(
+        self, pages: UInt8s, starts: Int64s, position: int, width: int, buffers: Buffers, cursor: Int64s
+    ) -> None:
         write_column(
             address(pages),
             self.layout.page_size,
@@ -132,7 +134,7 @@ class PageBuilder:
             cursor,
         )
 
-    def _check_sizes(self, table: pa.Table, sizes: Longs, nullable: int) -> None:
+    def _check_sizes(self, table: pa.Table, sizes: Int64s, nullable: int) -> None:
         if sizes.size == 0:
             largest, row = 0, 0
         else:
@@ -155,11 +157,11 @@ class KeyStatistics:
     codec: KeyCodec
     distinct: int = 0
     max_frequency: int = 0
-    histogram: Longs = field(default_factory=lambda: np.zeros(FREQUENCY_BINS, np.int64))
+    histogram: Int64s = field(default_factory=lambda: np.zeros(FREQUENCY_BINS, np.int64))
     heavy: Keys | None = None
-    heavy_counts: Longs = field(default_factory=lambda: np.empty(0, np.int64))
+    heavy_counts: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
 
-    def add(self, keys: Keys, counts: Longs) -> None:
+    def add(self, keys: Keys, counts: Int64s) -> None:
         """Distinct keys, none of them added before, with their frequencies."""
         if counts.size == 0:
             return
@@ -176,7 +178,7 @@ class KeyStatistics:
         best = np.argsort(-together_counts, kind="stable")[:HEAVY]
         self.heavy, self.heavy_counts = together.take(best), together_counts[best]
 
-    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+    def arrays(self) -> dict[str, AnyArray]:
         buffers = (self.heavy or concat_keys([], self.codec)).buffers()
         return {
             "histogram": self.histogram,
@@ -195,8 +197,8 @@ class DenseIndex:
     def __init__(self, codec: KeyCodec) -> None:
         self._codec = codec
         self._keys: list[Keys] = []
-        self._first: list[Ints] = []
-        self._last: list[Ints] = []
+        self._first: list[Int32s] = []
+        self._last: list[Int32s] = []
 
     def add(self, run: PageRun, first_page: int) -> None:
         """Keys of new pages. Equal keys lie side by side; one may go on from the pages before."""
@@ -206,7 +208,7 @@ class DenseIndex:
         self._first.append(page[starts])
         self._last.append(page[np.append(starts[1:], page.size) - 1])
 
-    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+    def arrays(self) -> dict[str, AnyArray]:
         """The arrays of an index sidecar; `last` is empty where no key has rows in several pages."""
         keys = concat_keys(self._keys, self._codec)
         nothing = np.empty(0, np.int32)
@@ -239,9 +241,9 @@ class ShardWriter:
         self._pending: pa.Table | None = None
         self._rows = self._pages = self._used = 0
         self._fences: list[Keys] = []
-        self._continues: list[Bytes] = []
+        self._continues: list[UInt8s] = []
         self._dense = DenseIndex(layout.codec)
-        self._hashes: list[Hashes] = []
+        self._hashes: list[UInt64s] = []
         self._statistics = KeyStatistics(layout.codec)
         self._open: tuple[Keys, int] | None = None  # the last key written so far, and its rows
 
@@ -290,13 +292,13 @@ class ShardWriter:
         self._pages += run.count
         self._used += run.used_bytes
 
-    def _index(self) -> dict[str, np.ndarray[Any, Any]]:
+    def _index(self) -> dict[str, AnyArray]:
         if self.layout.order == "frequency":
             return self._dense.arrays()
         continues = np.concatenate([np.empty(0, np.uint8), *self._continues])
         return fence_arrays(concat_keys(self._fences, self.layout.codec), continues, NO_LONGS)
 
-    def _count_keys(self, keys: Keys) -> Bytes:
+    def _count_keys(self, keys: Keys) -> UInt8s:
         """Feed statistics and filter with the keys that are complete; returns which rows repeat the key before."""
         repeats = keys.repeats()
         starts = np.flatnonzero(repeats == 0)
@@ -318,20 +320,20 @@ class ShardWriter:
         return repeats
 
 
-def within_pages(keys: Keys, starts: Longs) -> Longs:
+def within_pages(keys: Keys, starts: Int64s) -> Int64s:
     """The order that sorts each page's rows by key and leaves the pages as they are."""
     page = np.repeat(np.arange(starts.size - 1), np.diff(starts))
     order = keys.slice(0, page.size).argsort()
     return order[np.argsort(page[order], kind="stable")]
 
 
-def fence_arrays(fence: Keys, continues: Bytes, places: Longs) -> dict[str, np.ndarray[Any, Any]]:
+def fence_arrays(fence: Keys, continues: UInt8s, places: Int64s) -> dict[str, AnyArray]:
     """The arrays of the index of pages in key order."""
     buffers = fence.buffers()
     return {"values": buffers.values, "offsets": buffers.offsets, "continues": continues, "places": places}
 
 
-def new_filter(hashes: list[Hashes], distinct: int) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+def new_filter(hashes: list[UInt64s], distinct: int) -> UInt32s:
     blocks = max(1, -(-distinct * FILTER_BITS // (8 * BLOCK_BYTES)))
     words = np.zeros(blocks * BLOCK_BYTES // 4, np.uint32)
     for some in hashes:
@@ -344,15 +346,15 @@ def write_sidecars(
     stem: str,
     files: list[FileFacts],
     *,
-    index: dict[str, np.ndarray[Any, Any]],
+    index: dict[str, AnyArray],
     pages: int,
-    words: np.ndarray[tuple[int], np.dtype[np.uint32]],
+    words: UInt32s,
     statistics: KeyStatistics,
     rows: int,
     used_bytes: int,
 ) -> ShardFacts:
     """Index, filter and statistics of one version of a shard."""
-    parts: dict[str, dict[str, np.ndarray[Any, Any]]] = {
+    parts: dict[str, dict[str, AnyArray]] = {
         "index": index,
         "filter": {"words": words},
         "stats": statistics.arrays(),

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Float64s
 from headrace.kernels.filter import filter_test
 from headrace.relation import Relation
 from headrace.relation.keys import ByteKeys, IntKeys, Keys, positions
-from headrace.splitmix import Floats
 
 
 class KeyFrequencies:
@@ -37,7 +37,7 @@ class KeyFrequencies:
     def __init__(self, relation: Relation) -> None:
         self.relation = relation
         version = relation.opened
-        self._heavy: list[tuple[Keys, Floats]] = []
+        self._heavy: list[tuple[Keys, Float64s]] = []
         self._others: list[float] = []
         self._filters = [version.filter(shard) for shard in range(relation.num_shards)]
         for shard, facts in enumerate(version.manifest.shards):
@@ -58,7 +58,7 @@ class KeyFrequencies:
         """Memory of keys, counts and filters."""
         return sum(k.nbytes + c.nbytes for k, c in self._heavy) + sum(f.nbytes for f in self._filters)
 
-    def of(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Floats:
+    def of(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Float64s:
         """f_R of each row, given its key columns in the order of the relation's key."""
         version = self.relation.opened
         keys, valid = version.codec.encode(columns)
@@ -75,7 +75,7 @@ class KeyFrequencies:
                 out[rows] = self._of_shard(shard, keys.take(rows))
         return out
 
-    def _of_shard(self, shard: int, keys: Keys) -> Floats:
+    def _of_shard(self, shard: int, keys: Keys) -> Float64s:
         heavy, counts = self._heavy[shard]
         found = np.full(len(keys), self._others[shard])
         if counts.size:

@@ -6,21 +6,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.arrays import Bools, Float64s
 from headrace.errors import BadInput
 from headrace.kernels.shedding import offline_gains
-from headrace.shedding.strategies import Mask
-from headrace.splitmix import Floats
 
 
 @dataclass(frozen=True)
 class Offline:
     """What the optimum keeps, and what it loses."""
 
-    kept: Mask
+    kept: Bools
     loss: float
 
 
-def opt_offline_shed(f: Floats, w: int, c_loop: int, request: int = 0) -> Offline:
+def opt_offline_shed(f: Float64s, w: int, c_loop: int, request: int = 0) -> Offline:
     """The optimal choice for a stream that has one tuple at each time 0, 1, 2, ...; a yardstick, not a strategy.
 
     The buffer holds w tuples. It is handed over when it is full and the join has asked for it, which the join does c_loop after

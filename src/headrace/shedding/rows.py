@@ -6,15 +6,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import Int64s, UInt64s
 from headrace.kernels.hashing import hash_strings
-from headrace.relation.columns import Longs, address, from_arrow
-from headrace.splitmix import GOLDEN, Words, mix
+from headrace.relation.columns import address, from_arrow
+from headrace.splitmix import GOLDEN, mix
 
 _NULL = np.uint64(0xC2B2AE3D27D4EB4F)
 _MASK = (1 << 64) - 1
 
 
-def row_words(batch: pa.RecordBatch | pa.Table, seed: int) -> Words:
+def row_words(batch: pa.RecordBatch | pa.Table, seed: int) -> UInt64s:
     """A word for each row. Names of columns do not matter, their order does.
 
     Example
@@ -32,7 +33,7 @@ def row_words(batch: pa.RecordBatch | pa.Table, seed: int) -> Words:
     return words
 
 
-def _words(array: pa.Array) -> Words:
+def _words(array: pa.Array) -> UInt64s:
     t = pa.types
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
@@ -71,7 +72,7 @@ def _is_other_bytes(type_: pa.DataType) -> bool:
     )
 
 
-def _of_fixed(array: pa.Array) -> Words:
+def _of_fixed(array: pa.Array) -> UInt64s:
     """Values of a fixed width by their bits, which are 8 bytes at a time."""
     if len(array) == 0:
         return np.empty(0, np.uint64)
@@ -89,7 +90,7 @@ def _of_fixed(array: pa.Array) -> Words:
     return words
 
 
-def _of_lists(array: pa.Array) -> Words:
+def _of_lists(array: pa.Array) -> UInt64s:
     """Of the elements with their places, and how many they are: summed up, as sums of a stretch are quick to have."""
     starts, sizes, values = _stretches(array)
     elements = _words(values)
@@ -102,7 +103,7 @@ def _of_lists(array: pa.Array) -> Words:
     return mix(sums[ends] - sums[ends - sizes] + sizes.astype(np.uint64))
 
 
-def _stretches(array: pa.Array) -> tuple[Longs, Longs, pa.Array]:
+def _stretches(array: pa.Array) -> tuple[Int64s, Int64s, pa.Array]:
     """Where the elements of each list begin, how many they are, and the values they lie in."""
     sizes = np.asarray(pc.fill_null(pc.list_value_length(_as_list(array)), 0)).astype(np.int64)
     if pa.types.is_fixed_size_list(array.type):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import UInt64s
 from headrace.errors import BadInput, choice
 from headrace.shedding.frequencies import KeyFrequencies
 from headrace.shedding.rows import row_words
@@ -109,7 +110,7 @@ class Shedder:
         self.stats.results_kept += float(f[mask].sum())
         return interval.filter(pa.array(mask)), interval.filter(pa.array(~mask))
 
-    def _words(self, interval: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    def _words(self, interval: pa.RecordBatch) -> UInt64s:
         """Places in the stream for what needs no chance; else chance by content, with the place among equal rows."""
         places = np.arange(interval.num_rows, dtype=np.uint64)
         if self.strategy.objective == "max-subset":

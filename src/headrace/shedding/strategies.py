@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from headrace.arrays import Bools, Float64s, UInt64s
 from headrace.errors import BadInput, choice
-from headrace.splitmix import Floats, Words, mix, unit
+from headrace.splitmix import mix, unit
 
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Mask = Bools
 Objective = Literal["max-subset", "random-sample"]
 
 _ROUND = np.uint64(0x5851F42D4C957F2D)  # words that order ties and words that give chances are not the same
@@ -34,9 +35,9 @@ class Cut:
     level: float
     word: int
 
-    def kept(self, scores: Floats, words: Words) -> Mask:
+    def kept(self, scores: Float64s, words: UInt64s) -> Bools:
         """Whether each tuple is kept, by its score and its word."""
-        mask: Mask = (scores > self.level) | ((scores == self.level) & (words <= np.uint64(self.word)))
+        mask: Bools = (scores > self.level) | ((scores == self.level) & (words <= np.uint64(self.word)))
         return mask
 
 
@@ -52,7 +53,7 @@ class Strategy(ABC):
     """whether it needs f_R"""
 
     @abstractmethod
-    def scores(self, f: Floats, words: Words) -> Floats:
+    def scores(self, f: Float64s, words: UInt64s) -> Float64s:
         """The score of each tuple, 0 or more.
 
         Parameters
@@ -63,7 +64,7 @@ class Strategy(ABC):
             A word for each: its place in the stream, a hash of its content, or chance.
         """
 
-    def cut(self, f: Floats, words: Words, w: int) -> Cut:
+    def cut(self, f: Float64s, words: UInt64s, w: int) -> Cut:
         """What divides the w tuples to keep from the others; exactly w, if no two words are equal."""
         if w < 1:
             raise BadInput(f"w={w} keeps nothing; a join that goes on takes 1 tuple or more in each interval")
@@ -75,7 +76,7 @@ class Strategy(ABC):
         tied = words[scores == level]
         return Cut(float(level), int(np.partition(tied, rest - 1)[rest - 1]))
 
-    def keep(self, f: Floats, words: Words, w: int) -> Mask:
+    def keep(self, f: Float64s, words: UInt64s, w: int) -> Bools:
         """Which tuples of an interval are kept, w of them."""
         return self.cut(f, words, w).kept(self.scores(f, words), words)
 
@@ -100,7 +101,7 @@ class KeepW(Strategy):
     objective: Objective = "max-subset"
     by_frequency = False
 
-    def scores(self, f: Floats, words: Words) -> Floats:
+    def scores(self, f: Float64s, words: UInt64s) -> Float64s:
         """All alike."""
         return np.zeros(f.size)
 
@@ -115,7 +116,7 @@ class SampleW(Strategy):
     objective: Objective = "random-sample"
     by_frequency = False
 
-    def scores(self, f: Floats, words: Words) -> Floats:
+    def scores(self, f: Float64s, words: UInt64s) -> Float64s:
         """Chance alone."""
         return unit(mix(words ^ _ROUND))
 
@@ -138,7 +139,7 @@ class TopW(Strategy):
     objective: Objective = "max-subset"
     by_frequency = True
 
-    def scores(self, f: Floats, words: Words) -> Floats:
+    def scores(self, f: Float64s, words: UInt64s) -> Float64s:
         """f_R itself."""
         return f
 
@@ -160,17 +161,17 @@ class ClusterSampling(Strategy):
     objective: Objective = "random-sample"
     by_frequency = True
 
-    def scores(self, f: Floats, words: Words) -> Floats:
+    def scores(self, f: Float64s, words: UInt64s) -> Float64s:
         """f_R / u with u uniform in (0, 1]: above a level c with probability min(1, f_R / c)."""
         return f / (1.0 - unit(mix(words ^ _ROUND)))
 
-    def chances(self, f: Floats, cut: Cut) -> Floats:
+    def chances(self, f: Float64s, cut: Cut) -> Float64s:
         """How likely each tuple was to be kept."""
         if cut.level <= 0:
             return np.ones(f.size)
         return np.minimum(1.0, f / cut.level)
 
-    def estimate(self, values: Floats, f: Floats, cut: Cut) -> float:
+    def estimate(self, values: Float64s, f: Float64s, cut: Cut) -> float:
         """The sum over the whole interval of a value per tuple, from the values of the kept ones (Horvitz-Thompson)."""
         return float(np.sum(values / self.chances(f, cut)))
 
