@@ -9,7 +9,17 @@ from math import ceil, sqrt
 from pathlib import Path
 from typing import Any
 
-from headrace.bench import Drifting, MadeRelation, Measuring, Rate, Stream, Zipf, make_relation, service_rate, tpch
+from headrace.bench import (
+    Drifting,
+    MadeRelation,
+    Measuring,
+    ServiceRate,
+    Stream,
+    Zipf,
+    make_relation,
+    service_rate,
+    tpch,
+)
 from headrace.cost import Facts, Machine, disk_of
 from headrace.cost.models import predict
 from headrace.metrics import Factors
@@ -126,7 +136,7 @@ def _measuring(made: MadeRelation, memory: int) -> Measuring:
 @cache
 def _rate(
     directory: Path, operator: str, made: MadeRelation, stream: Stream, memory: int, options: Options, machine: Machine
-) -> Rate:
+) -> ServiceRate:
     """Measured once, however many figures show it."""
     measuring = ONE_LOOP if operator == "meshjoin" else _measuring(made, memory)
     with make_relation(directory, made, disk=disk_of(machine)) as relation:

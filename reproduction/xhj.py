@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.bench import MadeRelation, Measuring, Rate, Zipf, make_relation, service_rate
+from headrace.bench import MadeRelation, Measuring, ServiceRate, Zipf, make_relation, service_rate
 from headrace.cost import HDD, Facts, Machine, disk_of
 from headrace.cost.models import hybrid_cost, predict
 from headrace.semistream.hybrid.hybrid_cost import HybridCost, zipf_sum
@@ -69,7 +69,7 @@ def _rate(
     skew: float,
     k: int | None,
     l: int | None,
-) -> Rate:
+) -> ServiceRate:
     """Measured once, however many figures show it. k and l are pages as they are; None is tuned."""
     made = _made(scale, millions)
     memory = int(megabytes * 1e6 * scale)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from headrace.arrays import Int64s
-from headrace.splitmix import draw, unit
+from headrace.splitmix import draw, uniform_floats
 
 BIAS = 0.7  # of a period's arrivals, the share that falls in its busier half; 0.5 would be smooth
 SLOT = 0.05  # seconds: within a slot arrivals are evenly spaced
@@ -83,7 +83,7 @@ class Arrivals:
             # nodes of a level are numbered from its size on, as in a heap: every node has a word of its own
             words = draw(self.seed, _STREAM, len(counts) + np.arange(len(counts)))
             left = np.where(words & np.uint64(1), self.bias, 1 - self.bias)
-            first = np.floor(counts * left + unit(words)).astype(np.int64)
+            first = np.floor(counts * left + uniform_floats(words)).astype(np.int64)
             first = np.minimum(first, counts)
             counts = np.stack([first, counts - first], axis=1).ravel()
         return counts

@@ -167,12 +167,12 @@ class Reservation:
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _keep: 0)  # glibc has it
 
 
-def trim() -> None:
+def trim_malloc() -> None:
     """Return to the system what malloc keeps of freed memory for the next time."""
     _trim(0)
 
 
-def give_back() -> None:
+def release_freed_memory() -> None:
     """Return to the system what malloc and Arrow keep of freed memory for the next time. For a process that may idle now."""
     import pyarrow as pa  # here, so that budgets alone need no Arrow
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.bench import Bursty, MadeRelation, Measuring, Steady, Zipf, make_relation, service_rate
-from headrace.bench.service import _Run
+from headrace.bench.service import _MeasuredJoin
 from headrace.bench.streams import KEY
 from headrace.cost import HDD, SSD, disk_of
 from headrace.errors import BadInput, MemoryRefused
@@ -158,7 +158,7 @@ def test_a_measurement_of_nothing_is_refused(name):
 
 
 def test_a_join_is_let_fill_up_over_so_many_tuples(relation):
-    run = _Run.of(partial(HybridJoin, relation, KEY), STREAM, 300_000, Measuring(fill=4_000))
+    run = _MeasuredJoin.of(partial(HybridJoin, relation, KEY), STREAM, 300_000, Measuring(fill=4_000))
     held = []
     while run.feed.taken < 6_000:
         run.take_all()

@@ -9,11 +9,11 @@ from pathlib import Path
 def main(root: Path) -> None:
     sys.path.insert(0, str(Path(__file__).parents[2]))
     import headrace as hr
-    from headrace.sources.upsert import Target
+    from headrace.sources.upsert import UpsertTarget
     from tests.spark.loading import Job, session, stand_still
 
     job = Job(root)
-    stand_still(Target, "merge", job)
+    stand_still(UpsertTarget, "merge", job)
     spark = session(job)
     reader = spark.readStream.schema("k bigint, n bigint").option("maxFilesPerTrigger", 2)  # a task each
     query = hr.load_postgresql(

@@ -2,7 +2,7 @@
 
 from headrace.bench.measure import calibrate
 from headrace.bench.relations import MadeRelation, make_relation, tpch
-from headrace.bench.service import Measuring, Rate, service_rate
+from headrace.bench.service import Measuring, ServiceRate, service_rate
 from headrace.bench.streams import Bursty, Drifting, FileStream, Steady, Stream, Zipf, low_cardinality
 
 __all__ = [
@@ -11,7 +11,7 @@ __all__ = [
     "FileStream",
     "MadeRelation",
     "Measuring",
-    "Rate",
+    "ServiceRate",
     "Steady",
     "Stream",
     "Zipf",

@@ -24,7 +24,7 @@ from headrace.relation import Disk, Relation
 from headrace.relation.columns import address
 from headrace.relation.disk import DiskKind
 from headrace.relation.reader import PageReader, key_column, stored_keys
-from headrace.relation.store import Sources, TupleStore
+from headrace.relation.store import TupleSources, TupleStore
 from headrace.semistream.hash_queue import HashQueue
 from headrace.semistream.slots import SlotWindow
 
@@ -284,7 +284,7 @@ class _Bench:
     def _result(self, slots: np.ndarray, at: np.ndarray, row: np.ndarray) -> pa.RecordBatch:
         self.results.clear()
         self.results.append_from_pages(at, row)
-        sources, src = Sources([self.results]), np.zeros(slots.size, np.int32)
+        sources, src = TupleSources([self.results]), np.zeros(slots.size, np.int32)
         pos = np.arange(slots.size, dtype=np.int32)
         payload = [sources.gather(i, src, pos, outer=False) for i in range(len(self.version.payload))]
         stream = self.window.take(self.H.number[slots], slots)

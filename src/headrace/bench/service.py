@@ -37,7 +37,7 @@ _BACKLOGS = 25  # times that many tuples come: what is too fast by a few hundred
 
 
 @dataclass(frozen=True)
-class Rate:
+class ServiceRate:
     """A service rate, with what the join did while it was measured."""
 
     algorithm: str
@@ -121,7 +121,7 @@ def service_rate(
     schedule: Callable[[float], Schedule] = Steady,
     on: On = KEY,
     **options: Any,
-) -> Rate:
+) -> ServiceRate:
     """The highest rate that a join sustains.
 
     Parameters
@@ -160,8 +160,8 @@ def service_rate(
     make = ALGORITHMS[choice("operator", operator, tuple(ALGORITHMS))] if isinstance(operator, str) else operator
     limit = MemoryBudget(memory).limit
 
-    def run() -> _Run:
-        return _Run.of(partial(make, relation, on, **options), stream, limit, measuring)
+    def run() -> _MeasuredJoin:
+        return _MeasuredJoin.of(partial(make, relation, on, **options), stream, limit, measuring)
 
     first = _saturated(run(), measuring)
     if method == "saturated":
@@ -172,7 +172,7 @@ def service_rate(
 # -- driving an operator ---------------------------------------------------------------------------------------------------
 
 
-class _Run:
+class _MeasuredJoin:
     """An operator with its stream: takes steps, and keeps the time they take."""
 
     def __init__(self, op: SemiStreamJoin, feed: Feed, batch: int, limit: int, stream_bytes: float) -> None:
@@ -186,7 +186,7 @@ class _Run:
         self.seconds = 0.0
 
     @classmethod
-    def of(cls, make: Callable[..., SemiStreamJoin], stream: Stream, limit: int, measuring: Measuring) -> _Run:
+    def of(cls, make: Callable[..., SemiStreamJoin], stream: Stream, limit: int, measuring: Measuring) -> _MeasuredJoin:
         """Make the operator. One that takes batches leaves memory for them."""
         size = float(stream.tuple_bytes)
         op = make(limit)
@@ -287,14 +287,14 @@ class _Mark:
     stats: JoinStats
 
     @classmethod
-    def of(cls, run: _Run) -> _Mark:
+    def of(cls, run: _MeasuredJoin) -> _Mark:
         return cls(run.seconds, run.left, replace(run.op.stats))
 
-    def rate(self, run: _Run) -> float:
+    def rate(self, run: _MeasuredJoin) -> float:
         """Tuples that left since, a second."""
         return (run.left - self.left) / max(1e-12, run.seconds - self.seconds)
 
-    def measured(self, run: _Run, method: Method, *, settled: bool) -> Rate:
+    def measured(self, run: _MeasuredJoin, method: Method, *, settled: bool) -> ServiceRate:
         """What was measured since."""
         now, then = run.op.stats, self.stats
         tuples = run.left - self.left
@@ -303,7 +303,7 @@ class _Mark:
             return getattr(now, name) - getattr(then, name)
 
         peak = run.op.budget.peak + int(run.batch * run.stream_bytes)
-        return Rate(
+        return ServiceRate(
             type(run.op).__name__,
             method,
             self.rate(run),
@@ -325,7 +325,7 @@ class _Mark:
 # -- saturated -------------------------------------------------------------------------------------------------------------
 
 
-def _saturated(run: _Run, measuring: Measuring) -> Rate:
+def _saturated(run: _MeasuredJoin, measuring: Measuring) -> ServiceRate:
     if isinstance(run.op, MeshJoin | AMeshJoin) and run.op.relation.num_pages and measuring.warm is None:
         return _over_a_loop(run, measuring.loops)
     settled = _warm_up(run, measuring)
@@ -334,7 +334,7 @@ def _saturated(run: _Run, measuring: Measuring) -> Rate:
     return mark.measured(run, "saturated", settled=settled)
 
 
-def _over_a_loop(run: _Run, loops: int) -> Rate:
+def _over_a_loop(run: _MeasuredJoin, loops: int) -> ServiceRate:
     """The rate of the tuples of one round over R, after others. [MESH] §5.1"""
     pages = run.op.relation.num_pages
 
@@ -348,11 +348,11 @@ def _over_a_loop(run: _Run, loops: int) -> Rate:
     return mark.measured(run, "saturated", settled=loops > 0)
 
 
-def _window(run: _Run, measuring: Measuring) -> int:
+def _window(run: _MeasuredJoin, measuring: Measuring) -> int:
     return measuring.tuples or max(_LEAST_WINDOW, 2 * run.waiting, 3 * getattr(run.op, "capacity", 0), 4 * run.batch)
 
 
-def _until(run: _Run, left: int) -> None:
+def _until(run: _MeasuredJoin, left: int) -> None:
     """Until so many tuples have left; of a join that reads now and then, to the end of a join phase.
 
     Most of its time goes into its join phases: half of one more or less, and the rate is another.
@@ -365,7 +365,7 @@ def _until(run: _Run, left: int) -> None:
         run.take_all()
 
 
-def _warm_up(run: _Run, measuring: Measuring) -> bool:
+def _warm_up(run: _MeasuredJoin, measuring: Measuring) -> bool:
     """Let tuples through until the rate stays; whether it does."""
     if measuring.warm is not None:
         _until(run, measuring.warm)
@@ -386,11 +386,11 @@ def _warm_up(run: _Run, measuring: Measuring) -> bool:
 
 
 def _highest(
-    make: Callable[[], _Run], measuring: Measuring, schedule: Callable[[float], Schedule], first: Rate
-) -> Rate:
+    make: Callable[[], _MeasuredJoin], measuring: Measuring, schedule: Callable[[float], Schedule], first: ServiceRate
+) -> ServiceRate:
     """Halve the distance between a rate that goes and one that does not."""
     low, high = 0.0, float("inf")
-    best: Rate | None = None
+    best: ServiceRate | None = None
     rate = first.rate
     for _ in range(60):
         if high < (1 + _CLOSE) * low:
@@ -408,7 +408,9 @@ def _highest(
     return best
 
 
-def _at_rate(run: _Run, measuring: Measuring, schedule: Schedule, rate: float, total: int) -> Rate | None:
+def _at_rate(
+    run: _MeasuredJoin, measuring: Measuring, schedule: Schedule, rate: float, total: int
+) -> ServiceRate | None:
     """Let so many tuples come at a rate; None if they wait where there is no room for them."""
     most = 0
     if not run.batch:

@@ -106,7 +106,7 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class Choice:
+class AlgorithmChoice:
     """An algorithm, the parameters it would run with, and why."""
 
     algorithm: str
@@ -116,7 +116,9 @@ class Choice:
     """of every algorithm, best first"""
 
 
-def choose(facts: Facts, memory: int, *, algorithms: Iterable[str] | None = None, rate: float | None = None) -> Choice:
+def choose(
+    facts: Facts, memory: int, *, algorithms: Iterable[str] | None = None, rate: float | None = None
+) -> AlgorithmChoice:
     """The algorithm with the best rate within a memory.
 
     Parameters
@@ -146,7 +148,7 @@ def choose(facts: Facts, memory: int, *, algorithms: Iterable[str] | None = None
             + "; ".join(f"{p.algorithm}: {p.why}" for p in found)
         )
     best = preferred(found)
-    return Choice(best.algorithm, best.parameters, _reason(best, found, rate), tuple(found))
+    return AlgorithmChoice(best.algorithm, best.parameters, _reason(best, found, rate), tuple(found))
 
 
 def preferred(found: Sequence[Prediction]) -> Prediction:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from headrace.arrays import Bools, Int64s, UInt8s
 from headrace.demo.strings import strings
-from headrace.splitmix import below, draw
+from headrace.splitmix import draw, uniform_ints
 
 KEY = ("source", "code")
 SCHEMA = pa.schema(
@@ -88,17 +88,17 @@ def products(numbers: Int64s) -> pa.RecordBatch:
     """
     thing = _things(numbers)
     model = pa.array(numbers % 10_000 + 1).cast(pa.string())
-    adjective = pa.array(_ADJECTIVES).take(pa.array(below(draw(0, 2, numbers), len(_ADJECTIVES))))
+    adjective = pa.array(_ADJECTIVES).take(pa.array(uniform_ints(draw(0, 2, numbers), len(_ADJECTIVES))))
     columns = [
         sources(numbers),
         codes(numbers),
         pc.binary_join_element_wise(adjective, _THING_NAMES.take(pa.array(thing)), model, " "),
         _CATEGORY_NAMES.take(pa.array(thing // _PER_CATEGORY)),
-        pa.array(_BRANDS).take(pa.array(below(draw(0, 3, numbers), len(_BRANDS)))),
+        pa.array(_BRANDS).take(pa.array(uniform_ints(draw(0, 3, numbers), len(_BRANDS)))),
         pa.array(prices(numbers)),
-        pa.array((below(draw(0, 4, numbers), 8_000) + 20).astype(np.int32)),
-        pa.array((below(draw(0, 5, numbers), 2_000) + 1).astype(np.int32)),
-        pa.array((below(draw(0, 6, numbers), 3_650) + 16_000).astype(np.int32)).view(pa.date32()),
+        pa.array((uniform_ints(draw(0, 4, numbers), 8_000) + 20).astype(np.int32)),
+        pa.array((uniform_ints(draw(0, 5, numbers), 2_000) + 1).astype(np.int32)),
+        pa.array((uniform_ints(draw(0, 6, numbers), 3_650) + 16_000).astype(np.int32)).view(pa.date32()),
     ]
     return pa.record_batch(columns, schema=SCHEMA)
 
@@ -122,7 +122,7 @@ def prices(numbers: Int64s) -> Int64s:
     category = _things(numbers) // _PER_CATEGORY
     low, high = _PRICE_FROM[category], _PRICE_BELOW[category]
     # the square of a uniform number: cheap products are more frequent than dear ones
-    share = below(draw(0, 7, numbers), 1_000) ** 2
+    share = uniform_ints(draw(0, 7, numbers), 1_000) ** 2
     cents: Int64s = (low + share * (high - low) // 1_000_000) // 10 * 10 + 9
     return cents
 
@@ -133,7 +133,7 @@ def _chunks(count: int) -> Iterator[pa.RecordBatch]:
 
 
 def _things(numbers: Int64s) -> Int64s:
-    return below(draw(0, 1, numbers), len(_THING_NAMES))
+    return uniform_ints(draw(0, 1, numbers), len(_THING_NAMES))
 
 
 def _is_web(numbers: Int64s) -> Bools:

@@ -34,7 +34,7 @@ DELETES = ("d", "delete")
 
 
 @dataclass(frozen=True)
-class Maintained:
+class MaintainResult:
     """What `maintain` did with a batch DataFrame."""
 
     version: int
@@ -45,7 +45,7 @@ class Maintained:
     """whether the transaction was committed before, so nothing was applied"""
 
 
-class Keeper:
+class ChangeApplier:
     """Applies batches of changes to a relation. See `maintain` for the parameters."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Keeper:
         with self.rel.refresh() as latest:
             return int(latest.notes.get(APPLIED, {}).get(app, -1)) >= number
 
-    def apply(self, changes: pa.Table, app: str | None, number: int) -> Maintained:
+    def apply(self, changes: pa.Table, app: str | None, number: int) -> MaintainResult:
         """Commit changes as one version, unless that was done before. Changes of no rows make no version."""
         last = self._last(changes)
         gone = self._is_delete(last)
@@ -104,8 +104,8 @@ class Keeper:
 
         version = self.rel.revise(decide)
         if repeated:
-            return Maintained(version, 0, 0, repeated=True)
-        return Maintained(version, upserts.num_rows, deletes.num_rows, repeated=False)
+            return MaintainResult(version, 0, 0, repeated=True)
+        return MaintainResult(version, upserts.num_rows, deletes.num_rows, repeated=False)
 
     def _last(self, changes: pa.Table) -> pa.Table:
         """The last change of each key."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.errors import BadInput, choice
-from headrace.etl.apply_changes import DELETES, UPSERTS, Keeper, Maintained
+from headrace.etl.apply_changes import DELETES, UPSERTS, ChangeApplier, MaintainResult
 from headrace.relation import Relation
 from headrace.relation.manifest import versions
 from headrace.spark.batches import application, check_options, check_transaction, start
@@ -34,7 +34,7 @@ def maintain(
     trigger: Mapping[str, Any] | None = None,
     name: str | None = None,
     transaction: tuple[str, int] | None = None,
-) -> StreamingQuery | Maintained:
+) -> StreamingQuery | MaintainResult:
     """Apply a DataFrame of changes, streaming or batch, to a relation, exactly once.
 
     A micro-batch becomes one version: queries that enrich with the relation see all of it or nothing, from their next micro-batch
@@ -64,7 +64,7 @@ def maintain(
 
     Returns
     -------
-    StreamingQuery | Maintained
+    StreamingQuery | MaintainResult
         The started query of a streaming DataFrame; what was done of a batch one.
     """
     if not isinstance(rel, Relation):
@@ -72,7 +72,7 @@ def maintain(
     if rel.order != "key":
         raise BadInput(f"{rel.path} is stored by popularity and cannot be changed; create it with order='key'")
     choice("null_keys", null_keys, ("refuse", "drop"))
-    keeper = Keeper(rel, op, sequence, tuple(upserts), tuple(deletes), null_keys)
+    keeper = ChangeApplier(rel, op, sequence, tuple(upserts), tuple(deletes), null_keys)
     wanted = keeper.columns(changes.columns)
     changes = changes.select(*(f"`{column.replace('`', '``')}`" for column in wanted))
     check_options(changes, checkpoint, trigger, name, transaction, "applied")
@@ -87,5 +87,5 @@ def maintain(
         return keeper.apply(changes.toArrow(), None, 0)
     app, number = check_transaction(transaction)
     if keeper.done(app, number):
-        return Maintained(versions(rel.path)[-1], 0, 0, repeated=True)
+        return MaintainResult(versions(rel.path)[-1], 0, 0, repeated=True)
     return keeper.apply(changes.toArrow(), app, number)

@@ -12,7 +12,7 @@ from headrace.errors import BadInput
 from headrace.relation.keys import KeyCodec, Keys, bounds, concat_keys, positions
 
 
-class Side:
+class MergeInput:
     """Rows in key order, piece by piece, taken up to a key at a time; refuses a key that is there twice.
 
     Parameters
@@ -69,7 +69,7 @@ class Side:
         return taken
 
 
-def aligned(old: Side, new: Side) -> Iterator[tuple[pa.Table | None, pa.Table | None]]:
+def aligned_ranges(old: MergeInput, new: MergeInput) -> Iterator[tuple[pa.Table | None, pa.Table | None]]:
     """Rows of both sides for the same range of keys."""
     while old.table is not None and new.table is not None:
         ends = concat_keys([old.last(), new.last()], old.codec)

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import BadInput
-from headrace.etl.merge import Side, aligned, compare
+from headrace.etl.merge import MergeInput, aligned_ranges, compare
 from headrace.relation import Relation
 from headrace.relation.create import source_of
 from headrace.relation.sorter import ExternalSorter, batches_of
@@ -155,11 +155,11 @@ def _fill(diff: SnapshotDiff, new: Any, rel: Relation, memory: int, directory: P
     sinks = {part: pa.OSFile(str(directory / part), "wb") for part in _PARTS}
     writers = {part: pa.ipc.new_file(sink, rel.schema) for part, sink in sinks.items()}
     for shard in range(rel.num_shards):
-        old = Side(
+        old = MergeInput(
             (table for table, _, _ in scan_tables(version, version.places(shard))), version.codec, "the relation"
         )
-        fresh = Side(sorter.shard(shard), version.codec, "the new snapshot")
-        for mine, theirs in aligned(old, fresh):
+        fresh = MergeInput(sorter.shard(shard), version.codec, "the new snapshot")
+        for mine, theirs in aligned_ranges(old, fresh):
             parts, same = compare(mine, theirs, version.codec)
             diff.unchanged += same
             for part, rows in parts.items():

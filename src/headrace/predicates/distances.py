@@ -68,7 +68,7 @@ class Vector:
         return np.ascontiguousarray(values, np.float64), whole
 
 
-class Near:
+class DistanceTerm:
     """The distance of two vectors is at most eps."""
 
     rank, outside = 1, False

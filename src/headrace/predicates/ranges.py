@@ -16,7 +16,7 @@ from headrace.predicates.numbers import Bounds, Scale, Types, bound, unbounded
 
 
 @dataclass(frozen=True)
-class End:
+class RangeEnd:
     """A bound that a right tuple gives: its column y, moved by an amount; `open`: a null is no bound."""
 
     y: str
@@ -25,10 +25,10 @@ class End:
     open: bool = False
 
 
-class Range:
+class RangeTerm:
     """low <= x <= high, with ends that a right tuple gives; `outside`: x is there and not so."""
 
-    def __init__(self, x: str, low: End | None, high: End | None, outside: bool = False) -> None:
+    def __init__(self, x: str, low: RangeEnd | None, high: RangeEnd | None, outside: bool = False) -> None:
         self.x, self.low, self.high, self.outside = x, low, high, outside
         self.size = 1
         self.values: AnyArray = np.empty(0, np.int64)  # of left tuples, by slot

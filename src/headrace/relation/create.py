@@ -19,8 +19,8 @@ import pyarrow.parquet
 
 from headrace.errors import BadInput, choice
 from headrace.relation.columns import plain_schema
+from headrace.relation.frequency_order import FrequencyRanks, FrequencySorter
 from headrace.relation.manifest import UNFINISHED, Manifest, commit, drafts, versions
-from headrace.relation.popularity import Popularity, PopularitySorter
 from headrace.relation.sorter import ExternalSorter, batches_of
 from headrace.relation.writer import Layout, ShardWriter
 from headrace.runlog.files import sync_directory
@@ -104,7 +104,7 @@ def _give_name(draft: Path, root: Path, *, overwrite: bool) -> None:
     raise OSError(code, f"{root} cannot be given its name in one step: {os.strerror(code)}")
 
 
-def _popularity(order: str, frequencies: Any, layout: Layout, *, spark: bool) -> Popularity | None:
+def _popularity(order: str, frequencies: Any, layout: Layout, *, spark: bool) -> FrequencyRanks | None:
     """How rows are ranked; None where they are stored by key."""
     choice("order", order, ("key", "frequency"))
     if order == "key":
@@ -122,7 +122,7 @@ def _popularity(order: str, frequencies: Any, layout: Layout, *, spark: bool) ->
         raise BadInput(
             "order='frequency' cannot be made from a Spark DataFrame; write it as Parquet and give the path of that"
         )
-    return Popularity(frequencies, layout.codec)
+    return FrequencyRanks(frequencies, layout.codec)
 
 
 def _is_spark(data: Any) -> bool:
@@ -204,7 +204,7 @@ def _dataset_batches(data: Dataset) -> Iterator[pa.RecordBatch]:
 
 
 def _create_from_arrow(
-    popularity: Popularity | None,
+    popularity: FrequencyRanks | None,
     root: Path,
     batches: Iterable[pa.RecordBatch],
     layout: Layout,
@@ -216,7 +216,7 @@ def _create_from_arrow(
     scratch = root / "scratch"
     scratch.mkdir()
     sorter = (
-        PopularitySorter(layout, shards, memory, scratch, null_keys, popularity)
+        FrequencySorter(layout, shards, memory, scratch, null_keys, popularity)
         if popularity
         else ExternalSorter(layout, shards, memory, scratch, null_keys)
     )

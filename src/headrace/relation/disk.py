@@ -152,8 +152,8 @@ class Disk:
         return self.overheads.get(algorithm, Overhead() if self.kind == "simulated" else _OVERHEAD)
 
     @property
-    def goes_on(self) -> bool:
-        """Whether a request that goes on where the last one ended is cheaper than another: the arm is there."""
+    def sequential_is_cheaper(self) -> bool:
+        """Whether a request that starts where the last one ended costs less than a seek, as on a disk with an arm."""
         return self.kind == "simulated" and self.follow is not None and self.follow < self.seek
 
     @property
@@ -213,7 +213,7 @@ class Disk:
         targets: Int64s,
         page_size: int,
         most: int,
-    ) -> Reading:
+    ) -> PendingReads:
         """Begin to read runs into memory, at most `most` at a time; `wait` on what is returned."""
         if self.kind == "simulated":
             transfer = self.transfer * page_size / 8192
@@ -223,12 +223,12 @@ class Disk:
         # Long runs keep the disk busy with few requests in flight, and every task costs some 20 µs to hand over.
         workers = min(self.workers, most, n, max(4, 2 * self.workers * n * page_size // int(sizes.sum())))
         if self.cached or self.workers == 1 or most == 1 or (n == 1 and sizes[0] <= 4 * page_size):
-            return Reading([], [0], [self._read(fds, offsets, sizes, targets)])
+            return PendingReads([], [0], [self._read(fds, offsets, sizes, targets)])
         bounds = [n * w // workers for w in range(workers + 1)]
         pool = self._threads()
         for a, b in pairwise(bounds):
             tasks.append(pool.submit(self._read, fds[a:b], offsets[a:b], sizes[a:b], targets[a:b]))
-        return Reading(tasks, bounds, [])
+        return PendingReads(tasks, bounds, [])
 
     def _arm(self, fds: Int32s, offsets: Int64s, sizes: Int64s) -> float:
         """Seconds that the arm of a simulated disk takes to get to each run."""
@@ -249,7 +249,7 @@ class Disk:
 
 
 @dataclass
-class Reading:
+class PendingReads:
     """Reads under way."""
 
     tasks: Sequence[Future[int]]

@@ -30,11 +30,11 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from headrace.errors import DamagedRelation, NewerFormat, NotARelation, UnfinishedRelation, VersionConflict, VersionGone
-from headrace.relation.held import held_versions
+from headrace.relation.batch_versions import versions_of_last_batches
 from headrace.runlog.files import sync_directory
 
 FORMAT = 3  # 3 where writers left notes, which others must keep; 2 where rows are stored by popularity; 1 elsewhere
-Order = Literal["key", "frequency"]
+StorageOrder = Literal["key", "frequency"]
 UNFINISHED = ".unfinished-"  # a create works in a sibling directory: NAME.unfinished-XXXX
 _MANIFEST = re.compile(r"manifest-(\d{6,})\.json")
 
@@ -91,7 +91,7 @@ class Manifest:
     shards: list[ShardFacts]
     nulls: dict[str, int]
     variable_bytes: dict[str, int]
-    order: Order = "key"
+    order: StorageOrder = "key"
     notes: dict[str, Any] = field(default_factory=dict)  # of writers, committed with the version and kept in later ones
     created: str = field(default_factory=lambda: Manifest.now())
 
@@ -244,7 +244,7 @@ def writing(root: Path, *, wait: bool = False) -> Iterator[None]:
 def remove_old(root: Path) -> list[int]:
     """Remove versions before the latest that nobody holds, and files that no version names. For the one writer."""
     removed = []
-    for version in sorted({*versions(root)[:-1]} - held_versions(root)):
+    for version in sorted({*versions(root)[:-1]} - versions_of_last_batches(root)):
         fd = _lock_file(root, f"{version:06d}")
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -20,7 +20,7 @@ from headrace.kernels.hashing import shards_of
 from headrace.kernels.pages import BAD_CHECKSUM, BAD_MAGIC, BAD_PLACE, expand_rows, page_facts, verify
 from headrace.metrics import JoinStats
 from headrace.relation.columns import Column, address
-from headrace.relation.disk import Disk, PlanKind, Reading
+from headrace.relation.disk import Disk, PendingReads, PlanKind
 from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys, positions
 from headrace.relation.manifest import FileFacts, Manifest
 from headrace.relation.sidecar import arrays_in, read_arrays, read_arrays_into
@@ -41,7 +41,7 @@ _WHAT = {
 
 
 @dataclass(frozen=True)
-class Index:
+class FenceIndex:
     """One fence key a page, in key order. [SSIJ] §III"""
 
     fence: Keys
@@ -50,7 +50,7 @@ class Index:
     base: int
 
     @classmethod
-    def of(cls, arrays: dict[str, AnyArray], shard: int, codec: KeyCodec) -> Index:
+    def of(cls, arrays: dict[str, AnyArray], shard: int, codec: KeyCodec) -> FenceIndex:
         fence: Keys = (
             IntKeys(arrays["values"].view(np.int64)) if codec.integer else ByteKeys(arrays["values"], arrays["offsets"])
         )
@@ -100,10 +100,10 @@ class SecondaryIndex:
         return pages + np.int64(self.base)
 
 
-def index_of(arrays: dict[str, AnyArray], shard: int, codec: KeyCodec, pages: int) -> Index | SecondaryIndex:
+def index_of(arrays: dict[str, AnyArray], shard: int, codec: KeyCodec, pages: int) -> FenceIndex | SecondaryIndex:
     """The index that a sidecar holds."""
     if "first" not in arrays:
-        return Index.of(arrays, shard, codec)
+        return FenceIndex.of(arrays, shard, codec)
     keys: Keys = (
         IntKeys(arrays["values"].view(np.int64)) if codec.integer else ByteKeys(arrays["values"], arrays["offsets"])
     )
@@ -111,7 +111,7 @@ def index_of(arrays: dict[str, AnyArray], shard: int, codec: KeyCodec, pages: in
 
 
 @dataclass(frozen=True)
-class Pairs:
+class KeyPages:
     """Which page each key needs: key number and place, in key order; a key has as many as its rows span."""
 
     key: Int32s
@@ -140,7 +140,7 @@ class Version:
         self.layout = Layout.of(manifest.schema, manifest.key, manifest.page_size, manifest.fill, manifest.order)
         self.payload = tuple(c.with_nullable(manifest.nulls[c.name] > 0) for c in self.layout.payload)
         self.codec = self.layout.codec
-        self._indexes: list[Index | SecondaryIndex] | None = None
+        self._indexes: list[FenceIndex | SecondaryIndex] | None = None
         self._file_keys: Int64s = np.empty(0, np.int64)
         self._fds: Int32s = np.empty(0, np.int32)
         self._names: list[str] = []
@@ -221,13 +221,13 @@ class Version:
         return self.manifest.page_size
 
     @property
-    def indexes(self) -> list[Index | SecondaryIndex]:
+    def indexes(self) -> list[FenceIndex | SecondaryIndex]:
         if self._indexes is None:
             shards = range(len(self.manifest.shards))
             self._indexes = [self._index(i, self.arrays(i, "index")) for i in shards]
         return self._indexes
 
-    def _index(self, shard: int, arrays: dict[str, AnyArray]) -> Index | SecondaryIndex:
+    def _index(self, shard: int, arrays: dict[str, AnyArray]) -> FenceIndex | SecondaryIndex:
         return index_of(arrays, shard, self.codec, self.manifest.shards[shard].pages)
 
     def filter(self, shard: int) -> UInt32s:
@@ -239,7 +239,7 @@ class Version:
             shards_of(hashes, len(self.manifest.shards), out)
         return out
 
-    def pairs(self, keys: Keys, hashes: UInt64s, rows: Int64s) -> Pairs:
+    def pairs(self, keys: Keys, hashes: UInt64s, rows: Int64s) -> KeyPages:
         """The pages that distinct keys need; hashes[rows] are theirs."""
         if len(self.indexes) == 1:
             return self._pairs_of_shard(0, keys, None)
@@ -248,18 +248,18 @@ class Version:
         for number in range(len(self.indexes)):
             mine = np.flatnonzero(shard == number).astype(np.int32)
             parts.append(self._pairs_of_shard(number, keys.take(mine), mine))
-        return Pairs(np.concatenate([p.key for p in parts]), np.concatenate([p.place for p in parts]))
+        return KeyPages(np.concatenate([p.key for p in parts]), np.concatenate([p.place for p in parts]))
 
-    def _pairs_of_shard(self, number: int, keys: Keys, names: Int32s | None) -> Pairs:
+    def _pairs_of_shard(self, number: int, keys: Keys, names: Int32s | None) -> KeyPages:
         order = keys.argsort().astype(np.int32)
         index = self.indexes[number]
         low, high = index.locate(keys.take(order))
         numbers = order if names is None else names[order]
         if bool((low == high).all()) and low.min(initial=0) >= 0:
-            return Pairs(numbers, index.place(low))
+            return KeyPages(numbers, index.place(low))
         spans = np.where(low >= 0, high - low + 1, 0)
         within = np.arange(int(spans.sum())) - np.repeat(np.cumsum(spans) - spans, spans)
-        return Pairs(np.repeat(numbers, spans), index.place(np.repeat(low, spans) + within))
+        return KeyPages(np.repeat(numbers, spans), index.place(np.repeat(low, spans) + within))
 
     def files_of(self, places: Int64s) -> Int64s:
         """Numbers of the files that sorted places are in."""
@@ -284,7 +284,7 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundRows:
     """Where the keys of some pairs are, in pages that are in memory: rows low[i] .. high[i] of the page at pages[i]."""
 
     pairs: slice | Int64s
@@ -301,10 +301,10 @@ class Found:
         count = self.high - self.low
         return (start + np.cumsum(count) - count).astype(np.int32), count
 
-    def only(self, kept: Bools) -> Found:
+    def only(self, kept: Bools) -> FoundRows:
         """As if only some of the pairs had been asked for: the others have no tuples."""
         high = np.where(kept, self.high, self.low)
-        return Found(self.pairs, self.pages, self.low, high, int((high - self.low).sum()))
+        return FoundRows(self.pairs, self.pages, self.low, high, int((high - self.low).sum()))
 
 
 class PageReader:
@@ -371,7 +371,7 @@ class PageReader:
         longest = most if halves == 1 or not bridge else max(1, most // 4)
         if self.longest is not None:
             longest = min(most, self.longest)
-        if bridge and halves == 1 and version.disk.goes_on and self.plan is None:
+        if bridge and halves == 1 and version.disk.sequential_is_cheaper and self.plan is None:
             first, length = self._one_after_the_other(places, most)
         else:
             first, length = version.disk.runs(places, size, longest, bridge=bridge, plan=self.plan)
@@ -385,7 +385,7 @@ class PageReader:
         stats.pages_read += int(length.sum())
         stats.reads += length.size
         stats.bytes_read += int(length.sum()) * size
-        under_way: list[tuple[Reading, Int64s]] = []
+        under_way: list[tuple[PendingReads, Int64s]] = []
         try:
             for r in range(rounds.size - 1):
                 while r + len(under_way) < rounds.size - 1 and len(under_way) < halves:
@@ -460,7 +460,7 @@ class PageReader:
 
     def _start(
         self, r: int, half: int, rounds: Int64s, first: Int64s, length: Int64s, files: Int64s
-    ) -> tuple[Reading, Int64s]:
+    ) -> tuple[PendingReads, Int64s]:
         version, size = self.version, self.version.page_size
         runs = slice(rounds[r], rounds[r + 1])
         sizes = length[runs] * size
@@ -489,7 +489,7 @@ class PageReader:
                 raise self.version.damaged(int(places[bad]), _WHAT[int(verdict[bad])])
             start = stop
 
-    def find(self, keys: Keys, pairs: Pairs, stats: JoinStats) -> Generator[Found]:
+    def find(self, keys: Keys, pairs: KeyPages, stats: JoinStats) -> Generator[FoundRows]:
         """Read the pages of pairs and find their keys in them, a buffer at a time. Close it when leaving early."""
         order = np.argsort(pairs.place, kind="stable") if _unsorted(pairs.place) else None
         place = pairs.place if order is None else pairs.place[order]
@@ -504,9 +504,9 @@ class PageReader:
                 pages = np.repeat(addresses, np.diff(start_of[a : b + 1]))
                 low, high = np.empty(q - p, np.int32), np.empty(q - p, np.int32)
                 total = keys.find(pages, pairs.key[mine], low, high)
-                yield Found(mine, pages, low, high, total)
+                yield FoundRows(mine, pages, low, high, total)
 
-    def fetch(self, keys: Keys, pairs: Pairs, store: TupleStore, stats: JoinStats) -> tuple[Int32s, Int32s]:
+    def fetch(self, keys: Keys, pairs: KeyPages, store: TupleStore, stats: JoinStats) -> tuple[Int32s, Int32s]:
         """Copy every tuple with one of the keys to the store; returns position and count for each pair."""
         where, count = np.zeros(pairs.size, np.int32), np.zeros(pairs.size, np.int32)
         with closing(self.find(keys, pairs, stats)) as rounds:

@@ -22,7 +22,7 @@ from headrace.relation.columns import Column
 from headrace.relation.create import Progress, create_relation
 from headrace.relation.disk import Disk, DiskKind, disk_of
 from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys, concat_keys
-from headrace.relation.manifest import Manifest, Order, pin, remove_old, writing
+from headrace.relation.manifest import Manifest, StorageOrder, pin, remove_old, writing
 from headrace.relation.reader import PageFacts, PageReader, Version, key_column, stored_keys
 from headrace.relation.store import TupleStore
 from headrace.relation.update import Change
@@ -75,7 +75,7 @@ class Relation:
         memory: int | str = "512MiB",
         null_keys: Literal["refuse", "drop"] = "refuse",
         overwrite: bool = False,
-        order: Order = "key",
+        order: StorageOrder = "key",
         frequencies: Any = None,
         disk: DiskKind | Disk = "buffered",
         progress: Progress | None = None,
@@ -205,7 +205,7 @@ class Relation:
         return self._version.codec
 
     @property
-    def order(self) -> Order:
+    def order(self) -> StorageOrder:
         """How rows are stored: by key, or by the frequency of their key."""
         return self._manifest.order
 

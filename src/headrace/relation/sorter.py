@@ -27,7 +27,7 @@ _SAMPLES = 512  # keys sampled a run and shard, at even steps
 
 
 @dataclass
-class _Run:
+class _SortedRun:
     """Rows of one shard, sorted, in memory or in a file."""
 
     rows: int
@@ -65,7 +65,7 @@ class ExternalSorter:
         self.rows = 0
         self._held: list[pa.Table] = []
         self._held_bytes = 0
-        self._runs: list[list[_Run]] = [[] for _ in range(shards)]
+        self._runs: list[list[_SortedRun]] = [[] for _ in range(shards)]
         self._spilled = False
 
     def add(self, table: pa.Table) -> None:
@@ -96,7 +96,7 @@ class ExternalSorter:
         for piece in range(starts[0].size - 1):
             yield from self._piece(runs, [s[piece : piece + 2] for s in starts])
 
-    def _cuts(self, runs: list[_Run]) -> tuple[Keys, UInt8s]:
+    def _cuts(self, runs: list[_SortedRun]) -> tuple[Keys, UInt8s]:
         """Splitters that leave about an eighth of the memory between two of them, and which of them occur often."""
         samples = concat_keys([run.samples for run in runs], self.codec)
         samples = samples.take(samples.argsort())
@@ -108,7 +108,7 @@ class ExternalSorter:
         distinct = np.flatnonzero(cuts.repeats() == 0) if len(cuts) else NO_LONGS
         return cuts.take(distinct), often[distinct]
 
-    def _piece(self, runs: list[_Run], spans: list[Int64s]) -> Iterator[pa.Table]:
+    def _piece(self, runs: list[_SortedRun], spans: list[Int64s]) -> Iterator[pa.Table]:
         parts = [(run, int(a), int(b)) for run, (a, b) in zip(runs, spans, strict=True) if b > a]
         if not parts:
             return
@@ -151,15 +151,15 @@ class ExternalSorter:
             order = rows[keys.take(rows).argsort() if self.shards > 1 else keys.argsort()]
             self._runs[number].append(self._keep(table.take(pa.array(order)), number))
 
-    def _keep(self, table: pa.Table, number: int) -> _Run:
+    def _keep(self, table: pa.Table, number: int) -> _SortedRun:
         at = np.unique(np.linspace(0, table.num_rows - 1, _SAMPLES).astype(np.int64))
         samples = self._keys(table.take(pa.array(at)))
         if not self._spilled:
-            return _Run(table.num_rows, table.nbytes, samples, table, None)
+            return _SortedRun(table.num_rows, table.nbytes, samples, table, None)
         file = self.scratch / f"run-{number:04d}-{len(self._runs[number]):06d}.arrow"
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
-        return _Run(table.num_rows, table.nbytes, samples, None, file)
+        return _SortedRun(table.num_rows, table.nbytes, samples, None, file)
 
     def _without_null_keys(self, table: pa.Table) -> pa.Table:
         for name in self.layout.key:

@@ -21,7 +21,7 @@ class StoreFull(Exception):
     """There is no room for the tuples; the caller makes room or takes fewer."""
 
 
-class Room:
+class ArrayAllocator:
     """Where a store's arrays lie: memory of their own, or one given piece that they are cut from in order."""
 
     def __init__(self, memory: UInt8s | None = None) -> None:
@@ -64,8 +64,10 @@ class TupleStore:
         Where its arrays lie.
     """
 
-    def __init__(self, columns: Sequence[Column], rows: int, data: dict[str, int], room: Room | None = None) -> None:
-        room = room or Room()
+    def __init__(
+        self, columns: Sequence[Column], rows: int, data: dict[str, int], room: ArrayAllocator | None = None
+    ) -> None:
+        room = room or ArrayAllocator()
         self.columns = tuple(columns)
         self.rows = rows
         self.used = 0
@@ -154,7 +156,7 @@ class TupleStore:
         self.used += n
         return start
 
-    def append_from(self, sources: Sources, src: Int32s, pos: Int32s) -> int:
+    def append_from(self, sources: TupleSources, src: Int32s, pos: Int32s) -> int:
         """Copy the tuples pos[i] of the stores src[i]; returns the position of the first. All or nothing."""
         n = src.size
         start = self.used
@@ -205,7 +207,7 @@ class TupleStore:
         return to_arrow(self.columns[i].type, self.used, self.buffers(i))
 
 
-class Sources:
+class TupleSources:
     """Addresses of several stores' columns, so that one gather serves results from all of them."""
 
     def __init__(self, stores: Sequence[TupleStore]) -> None:

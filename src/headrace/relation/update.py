@@ -22,13 +22,13 @@ from headrace.metrics import JoinStats
 from headrace.relation.columns import NO_LONGS, plain_schema, plain_table
 from headrace.relation.keys import ByteKeys, IntKeys, Keys, bounds, concat_keys, positions
 from headrace.relation.manifest import FileFacts, Manifest, ShardFacts, commit
-from headrace.relation.reader import Index, PageFacts, PageReader, Version, key_column, stored_keys
+from headrace.relation.reader import FenceIndex, PageFacts, PageReader, Version, key_column, stored_keys
 from headrace.relation.writer import (
     FILTER_BITS,
     FREQUENCY_BINS,
+    BuiltPages,
     KeyStatistics,
     PageBuilder,
-    PageRun,
     ShardWriter,
     fence_arrays,
     new_filter,
@@ -255,7 +255,7 @@ class _ShardChange:
     def write(self) -> ShardFacts:
         version, old = self.version, self.version.manifest.shards[self.shard]
         index = version.indexes[self.shard]
-        assert isinstance(index, Index)  # a relation stored by popularity is not changed
+        assert isinstance(index, FenceIndex)  # a relation stored by popularity is not changed
         stem = f"shard-{self.shard:04d}-{self.number:06d}"
         low, high = index.locate(self.changed)
         steps = np.zeros(old.pages + 1, np.int64)
@@ -308,7 +308,7 @@ class _ShardChange:
             used_bytes=used,
         )
 
-    def _rewrite(self, index: Index, piece: Int64s, first_number: int) -> tuple[PageRun, Int64s, int]:
+    def _rewrite(self, index: FenceIndex, piece: Int64s, first_number: int) -> tuple[BuiltPages, Int64s, int]:
         """New pages for some old ones and the changed keys among them.
 
         Returns the pages, for each the old page where its group of neighbours starts, and the bytes freed. Pages that were
@@ -344,7 +344,7 @@ class _ShardChange:
         anchor = piece[groups[group[run.starts[:-1]]]] if piece.size else np.zeros(run.count, np.int64)
         return run, anchor, freed
 
-    def _range(self, index: Index, piece: Int64s) -> tuple[int, int]:
+    def _range(self, index: FenceIndex, piece: Int64s) -> tuple[int, int]:
         """Which upserts belong to the pages of a piece: from its first fence up to the next page's."""
         if len(index.fence) == 0:
             return 0, len(self.keys)
@@ -359,7 +359,7 @@ class _ShardChange:
         last = int(at[-1]) if piece[-1] + 1 < len(index.fence) else len(self.keys)
         return first, last
 
-    def _inherit(self, index: Index, fence: Keys, flags: UInt8s, anchor: Int64s) -> None:
+    def _inherit(self, index: FenceIndex, fence: Keys, flags: UInt8s, anchor: Int64s) -> None:
         """The first new page of a group goes on a key of the page before the group, if the old one did.
 
         That key is unchanged (a changed key has all its pages rewritten), so it is still the first of the group.
@@ -379,7 +379,7 @@ class _ShardChange:
         for name in self.variable_bytes:
             self.variable_bytes[name] += sign * (pc.sum(pc.binary_length(table.column(name))).as_py() or 0)
 
-    def _filter(self, index: Index, kept: Int64s, distinct: int) -> UInt32s:
+    def _filter(self, index: FenceIndex, kept: Int64s, distinct: int) -> UInt32s:
         """The old filter with the new keys; a larger one, from all keys, when it would let too many absent ones pass."""
         words = self.version.filter(self.shard).copy()
         if distinct * FILTER_BITS > 1.5 * 32 * words.size:

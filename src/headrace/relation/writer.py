@@ -15,7 +15,7 @@ from headrace.kernels.filter import BLOCK_BYTES, filter_add
 from headrace.kernels.pages import COLUMN_SLACK, HEADER, paginate, seal, write_column
 from headrace.relation.columns import NO_LONGS, Buffers, Column, address, from_arrow, width_of
 from headrace.relation.keys import KeyCodec, Keys, concat_keys
-from headrace.relation.manifest import FileFacts, Order, ShardFacts
+from headrace.relation.manifest import FileFacts, ShardFacts, StorageOrder
 from headrace.relation.sidecar import write_arrays
 
 FILTER_BITS = 12  # a key: about 4 in 1,000 absent keys pass
@@ -33,10 +33,12 @@ class Layout:
     fill: float
     codec: KeyCodec
     payload: tuple[Column, ...]
-    order: Order = "key"
+    order: StorageOrder = "key"
 
     @classmethod
-    def of(cls, schema: pa.Schema, key: tuple[str, ...], page_size: int, fill: float, order: Order = "key") -> Layout:
+    def of(
+        cls, schema: pa.Schema, key: tuple[str, ...], page_size: int, fill: float, order: StorageOrder = "key"
+    ) -> Layout:
         codec = KeyCodec(key, [schema.field(name).type for name in key])
         rest = [f for f in schema if f.name not in key]
         payload = tuple(Column(f.name, f.type, width_of(f.type), i + 1) for i, f in enumerate(rest))
@@ -59,7 +61,7 @@ class Layout:
 
 
 @dataclass
-class PageRun:
+class BuiltPages:
     """Pages built from some sorted rows."""
 
     pages: UInt8s
@@ -82,7 +84,7 @@ class PageBuilder:
         self.nulls = {column.name: 0 for column in layout.payload}
         self.variable_bytes = {c.name: 0 for c in layout.payload if c.width == 0}
 
-    def build(self, table: pa.Table, first_number: int, breaks: Int64s = NO_LONGS, *, final: bool = True) -> PageRun:
+    def build(self, table: pa.Table, first_number: int, breaks: Int64s = NO_LONGS, *, final: bool = True) -> BuiltPages:
         """Pages for a sorted table. Unless final, the rows of the last, perhaps unfilled, page are left out.
 
         Where the table is sorted by popularity, rows of one page are put in key order: pages are searched by key.
@@ -117,7 +119,7 @@ class PageBuilder:
             if column.width == 0:
                 self.variable_bytes[column.name] += int(buffers.offsets[used] - buffers.offsets[0])
         seal(address(pages), layout.page_size, starts, self.shard, (self.tag << 32) + first_number, cursor)
-        return PageRun(pages, starts, keys.slice(0, int(starts[-1])), int(cursor.sum()))
+        return BuiltPages(pages, starts, keys.slice(0, int(starts[-1])), int(cursor.sum()))
 
     def _write(
         self, pages: UInt8s, starts: Int64s, position: int, width: int, buffers: Buffers, cursor: Int64s
@@ -188,7 +190,7 @@ class KeyStatistics:
         }
 
 
-class DenseIndex:
+class SecondaryIndexBuilder:
     """A secondary index: every distinct key with the first and last page of its rows, for pages that are not in key order.
 
     Keys are collected as pages are written, and sorted at the end.
@@ -200,7 +202,7 @@ class DenseIndex:
         self._first: list[Int32s] = []
         self._last: list[Int32s] = []
 
-    def add(self, run: PageRun, first_page: int) -> None:
+    def add(self, run: BuiltPages, first_page: int) -> None:
         """Keys of new pages. Equal keys lie side by side; one may go on from the pages before."""
         page = np.repeat(np.arange(run.count, dtype=np.int32) + np.int32(first_page), np.diff(run.starts))
         starts = np.flatnonzero(run.keys.repeats() == 0)
@@ -242,7 +244,7 @@ class ShardWriter:
         self._rows = self._pages = self._used = 0
         self._fences: list[Keys] = []
         self._continues: list[UInt8s] = []
-        self._dense = DenseIndex(layout.codec)
+        self._dense = SecondaryIndexBuilder(layout.codec)
         self._hashes: list[UInt64s] = []
         self._statistics = KeyStatistics(layout.codec)
         self._open: tuple[Keys, int] | None = None  # the last key written so far, and its rows

@@ -28,7 +28,7 @@ import pyarrow as pa
 from headrace.errors import RunLogError
 from headrace.runlog import RunLog, ShardLog
 from headrace.runlog.files import DRAFT, count_rows, replace_text, write_text
-from headrace.shedding.shedfile import ShedDraft
+from headrace.shedding.shed_file import ShedDraft
 from headrace.shedding.strategies import ALL, Cut
 
 KIND = "shed"
@@ -54,7 +54,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Took:
+class TaskRecord:
     """What one task did."""
 
     rows: int
@@ -66,7 +66,7 @@ class Took:
 
 
 @dataclass(frozen=True)
-class Past:
+class BatchHistory:
     """What earlier micro-batches tell."""
 
     rate: float | None
@@ -174,13 +174,13 @@ class Ledger:
         """A file for what a task sheds, while it is written."""
         return ShedDraft(self.shed_file(batch, number, partition), schema)
 
-    def took(self, batch: int, number: int, partition: int, took: Took) -> None:
-        """Note what a task did, for those that decide later."""
-        write_text(self.path / "took" / f"{batch:010d}-{number}-{partition}.json", json.dumps(asdict(took)))
+    def record_task(self, batch: int, number: int, partition: int, record: TaskRecord) -> None:
+        """Write what a task did, for decisions about later micro-batches."""
+        write_text(self.path / "took" / f"{batch:010d}-{number}-{partition}.json", json.dumps(asdict(record)))
 
     # -- earlier ones ----------------------------------------------------------------------------------------------------
 
-    def past(self, batch: int, workers: int) -> Past:
+    def history(self, batch: int, workers: int) -> BatchHistory:
         """What the micro-batches before this one tell.
 
         Parameters
@@ -191,10 +191,10 @@ class Ledger:
         listed = [entry for entry in self._listed("took", _TOOK) if entry[1][0] < batch]
         recent = sorted({of for _, (of, _, _) in listed})[-_RECENT:]
         runs = {of: max(run for _, (o, run, _) in listed if o == of) for of in recent}  # the last did it to the end
-        tasks: dict[int, list[Took]] = {of: [] for of in recent}
+        tasks: dict[int, list[TaskRecord]] = {of: [] for of in recent}
         for path, (of, run, _) in listed:
             if runs.get(of) == run:
-                tasks[of].append(Took(**json.loads(path.read_text())))
+                tasks[of].append(TaskRecord(**json.loads(path.read_text())))
         rates = [rate for rate in (_rate(tasks[of], workers) for of in recent) if rate]
         if recent and any(t.shed for t in tasks[recent[-1]]):
             rates = rates[-1:]  # looking at rows that are shed takes time too, which quieter micro-batches do not show
@@ -205,7 +205,7 @@ class Ledger:
             shed = before.facts["shed_before"] + sum(t.shed for t in tasks.get(of, ()))
         last = tasks[max(tasks)] if tasks else []
         partitions = next((t.partitions for t in last if t.partitions), None)
-        return Past(
+        return BatchHistory(
             max(rates, default=None),
             max(1, len(last)),
             len(last) / partitions if partitions else 1.0,
@@ -297,7 +297,7 @@ class Ledger:
         return sorted(found, key=lambda entry: entry[1])
 
 
-def _rate(tasks: list[Took], workers: int) -> float:
+def _rate(tasks: list[TaskRecord], workers: int) -> float:
     """Rows a second that the tasks of a micro-batch joined together."""
     joined = sum(t.rows - t.shed for t in tasks)
     lanes = workers * len({t.executor for t in tasks})

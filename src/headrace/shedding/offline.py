@@ -12,14 +12,14 @@ from headrace.kernels.shedding import offline_gains
 
 
 @dataclass(frozen=True)
-class Offline:
+class OfflineOptimum:
     """What the optimum keeps, and what it loses."""
 
     kept: Bools
     loss: float
 
 
-def opt_offline_shed(f: Float64s, w: int, c_loop: int, request: int = 0) -> Offline:
+def opt_offline_shed(f: Float64s, w: int, c_loop: int, request: int = 0) -> OfflineOptimum:
     """The optimal choice for a stream that has one tuple at each time 0, 1, 2, ...; a yardstick, not a strategy.
 
     The buffer holds w tuples. It is handed over when it is full and the join has asked for it, which the join does c_loop after
@@ -64,4 +64,4 @@ def opt_offline_shed(f: Float64s, w: int, c_loop: int, request: int = 0) -> Offl
         best = np.argsort(-values[start:end], kind="stable")[:w]
         kept[start + best] = True
         start = end
-    return Offline(kept, float(values.sum() - gains[0]))
+    return OfflineOptimum(kept, float(values.sum() - gains[0]))

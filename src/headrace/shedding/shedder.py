@@ -11,7 +11,7 @@ import pyarrow as pa
 from headrace.arrays import UInt64s
 from headrace.errors import BadInput, choice
 from headrace.shedding.frequencies import KeyFrequencies
-from headrace.shedding.rows import row_words
+from headrace.shedding.row_hashes import row_hashes
 from headrace.shedding.strategies import STRATEGIES, Strategy
 
 Rate = float | Callable[[], float]
@@ -116,4 +116,4 @@ class Shedder:
         if self.strategy.objective == "max-subset":
             return places
         numbers = np.uint64(self.stats.tuples_in) + places  # equal rows are chosen one by one
-        return row_words(interval.append_column("\0number", pa.array(numbers)), self.seed)
+        return row_hashes(interval.append_column("\0number", pa.array(numbers)), self.seed)

@@ -14,7 +14,7 @@ import numpy as np
 
 from headrace.arrays import Bools, Float64s, UInt64s
 from headrace.errors import BadInput, choice
-from headrace.splitmix import mix, unit
+from headrace.splitmix import mix, uniform_floats
 
 Mask = Bools
 Objective = Literal["max-subset", "random-sample"]
@@ -118,7 +118,7 @@ class SampleW(Strategy):
 
     def scores(self, f: Float64s, words: UInt64s) -> Float64s:
         """Chance alone."""
-        return unit(mix(words ^ _ROUND))
+        return uniform_floats(mix(words ^ _ROUND))
 
 
 class TopW(Strategy):
@@ -163,7 +163,7 @@ class ClusterSampling(Strategy):
 
     def scores(self, f: Float64s, words: UInt64s) -> Float64s:
         """f_R / u with u uniform in (0, 1]: above a level c with probability min(1, f_R / c)."""
-        return f / (1.0 - unit(mix(words ^ _ROUND)))
+        return f / (1.0 - uniform_floats(mix(words ^ _ROUND)))
 
     def chances(self, f: Float64s, cut: Cut) -> Float64s:
         """How likely each tuple was to be kept."""

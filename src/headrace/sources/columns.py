@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.errors import BadInput, UnsupportedType
-from headrace.sources.connection import Session, qualified, quoted
+from headrace.sources.connection import PostgreSQLSession, qualified, quoted
 
 # Types whose Arrow form goes through COPY as it is, both ways.
 _PLAIN = {
@@ -42,7 +42,7 @@ WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped ORDER
 
 
 @dataclass(frozen=True)
-class Column:
+class PostgreSQLColumn:
     """A column as the catalog has it."""
 
     name: str
@@ -62,18 +62,22 @@ class Column:
         return f"{name}::text AS {name}" if self.as_text else name
 
 
-def table_columns(session: Session, table: Sequence[str]) -> list[Column]:
+def table_columns(session: PostgreSQLSession, table: Sequence[str]) -> list[PostgreSQLColumn]:
     """Every column of a table or view; refuses one that is not there."""
     found = session.rows(_CATALOG, qualified(table))
     if not found:
         raise BadInput(f"there is no table {qualified(table)} in this database; check its name and schema")
     return [
-        Column(name, kind, type_, *_arrow(kind, type_, typtype, modifier), not_null and not default, generated)
+        PostgreSQLColumn(
+            name, kind, type_, *_arrow(kind, type_, typtype, modifier), not_null and not default, generated
+        )
         for name, kind, type_, typtype, modifier, not_null, default, generated in found
     ]
 
 
-def chosen(columns: Sequence[Column], names: Sequence[str] | None, table: Sequence[str]) -> list[Column]:
+def chosen(
+    columns: Sequence[PostgreSQLColumn], names: Sequence[str] | None, table: Sequence[str]
+) -> list[PostgreSQLColumn]:
     """Columns by name, all by default; refuses unknown ones and types that are not carried."""
     known = {column.name: column for column in columns}
     if names is not None and (isinstance(names, str) or not names or len(set(names)) < len(names)):
@@ -91,7 +95,7 @@ def chosen(columns: Sequence[Column], names: Sequence[str] | None, table: Sequen
     return wanted
 
 
-def growing(columns: Sequence[Column], name: str, table: Sequence[str]) -> Column:
+def growing(columns: Sequence[PostgreSQLColumn], name: str, table: Sequence[str]) -> PostgreSQLColumn:
     """The column that rows are followed by."""
     for column in columns:
         if column.name == name:

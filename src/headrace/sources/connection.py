@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import BadInput, HeadraceError
-from headrace.sources.secret import Url
+from headrace.sources.secret import SecretUrl
 
 _BATCH_BYTES = str(4 << 20)  # hint for the size of the record batches that a query gives
 _LONGEST_NAME = 63  # bytes of an identifier; the server cuts what is longer
@@ -53,10 +53,10 @@ def qualified(table: Sequence[str]) -> str:
     return ".".join(quoted(part) for part in table)
 
 
-class Session:
+class PostgreSQLSession:
     """One connection, in one transaction after another."""
 
-    def __init__(self, connection: Any, url: Url) -> None:
+    def __init__(self, connection: Any, url: SecretUrl) -> None:
         self._connection = connection
         self._url = url
 
@@ -138,12 +138,12 @@ def setting(name: str, type_: str) -> str:
 
 
 @contextmanager
-def connected(url: Url, *, read_only: bool = False) -> Iterator[Session]:
+def connected(url: SecretUrl, *, read_only: bool = False) -> Iterator[PostgreSQLSession]:
     """A session; what is not committed at the end is undone. `read_only`: one snapshot for the whole transaction."""
     dbapi = _driver()
     with translated(url, "PostgreSQL cannot be reached"):
         connection = dbapi.connect(url.text)
-    session = Session(connection, url)
+    session = PostgreSQLSession(connection, url)
     try:
         if read_only:
             session.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -155,7 +155,7 @@ def connected(url: Url, *, read_only: bool = False) -> Iterator[Session]:
 
 
 @contextmanager
-def translated(url: Url, what: str = "PostgreSQL refuses") -> Iterator[None]:
+def translated(url: SecretUrl, what: str = "PostgreSQL refuses") -> Iterator[None]:
     """Errors of the driver as ours: without the statement, which may be long, and without anything of the URL."""
     manager = _driver_errors()
     try:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import BadInput
-from headrace.sources.tables import NOTE, Changes
+from headrace.sources.tables import NOTE, TableChanges
 from headrace.units import format_size
 
 _FEED = "delta.enableChangeDataFeed"
@@ -49,7 +49,7 @@ class DeltaSource:
         """Its number."""
         return int(self._open().version())
 
-    def changes(self, after: int, until: int, memory: int) -> Changes | None:
+    def changes(self, after: int, until: int, memory: int) -> TableChanges | None:
         """The changes of the versions after one, as many versions as fit; of one at least."""
         if after >= until:
             return None
@@ -66,7 +66,7 @@ class DeltaSource:
             deleted.append(gone)
             size += found.nbytes
             version += 1
-        return Changes(
+        return TableChanges(
             pa.concat_tables(rows), pa.chunked_array([c for g in deleted for c in g.chunks], pa.bool_()), version
         )
 

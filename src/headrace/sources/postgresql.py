@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import BadInput, UnsupportedType
-from headrace.sources.columns import Column, chosen, growing, table_columns
-from headrace.sources.connection import Session, connected, qualified, quoted, setting, table_name
-from headrace.sources.secret import Url
+from headrace.sources.columns import PostgreSQLColumn, chosen, growing, table_columns
+from headrace.sources.connection import PostgreSQLSession, connected, qualified, quoted, setting, table_name
+from headrace.sources.secret import SecretUrl
 from headrace.units import parse_duration
 
 _NO_DATE, _NO_TIME = -3_000_000, -3 * 10**17  # days and microseconds: 4713 BC is later
@@ -35,23 +35,23 @@ class TableReader:
     """A table, what is read of it, and the column it is followed by. Only names of the catalog are in its statements."""
 
     table: tuple[str, ...]
-    columns: tuple[Column, ...]
-    by: Column | None = None
+    columns: tuple[PostgreSQLColumn, ...]
+    by: PostgreSQLColumn | None = None
     lag: float | None = None  # seconds
-    url: Url = dataclasses.field(default_factory=lambda: Url("", ""))
+    url: SecretUrl = dataclasses.field(default_factory=lambda: SecretUrl("", ""))
 
     @classmethod
     def describe(
         cls,
         table: str | Sequence[str],
-        url: str | Url,
+        url: str | SecretUrl,
         *,
         columns: Sequence[str] | None = None,
         by: str | None = None,
         lag: str | float | None = None,
     ) -> TableReader:
         """Look the table up; refuses what cannot be read, by name."""
-        name, where = table_name(table), Url.of(url)
+        name, where = table_name(table), SecretUrl.of(url)
         with connected(where, read_only=True) as session:
             known = table_columns(session, name)
         followed = None if by is None else growing(known, by, name)
@@ -134,7 +134,7 @@ class TableReader:
         # Not the bare name: ORDER BY would take it for the selected text of the same name, and 10 comes before 2 there.
         return f"source.{quoted(self.by.name)}"
 
-    def _range(self, session: Session, after: Offset, until: Offset, *, bounded: bool = False) -> str:
+    def _range(self, session: PostgreSQLSession, after: Offset, until: Offset, *, bounded: bool = False) -> str:
         """The WHERE of a range. Its values are the transaction's settings, so the statement holds none."""
         if self.by is None:
             return ""

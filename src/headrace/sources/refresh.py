@@ -14,12 +14,12 @@ import pyarrow as pa
 from headrace.errors import BadInput
 from headrace.relation import Relation
 from headrace.relation.update import Change
-from headrace.sources.tables import NOTE, Changes, Table
+from headrace.sources.tables import NOTE, SourceTable, TableChanges
 from headrace.units import parse_size
 
 
 @dataclass(frozen=True)
-class Refreshed:
+class RefreshResult:
     """What a refresh did."""
 
     version: int
@@ -32,7 +32,7 @@ class Refreshed:
     """versions that were made"""
 
 
-def refresh(rel: Relation, source: Table, *, memory: int | str = "256MiB") -> Refreshed:
+def refresh(rel: Relation, source: SourceTable, *, memory: int | str = "256MiB") -> RefreshResult:
     """Apply to a relation what changed in the table that it was made from, and only that; a repeated refresh applies nothing.
 
     Changes larger than `memory` become several versions of the relation, each what the table was like at some moment. `rel` stays
@@ -65,10 +65,10 @@ def refresh(rel: Relation, source: Table, *, memory: int | str = "256MiB") -> Re
     while made > done:
         done = made
         version = rel.revise(decide)
-    return Refreshed(version, upserts, deletes, made)
+    return RefreshResult(version, upserts, deletes, made)
 
 
-def _version(rel: Relation, source: Table) -> object:
+def _version(rel: Relation, source: SourceTable) -> object:
     """The version of the table that the relation holds."""
     note = rel.notes.get(NOTE)
     if note is None or note["name"] != source.name:
@@ -81,7 +81,7 @@ def _version(rel: Relation, source: Table) -> object:
     return note["version"]
 
 
-def _last(rel: Relation, changes: Changes) -> tuple[pa.Table, pa.Table]:
+def _last(rel: Relation, changes: TableChanges) -> tuple[pa.Table, pa.Table]:
     """Of each key the last thing that happened: rows that it has now, and keys that are gone."""
     rows = changes.rows.combine_chunks()
     keys, valid = rel.codec.encode([rows.column(name) for name in rel.key])

@@ -13,15 +13,15 @@ _EXAMPLE = "'env:WAREHOUSE_URL', or a text such as 'postgresql://user@host:5432/
 _HIDDEN = "***"
 
 
-class Url:
+class SecretUrl:
     """Where a server is and who asks. `shown` is all that errors, plans and reprs have of it.
 
     Not a dataclass: those who print objects in their own way look into the fields of one.
 
     Example:
-        >>> url = Url("postgresql://ann:secret@db/shop", shown="postgresql://***")
+        >>> url = SecretUrl("postgresql://ann:secret@db/shop", shown="postgresql://***")
         >>> url, url.scrub("FATAL: no 'secret' here")
-        (Url(postgresql://***), "FATAL: no '***' here")
+        (SecretUrl(postgresql://***), "FATAL: no '***' here")
     """
 
     def __init__(self, text: str, shown: str) -> None:
@@ -29,9 +29,9 @@ class Url:
         self.shown = shown
 
     @classmethod
-    def of(cls, given: str | Url) -> Url:
+    def of(cls, given: str | SecretUrl) -> SecretUrl:
         """From a URL, or from "env:NAME": the variable's value is taken here, on the driver, and travels from here."""
-        if isinstance(given, Url):
+        if isinstance(given, SecretUrl):
             return given
         if not isinstance(given, str) or not given:
             raise BadInput(f"url is a {type(given).__name__} of no use; give {_EXAMPLE}")
@@ -51,13 +51,13 @@ class Url:
         return message
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Url) and (self.text, self.shown) == (other.text, other.shown)
+        return isinstance(other, SecretUrl) and (self.text, self.shown) == (other.text, other.shown)
 
     def __hash__(self) -> int:
         return hash((self.text, self.shown))
 
     def __repr__(self) -> str:
-        return f"Url({self.shown})"
+        return f"SecretUrl({self.shown})"
 
     def __str__(self) -> str:
         return self.shown

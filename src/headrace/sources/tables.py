@@ -13,7 +13,7 @@ from headrace.errors import BadInput
 from headrace.sources.columns import chosen, growing, table_columns
 from headrace.sources.connection import connected, qualified, quoted, table_name
 from headrace.sources.postgresql import TableReader
-from headrace.sources.secret import Url
+from headrace.sources.secret import SecretUrl
 
 NOTE = "source"  # of a relation's manifest: what it was made from, and which version of that it holds
 _OFFSET = "headrace offset"
@@ -21,7 +21,7 @@ _DELETES = ("d", "delete", "deleted")
 
 
 @dataclass(frozen=True)
-class Changes:
+class TableChanges:
     """What happened to a table, in order, up to a version. Of several rows with the same key the last counts."""
 
     rows: pa.Table
@@ -32,7 +32,7 @@ class Changes:
     """of the table, when they had happened; JSON"""
 
 
-class Table(Protocol):
+class SourceTable(Protocol):
     """A table with versions."""
 
     @property
@@ -45,7 +45,7 @@ class Table(Protocol):
     def latest(self) -> Any:
         """The version that there is now."""
 
-    def changes(self, after: Any, until: Any, memory: int) -> Changes | None:
+    def changes(self, after: Any, until: Any, memory: int) -> TableChanges | None:
         """The first changes after a version, about so many bytes of them; None if there are none up to `until`."""
 
 
@@ -74,7 +74,7 @@ class PostgreSQLTable:
         """The highest offset that is safe to read."""
         return self.followed.bound(None)
 
-    def changes(self, after: Any, until: Any, memory: int) -> Changes | None:
+    def changes(self, after: Any, until: Any, memory: int) -> TableChanges | None:
         """Read in order until there is enough, and cut where the offset changes."""
         if until is None or until == after:
             return None
@@ -99,7 +99,7 @@ class PostgreSQLTable:
                 version = table[_OFFSET][-1].as_py()
         deleted = self._deleted(table)
         names = self.state.schema.names
-        return Changes(table.select(names).cast(self.state.schema), deleted, version)
+        return TableChanges(table.select(names).cast(self.state.schema), deleted, version)
 
     def _deleted(self, table: pa.Table) -> pa.ChunkedArray:
         if self.operation is None:
@@ -136,7 +136,7 @@ def postgresql(
         A column that says what is gone: true, or D or delete. Without it nothing is ever deleted.
     """
     first, order = (by, None) if isinstance(by, str) else by
-    where = Url.of(url)
+    where = SecretUrl.of(url)
     state = TableReader.describe(table, where, columns=columns)
     log = table_name(changes if changes is not None else table)
     with connected(where, read_only=True) as session:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.errors import BadInput, UnsupportedType
-from headrace.sources.columns import Column, table_columns
-from headrace.sources.connection import PostgreSQLError, Session, connected, qualified, quoted, table_name
-from headrace.sources.secret import Url
+from headrace.sources.columns import PostgreSQLColumn, table_columns
+from headrace.sources.connection import PostgreSQLError, PostgreSQLSession, connected, qualified, quoted, table_name
+from headrace.sources.secret import SecretUrl
 
 LOADS = "headrace_loads"
 _TAG = "attempt"
@@ -26,7 +26,7 @@ _TAGGED = f"{_TAG} = ANY (string_to_array($1, ','))"
 
 
 @dataclass(frozen=True)
-class Target:
+class UpsertTarget:
     """A table, and how rows come into it.
 
     Parameters
@@ -42,17 +42,22 @@ class Target:
     """
 
     table: tuple[str, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[PostgreSQLColumn, ...]
     key: tuple[str, ...]
     latest_by: str | None
-    url: Url
+    url: SecretUrl
 
     @classmethod
     def describe(
-        cls, table: str | Sequence[str], url: str | Url, rows: pa.Schema, key: Sequence[str], latest_by: str | None
-    ) -> Target:
+        cls,
+        table: str | Sequence[str],
+        url: str | SecretUrl,
+        rows: pa.Schema,
+        key: Sequence[str],
+        latest_by: str | None,
+    ) -> UpsertTarget:
         """Look the table up, and make headrace_loads; refuses rows that do not fit, by name."""
-        name, where = table_name(table), Url.of(url)
+        name, where = table_name(table), SecretUrl.of(url)
         with connected(where) as session:
             known = {column.name: column for column in table_columns(session, name)}
         for field in rows:
@@ -91,7 +96,7 @@ class Target:
             )
         return int(found[0][0]) if found else -1
 
-    def new_stage(self, app: str) -> Stage:
+    def new_stage(self, app: str) -> StagingTable:
         """An empty table for the next batch of an application; what a killed one left in it is gone."""
         stage = self._beside(f"headrace_stage_{uuid.uuid5(uuid.NAMESPACE_OID, f'{self.table} {app}').hex[:20]}")
         columns = ", ".join(f"c{i} {'text' if c.as_text else c.type}" for i, c in enumerate(self.columns))
@@ -99,9 +104,9 @@ class Target:
             session.execute(f"DROP TABLE IF EXISTS {qualified(stage)}")
             session.execute(f"CREATE UNLOGGED TABLE {qualified(stage)} ({columns}, {_TAG} text)")
             session.commit()
-        return Stage(stage, self.columns, self.key, self.url)
+        return StagingTable(stage, self.columns, self.key, self.url)
 
-    def merge(self, stage: Stage, app: str, number: int, tags: Iterable[str]) -> int | None:
+    def merge(self, stage: StagingTable, app: str, number: int, tags: Iterable[str]) -> int | None:
         """Everything that these attempts copied becomes part of the table, with the number; None if it was there already."""
         target, loads, chosen = qualified(self.table), qualified(self._beside(LOADS)), ",".join(tags)
         with connected(self.url) as session:
@@ -127,7 +132,7 @@ class Target:
             session.commit()
         return written
 
-    def drop(self, stage: Stage) -> None:
+    def drop(self, stage: StagingTable) -> None:
         """Forget what was copied."""
         with connected(self.url) as session:
             session.execute(f"DROP TABLE IF EXISTS {qualified(stage.table)}")
@@ -136,7 +141,7 @@ class Target:
     def _beside(self, name: str) -> tuple[str, ...]:
         return (*self.table[:-1], name)
 
-    def _insert(self, stage: Stage) -> str:
+    def _insert(self, stage: StagingTable) -> str:
         names = [quoted(column.name) for column in self.columns]
         values = [f"c{i}::{c.type}" if c.as_text else f"c{i}" for i, c in enumerate(self.columns)]
         at = {column.name: i for i, column in enumerate(self.columns)}
@@ -160,7 +165,7 @@ class Target:
             f" FROM {qualified(stage.table)} WHERE {_TAGGED}{order}{conflict}"
         )
 
-    def _twice(self, session: Session, stage: Stage, tags: str) -> BadInput:
+    def _twice(self, session: PostgreSQLSession, stage: StagingTable, tags: str) -> BadInput:
         at = {column.name: i for i, column in enumerate(self.columns)}
         keys = ", ".join(f"c{at[name]}" for name in self.key)
         texts = ", ".join(f"c{at[name]}::text" for name in self.key)
@@ -174,7 +179,7 @@ class Target:
             " latest_by='a column' to keep the row with the highest value, or aggregate before"
         )
 
-    def _make_loads(self, session: Session) -> None:
+    def _make_loads(self, session: PostgreSQLSession) -> None:
         try:
             session.execute(
                 f"CREATE TABLE IF NOT EXISTS {qualified(self._beside(LOADS))} (target text, application text,"
@@ -186,7 +191,7 @@ class Target:
                 raise
             session.rollback()
 
-    def _check_key(self, session: Session) -> None:
+    def _check_key(self, session: PostgreSQLSession) -> None:
         """Plan the merge of nothing: the server says what it does not like before the first batch."""
         if not self.key:
             return
@@ -208,13 +213,13 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Stage:
+class StagingTable:
     """The table that tasks copy into, as it travels to them."""
 
     table: tuple[str, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[PostgreSQLColumn, ...]
     key: tuple[str, ...]
-    url: Url
+    url: SecretUrl
 
     def copy(self, batches: Iterator[pa.RecordBatch], task: int) -> tuple[str, int]:
         """Copy all batches, columns by place, in one transaction; gives the attempt's tag and the rows."""
@@ -245,7 +250,7 @@ class Stage:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _check_fit(field: pa.Field, column: Column, table: Sequence[str]) -> None:
+def _check_fit(field: pa.Field, column: PostgreSQLColumn, table: Sequence[str]) -> None:
     """Refuse a column of another kind; widths may differ, values are checked one by one."""
     t = pa.types
     given, wanted = field.type, column.arrow

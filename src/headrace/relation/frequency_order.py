@@ -23,7 +23,7 @@ from headrace.relation.writer import Layout
 _RANK = "\0rank"  # no column of a user has this name
 
 
-class Popularity:
+class FrequencyRanks:
     """Ranks of keys by how often each is asked for: 0 is the most frequent; equal frequencies have one rank.
 
     Parameters
@@ -88,11 +88,11 @@ def _table(frequencies: Any, codec: KeyCodec) -> pa.Table:
     return frequencies
 
 
-class PopularitySorter(ExternalSorter):
+class FrequencySorter(ExternalSorter):
     """As ExternalSorter, by rank and then key. Shards are those of the key alone."""
 
     def __init__(
-        self, layout: Layout, shards: int, memory: int, scratch: Path, null_keys: str, popularity: Popularity
+        self, layout: Layout, shards: int, memory: int, scratch: Path, null_keys: str, popularity: FrequencyRanks
     ) -> None:
         super().__init__(layout, shards, memory, scratch, null_keys)
         self._popularity = popularity

@@ -19,12 +19,12 @@ _KEPT = 100  # micro-batches of a query whose notes are kept: Spark replays the 
 _DAY = 86_400.0  # seconds: a query that has done nothing for longer holds nothing
 
 
-def notes_of(root: Path, query: str) -> Path:
+def batch_notes(root: Path, query: str) -> Path:
     """Where a query's notes are."""
     return root / "batches" / query
 
 
-def read_note(path: Path) -> dict[str, Any] | None:
+def read_batch_note(path: Path) -> dict[str, Any] | None:
     """What a note says; nothing if it is missing or damaged."""
     try:
         note = json.loads(path.read_text())
@@ -33,7 +33,7 @@ def read_note(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def write_note(directory: Path, batch: int, note: dict[str, Any]) -> None:
+def write_batch_note(directory: Path, batch: int, note: dict[str, Any]) -> None:
     """Note it, and forget what nobody asks for any more."""
     draft = directory / f".{batch}"
     draft.write_text(json.dumps(note))
@@ -43,7 +43,7 @@ def write_note(directory: Path, batch: int, note: dict[str, Any]) -> None:
             path.unlink(missing_ok=True)
 
 
-def held_versions(root: Path) -> set[int]:
+def versions_of_last_batches(root: Path) -> set[int]:
     """The version of each query's last micro-batch, unless that began more than a day ago."""
     since = WallClock().now() - _DAY
     held = set()
@@ -53,7 +53,7 @@ def held_versions(root: Path) -> set[int]:
             continue
         last = notes[max(notes)]
         with suppress(FileNotFoundError):
-            note = read_note(last)
+            note = read_batch_note(last)
             if note is not None and last.stat().st_mtime > since:
                 held.add(int(note["version"]))
     return held

@@ -15,13 +15,13 @@ _NULL = np.uint64(0xC2B2AE3D27D4EB4F)
 _MASK = (1 << 64) - 1
 
 
-def row_words(batch: pa.RecordBatch | pa.Table, seed: int) -> UInt64s:
+def row_hashes(batch: pa.RecordBatch | pa.Table, seed: int) -> UInt64s:
     """A word for each row. Names of columns do not matter, their order does.
 
     Example
     -------
     >>> rows = pa.record_batch({"a": [1, 2, 1], "b": ["x", "y", "x"]})
-    >>> words = row_words(rows, seed=1)
+    >>> words = row_hashes(rows, seed=1)
     >>> bool(words[0] == words[2]), bool(words[0] == words[1])
     (True, False)
     """
