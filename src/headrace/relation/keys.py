@@ -1,8 +1,8 @@
-"""Keys in two forms, and the codec between them and Arrow columns.
+"""Keys in two forms, and the codec that converts between them and Arrow columns.
 
-One integer-like column (integers, dates, timestamps, decimals of up to 18 digits) is 64-bit integers. Everything else is
-byte strings whose memcmp order is the key's order: strings and binary as they are, composites and wide decimals by
-kernels.keys. Both forms offer the same methods, so nothing above them asks which it has.
+The key of one integer-like column (integers, dates, timestamps, decimals of up to 18 digits) is a 64-bit integer. Any other key
+is a byte string whose memcmp order is the key's order: strings and binary as they are, composites and wide decimals encoded by
+kernels.keys. Both forms have the same methods, so callers need not know which they have.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from headrace.relation.columns import NO_BYTES, Buffers, address, from_arrow, pl
 Ints = Int32s
 Hashes = UInt64s
 
-_LONGEST_INT_DECIMAL = 18
+_LONGEST_INT_DECIMAL = 18  # digits of a decimal that always fits into 64 bits
 
 
 @dataclass(frozen=True, slots=True)
 class IntKeys:
+    """Keys that are 64-bit integers."""
+
     values: Int64s
 
     def __len__(self) -> int:
@@ -45,7 +47,7 @@ class IntKeys:
         return IntKeys(self.values[start:stop])
 
     def argsort(self) -> Int64s:
-        """A stable order. NumPy's vectorised sort is several times faster than its stable one."""
+        """Return a stable order: NumPy's vectorised sort made stable is several times faster than its stable sort."""
         order = np.argsort(self.values)
         hashing.stabilise(self.values, order)
         return order
@@ -56,7 +58,7 @@ class IntKeys:
         return out
 
     def repeats(self) -> UInt8s:
-        """1 where a key equals the one before it."""
+        """Return 1 where a key equals the one before it, else 0."""
         out = np.zeros(self.values.size, np.uint8)
         np.equal(self.values[1:], self.values[:-1], out=out[1:].view(np.bool_))
         return out
@@ -68,7 +70,7 @@ class IntKeys:
         index.locate_ints(fence.values, continues, self.values, low, high)
 
     def equal_at(self, others: IntKeys, at: Int32s) -> Bools:
-        """Whether each key equals others[at]; never where at is -1."""
+        """Tell whether key i equals others[at[i]]; an `at` of -1 is never equal."""
         if len(others) == 0:
             return np.zeros(at.size, np.bool_)
         same: Bools = others.values[np.maximum(at, 0)] == self.values
@@ -99,6 +101,8 @@ class IntKeys:
 
 @dataclass(frozen=True, slots=True)
 class ByteKeys:
+    """Keys that are byte strings: key i is data[offsets[i] : offsets[i + 1]]."""
+
     data: UInt8s
     offsets: Int64s
 
@@ -195,7 +199,7 @@ Keys = IntKeys | ByteKeys
 
 
 def concat_keys(parts: Sequence[Keys], codec: KeyCodec) -> Keys:
-    """Keys of one codec, one after the other."""
+    """Concatenate keys of one codec."""
     if codec.integer:
         return IntKeys(np.concatenate([np.empty(0, np.int64), *(p.values for p in parts)]))  # type: ignore[union-attr]
     datas, offsets, used = [NO_BYTES], [np.zeros(1, np.int64)], 0
@@ -209,17 +213,17 @@ def concat_keys(parts: Sequence[Keys], codec: KeyCodec) -> Keys:
 
 
 def positions(keys: Keys, fence: Keys) -> tuple[Int32s, Bools]:
-    """For sorted keys and sorted distinct fences: the last fence not above each key (-1: none), and whether it is equal."""
+    """Return the last fence not above each key (-1 for none), and whether it is equal. Keys and distinct fences are sorted."""
     n = len(keys)
     low, high = np.empty(n, np.int32), np.empty(n, np.int32)
     keys.locate(fence, np.zeros(len(fence), np.uint8), low, high)  # type: ignore[arg-type]
-    # locate starts at a fence equal to the key, so low is the candidate in either case.
+    # locate starts at a fence equal to the key, so low is the last fence not above the key in either case.
     return low, keys.equal_at(fence, low)  # type: ignore[arg-type]
 
 
 def bounds(keys: Keys, cuts: Keys, after: UInt8s) -> Int64s:
-    """Where sorted distinct cuts fall in sorted keys, with both ends: the first key not below each cut and, where `after` is set,
-    the first above it too.
+    """Return where sorted distinct cuts fall in sorted keys, from 0 to len(keys): the first key not below each cut and,
+    where `after` is set, the first key above it too.
     """
     n = len(keys)
     low, high = np.empty(len(cuts), np.int32), np.empty(len(cuts), np.int32)
@@ -231,7 +235,7 @@ def bounds(keys: Keys, cuts: Keys, after: UInt8s) -> Int64s:
 
 
 class KeyCodec:
-    """Between Arrow columns of the key's types and Keys.
+    """Converts between Arrow columns of the key's types and `Keys`.
 
     Parameters
     ----------
@@ -249,7 +253,7 @@ class KeyCodec:
 
     @property
     def width(self) -> int:
-        """Of the key column in a page: 8, or 0 for variable."""
+        """The width in bytes of the key column in a page; 0 for variable."""
         return 8 if self.integer else 0
 
     def check(self, stream: Sequence[pa.Field]) -> None:
@@ -263,7 +267,7 @@ class KeyCodec:
                 )
 
     def encode(self, arrays: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Keys, UInt8s]:
-        """Keys of the rows, and validity (empty where no component is null)."""
+        """Return the keys of the rows, and validity bytes (empty if no component is null)."""
         plain = []
         valid = NO_BYTES
         for array, type_ in zip(arrays, self.types, strict=True):
@@ -313,7 +317,7 @@ class KeyCodec:
         return ByteKeys(data, offsets)
 
     def decode(self, keys: Keys) -> list[pa.Array]:
-        """The Arrow columns of some keys."""
+        """Return keys as Arrow columns."""
         if isinstance(keys, IntKeys):
             return [_from_ints(keys.values, self.types[0])]
         n = len(keys)
@@ -356,14 +360,14 @@ def _is_bytes(type_: pa.DataType) -> bool:
 
 
 def _is_int(type_: pa.DataType) -> bool:
-    """Whether a key component fits 64 bits."""
+    """Tell whether values of a key column fit into 64 bits."""
     if pa.types.is_decimal128(type_):
         return bool(type_.precision <= _LONGEST_INT_DECIMAL)
     return not _is_bytes(type_)
 
 
 def _comparable(given: pa.DataType, key: pa.DataType) -> bool:
-    """Whether every given value can be brought to the key's type without changing what it equals."""
+    """Tell whether every value of the given type can be cast to the key's type without changing what it equals."""
     t = pa.types
     if t.is_integer(key):
         return bool(t.is_integer(given) and not t.is_uint64(given))
@@ -380,7 +384,7 @@ def _comparable(given: pa.DataType, key: pa.DataType) -> bool:
 
 
 def _cast(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """An array in the key's type; a timestamp beyond what the key's unit can say becomes null: it matches nothing."""
+    """Cast an array to the key's type. A timestamp out of range of the key's unit becomes null, as it matches nothing."""
     if pa.types.is_timestamp(type_) and pa.types.is_timestamp(array.type):
         steps = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
         most = (2**63 - 1) // (steps[type_.unit] // steps[array.type.unit])
@@ -390,6 +394,7 @@ def _cast(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def as_ints(array: pa.Array) -> Int64s:
+    """Return the values of an integer-like array as 64-bit integers."""
     t = pa.types
     if t.is_decimal128(array.type):
         return np.ascontiguousarray(from_arrow(array).values.view(np.int64)[::2])

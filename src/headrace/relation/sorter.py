@@ -22,13 +22,13 @@ from headrace.relation.columns import NO_LONGS, plain_table
 from headrace.relation.keys import Keys, bounds, concat_keys
 from headrace.relation.writer import Layout
 
-_TABLE = 4 << 20  # bytes of batches taken in at a time
-_SAMPLES = 512  # keys sampled a run and shard, at even steps
+_TABLE = 4 << 20  # bytes of input that are handled at a time, so that small batches cost little
+_SAMPLES = 512  # keys sampled per run, at even steps, to choose splitters from
 
 
 @dataclass
 class _SortedRun:
-    """Rows of one shard, sorted, in memory or in a file."""
+    """A sorted run: rows of one shard, in memory or in a file."""
 
     rows: int
     bytes: int
@@ -44,19 +44,19 @@ class _SortedRun:
 
 
 class ExternalSorter:
-    """Collect with `add`, then take each shard's rows in key order with `shard`.
+    """An external merge sort: collects rows with `add`, and returns each shard's rows in key order with `shard`.
 
     Parameters
     ----------
     memory
-        Bytes it may hold: runs are a quarter of it, pieces an eighth.
+        Bytes it may hold: a run is a quarter of it, a merged piece an eighth.
     scratch
         A directory for spilled runs, on the disk that will hold the relation.
     """
 
     def __init__(self, layout: Layout, shards: int, memory: int, scratch: Path, null_keys: str) -> None:
         self.layout = layout
-        self.codec = layout.codec  # of what it sorts by
+        self.codec = layout.codec  # of the sort key
         self.shards = shards
         self.memory = memory
         self.scratch = scratch
@@ -82,7 +82,7 @@ class ExternalSorter:
             self._sort_held()
 
     def shard(self, number: int) -> Iterator[pa.Table]:
-        """A shard's rows, in order of the key and, among equal keys, of arrival."""
+        """Yield the rows of a shard, in order of the key and, among equal keys, of arrival."""
         runs = self._runs[number]
         if len(runs) <= 1:
             for run in runs:
@@ -97,7 +97,7 @@ class ExternalSorter:
             yield from self._piece(runs, [s[piece : piece + 2] for s in starts])
 
     def _cuts(self, runs: list[_SortedRun]) -> tuple[Keys, UInt8s]:
-        """Splitters that leave about an eighth of the memory between two of them, and which of them occur often."""
+        """Return splitters that cut the runs into pieces of about an eighth of memory, and which of them are repeated keys."""
         samples = concat_keys([run.samples for run in runs], self.codec)
         samples = samples.take(samples.argsort())
         total = sum(run.bytes for run in runs)
@@ -114,8 +114,8 @@ class ExternalSorter:
             return
         edges = [self._keys(run.read().take([a, b - 1])) for run, a, b in parts]
         if bool(concat_keys(edges, self.codec).repeats()[1:].all()):
-            # One key: there is nothing to sort, and perhaps too much to hold at once. Each step maps its run anew, so that
-            # what was read before does not stay in memory.
+            # The piece has one key, so there is nothing to sort, and it may be too large to hold. Each step maps its run anew,
+            # so that what was read before does not stay in memory.
             for run, a, b in parts:
                 step = max(1, int(run.rows * self.memory / 16 / max(1, run.bytes)))
                 for start in range(a, b, step):
@@ -129,11 +129,11 @@ class ExternalSorter:
         return keys
 
     def _prepare(self, table: pa.Table) -> pa.Table:
-        """Rows with what they are sorted by."""
+        """Add the columns of the sort key to rows."""
         return table
 
     def _hashes(self, table: pa.Table, keys: Keys) -> UInt64s:
-        """What shards are told by: of the relation's own key, whatever rows are sorted by."""
+        """Return the hashes that determine the shards: those of the relation's key, whatever the sort key is."""
         return keys.hashes()
 
     def _sort_held(self) -> None:
@@ -177,7 +177,7 @@ class ExternalSorter:
 
 
 def batches_of(reader: Iterable[pa.RecordBatch], schema: pa.Schema, memory: int) -> Iterator[pa.Table]:
-    """Record batches as tables of one schema, some megabytes each, so that small ones cost little."""
+    """Combine record batches into tables of some megabytes."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in reader:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import VersionGone
 from headrace.relation import Relation
-from headrace.relation.batch_versions import batch_notes, read_batch_note, write_batch_note
+from headrace.relation.batch_versions import BatchNote, batch_notes, read_batch_note, write_batch_note
 from headrace.relation.disk import DiskKind
 from headrace.relation.manifest import Manifest, manifest_path, versions
 
@@ -51,13 +51,13 @@ def open_noted(
             note = read_batch_note(directory / str(batch))
             if note is not None:
                 try:
-                    return open_at(root, disk, note["version"], current)
+                    return open_at(root, disk, note.version, current)
                 except VersionGone:
                     # Other tasks of this run may have joined with it: only a run that starts over may take another.
-                    if note["run"] == run:
+                    if note.run == run:
                         raise
             latest = open_latest(root, disk, current)
-            write_batch_note(directory, batch, {"version": latest.version, "run": run})
+            write_batch_note(directory, batch, BatchNote(latest.version, run))
             return latest
     except OSError as error:
         if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
