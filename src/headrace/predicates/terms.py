@@ -1,4 +1,4 @@
-"""A condition broken up into ranges and distances, all of which must hold."""
+"""The split of a condition into ranges and distances, all of which must hold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Term = RangeTerm | DistanceTerm
 
 
 def terms(condition: Condition) -> Iterator[Term]:
-    """The ranges and distances that all must hold."""
+    """Yield the ranges and distances that must all hold."""
     match condition:
         case AllOf(conditions):
             for one in conditions:
@@ -28,7 +28,7 @@ def terms(condition: Condition) -> Iterator[Term]:
                 end = RangeEnd(right, strict=op in ("<", ">"))
                 yield RangeTerm(left, end if op[0] == ">" else None, end if op[0] == "<" else None)
         case Between(column, low, high, side, inclusive, open_ends):
-            # Whether a bound is left out
+            # whether the lower and the upper bound are exclusive
             above, below = inclusive in ("high", "neither"), inclusive in ("low", "neither")
             if side == "left":
                 yield RangeTerm(column, RangeEnd(low, above, open=open_ends), RangeEnd(high, below, open=open_ends))

@@ -142,7 +142,7 @@ class Matching:
     def look_at(self, columns: dict[str, Any]) -> None:
         """The same, given by their columns."""
         for predicate in self._predicates:
-            predicate.meet(columns)
+            predicate.read_right(columns)
 
     def kept(self, r: Ints, slots: Ints) -> tuple[Ints, Ints]:
         """Those pairs of a tuple of R and a slot that satisfy the condition."""

@@ -1,4 +1,4 @@
-"""What to drop when the stream is too fast for the join, and how little that can lose. [MESH] §4"""
+"""Load shedding: the choice of tuples to drop when the stream is too fast for the join. [MESH] §4"""
 
 from headrace.shedding.frequencies import KeyFrequencies
 from headrace.shedding.offline import OfflineOptimum, opt_offline_shed

@@ -1,4 +1,4 @@
-"""A word for each row that depends on its content and a seed alone: equal rows have equal words, whoever asks."""
+"""64-bit hashes of rows that depend on their content and a seed alone, so that every process gets the same ones."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from headrace.kernels.hashing import hash_strings
 from headrace.relation.columns import address, from_arrow
 from headrace.splitmix import GOLDEN, mix
 
-_NULL = np.uint64(0xC2B2AE3D27D4EB4F)
-_MASK = (1 << 64) - 1
+_NULL = np.uint64(0xC2B2AE3D27D4EB4F)  # the hash of a null; arbitrary
+_MASK = (1 << 64) - 1  # Python's integers do not wrap around by themselves
 
 
 def row_hashes(batch: pa.RecordBatch | pa.Table, seed: int) -> UInt64s:
-    """A word for each row. Names of columns do not matter, their order does.
+    """Return a hash of each row. The names of columns do not matter, their order does.
 
     Example
     -------
@@ -73,7 +73,7 @@ def _is_other_bytes(type_: pa.DataType) -> bool:
 
 
 def _of_fixed(array: pa.Array) -> UInt64s:
-    """Values of a fixed width by their bits, which are 8 bytes at a time."""
+    """Hash values of fixed width by their bytes, 8 at a time."""
     if len(array) == 0:
         return np.empty(0, np.uint64)
     values = from_arrow(array).values
@@ -91,7 +91,7 @@ def _of_fixed(array: pa.Array) -> UInt64s:
 
 
 def _of_lists(array: pa.Array) -> UInt64s:
-    """Of the elements with their places, and how many they are: summed up, as sums of a stretch are quick to have."""
+    """Hash lists by their elements, the positions of these, and the length: a sum over a list is a difference of running sums."""
     starts, sizes, values = _stretches(array)
     elements = _words(values)
     owner = np.repeat(np.arange(len(array)), sizes)
@@ -104,7 +104,7 @@ def _of_lists(array: pa.Array) -> UInt64s:
 
 
 def _stretches(array: pa.Array) -> tuple[Int64s, Int64s, pa.Array]:
-    """Where the elements of each list begin, how many they are, and the values they lie in."""
+    """Return the start and the number of the elements of each list, and the array that has them."""
     sizes = np.asarray(pc.fill_null(pc.list_value_length(_as_list(array)), 0)).astype(np.int64)
     if pa.types.is_fixed_size_list(array.type):
         starts = (np.arange(len(array)) + array.offset) * array.type.list_size
