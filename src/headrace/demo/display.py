@@ -1,4 +1,4 @@
-"""The display: how a run stands, live on a terminal, or as a plain line now and then elsewhere."""
+"""Displays of a run's status: a live panel on a terminal, or a plain line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STAGES: dict[Stage, tuple[str, str]] = {
     "proof": ("proving the table", "rows"),
 }
 _BARS = "▁▂▃▄▅▆▇█"
-_EVERY = 5.0  # seconds between plain lines
+_EVERY = 5.0  # seconds between plain lines, so that a log stays short
 _WIDTH = 100
 _BAR = 40
 
@@ -34,7 +34,7 @@ class Display(Protocol):
     """Shows the status of a run. Used as a context manager, it leaves the terminal as it was."""
 
     def show(self, status: RunStatus) -> None:
-        """Show how it stands."""
+        """Show a status."""
         ...
 
     def __enter__(self) -> Display: ...
@@ -45,13 +45,13 @@ class Display(Protocol):
 
 
 class LiveDisplay:
-    """A panel that stays in its place on the terminal."""
+    """Shows a panel that is updated in place on the terminal."""
 
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, refresh_per_second=8, transient=True)
 
     def show(self, status: RunStatus) -> None:
-        """Replace what is shown."""
+        """Update the panel."""
         self._live.update(panel(status))
 
     def __enter__(self) -> LiveDisplay:
@@ -65,7 +65,7 @@ class LiveDisplay:
 
 
 class PlainDisplay:
-    """A line every few seconds, and one for every new stage."""
+    """Prints a line every few seconds, and one for every new stage."""
 
     def __init__(self, console: Console, clock: Clock) -> None:
         self._console = console
@@ -74,7 +74,7 @@ class PlainDisplay:
         self._next = 0.0
 
     def show(self, status: RunStatus) -> None:
-        """Write a line, if it is time for one."""
+        """Print a line if one is due."""
         now = self._clock.now()
         if status.stage != self._stage or now >= self._next:
             self._stage, self._next = status.stage, now + _EVERY
@@ -93,18 +93,18 @@ class NoDisplay(PlainDisplay):
     """Shows nothing."""
 
     def show(self, status: RunStatus) -> None:
-        """Nothing."""
+        """Ignore the status."""
 
 
 def display(console: Console, clock: Clock, *, quiet: bool) -> Display:
-    """The display that suits where the output goes."""
+    """Return the display that suits the output: terminal, file or JSON."""
     if quiet:
         return NoDisplay(console, clock)
     return LiveDisplay(console) if console.is_terminal else PlainDisplay(console, clock)
 
 
 def line(status: RunStatus) -> str:
-    """A status in one line.
+    """Format a status as one line.
 
     Example:
         >>> line(RunStatus("products", 200_000, 1_000_000))
@@ -124,7 +124,7 @@ def line(status: RunStatus) -> str:
 
 
 def panel(status: RunStatus) -> Panel:
-    """A status as a panel."""
+    """Format a status as a panel."""
     words, unit = _STAGES[status.stage]
     head = Table.grid(padding=(0, 2))
     count = f"{status.done:,} of {status.total:,} {unit}" if status.total else ""
@@ -138,7 +138,7 @@ def panel(status: RunStatus) -> Panel:
 
 
 def sparkline(values: Sequence[int]) -> str:
-    """A small picture of how values go up and down.
+    """Draw values as a small bar chart of characters.
 
     Example:
         >>> sparkline([0, 1, 2, 7])
@@ -166,7 +166,7 @@ def _facts(status: RunStatus, stats: JoinStats) -> Table:
 
 
 def memory_parts(stats: JoinStats) -> str:
-    """What the memory is used for, the largest part first.
+    """Format the memory by part, the largest first.
 
     Example:
         >>> memory_parts(JoinStats(memory={"index": 2048, "hot set": 4096, "queue": 0}))

@@ -1,7 +1,7 @@
-"""The products: N rows of about 100 bytes, each a function of its number, from two sources with keys of their own.
+"""The products: N rows of about 100 bytes, each a function of its number, from two sources with different kinds of keys.
 
-The shops' system knows a product by an EAN-13, the web shop by an article code of ten characters; (source, code) is
-the key. Numbers from N on make codes of the same kind that no source has: what a mistyped or withdrawn code looks like.
+The shops identify a product by an EAN-13, the web shop by an article code of ten characters; (source, code) is the key.
+Numbers from N on give valid codes that no product has, as mistyped or withdrawn codes would be.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SCHEMA = pa.schema(
         ("name", pa.string()),
         ("category", pa.string()),
         ("brand", pa.string()),
-        ("unit_price", pa.int64()),  # in cents: sums are exact
+        ("unit_price", pa.int64()),  # in cents, so that sums are exact
         ("weight", pa.int32()),  # in grams
         ("supplier", pa.int32()),
         ("listed", pa.date32()),
@@ -75,12 +75,12 @@ _PRICE_FROM, _PRICE_BELOW = np.array([_PRICES[category] for category in _THINGS]
 
 
 def reader(count: int) -> pa.RecordBatchReader:
-    """Products 0 to `count` - 1, made as they are read."""
+    """Return a reader that generates products 0 to `count` - 1."""
     return pa.RecordBatchReader.from_batches(SCHEMA, _chunks(count))
 
 
 def products(numbers: Int64s) -> pa.RecordBatch:
-    """The products with these numbers.
+    """Generate the products with these numbers.
 
     Example:
         >>> products(np.array([1])).select(["source", "code", "name", "unit_price"]).to_pylist()
@@ -104,12 +104,12 @@ def products(numbers: Int64s) -> pa.RecordBatch:
 
 
 def sources(numbers: Int64s) -> pa.StringArray:
-    """Which source each product comes from."""
+    """Return the source of each product."""
     return _SOURCES.take(pa.array(_is_web(numbers).astype(np.int8)))
 
 
 def codes(numbers: Int64s) -> pa.StringArray:
-    """The code each product has in its source; different numbers have different keys."""
+    """Return the code of each product in its source; different numbers have different keys."""
     web = _is_web(numbers)
     rows = np.empty((len(numbers), _EAN_LENGTH), np.uint8)
     rows[~web] = _ean(numbers[~web])
@@ -118,7 +118,7 @@ def codes(numbers: Int64s) -> pa.StringArray:
 
 
 def prices(numbers: Int64s) -> Int64s:
-    """The price of each product in cents."""
+    """Return the price of each product in cents."""
     category = _things(numbers) // _PER_CATEGORY
     low, high = _PRICE_FROM[category], _PRICE_BELOW[category]
     # the square of a uniform number: cheap products are more frequent than dear ones

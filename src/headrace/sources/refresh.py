@@ -1,4 +1,4 @@
-"""`refresh`: bring a relation up to date with the table that it was made from.
+"""`refresh`: brings a relation up to date with the table that it was made from.
 
 Each change of the relation holds, in the same commit, the version of the table that it leads to; a refresh that is repeated, or
 that was killed, goes on from there.
@@ -20,16 +20,16 @@ from headrace.units import parse_size
 
 @dataclass(frozen=True)
 class RefreshResult:
-    """What a refresh did."""
+    """The result of a refresh."""
 
     version: int
-    """of the relation, now"""
+    """version of the relation after it"""
     upserts: int
     """keys with new rows"""
     deletes: int
-    """keys that are gone"""
+    """keys that were deleted"""
     changes: int
-    """versions that were made"""
+    """versions of the relation that were made"""
 
 
 def refresh(rel: Relation, source: SourceTable, *, memory: int | str = "256MiB") -> RefreshResult:
@@ -69,7 +69,7 @@ def refresh(rel: Relation, source: SourceTable, *, memory: int | str = "256MiB")
 
 
 def _version(rel: Relation, source: SourceTable) -> object:
-    """The version of the table that the relation holds."""
+    """Return the version of the table that the relation holds."""
     note = rel.notes.get(NOTE)
     if note is None or note["name"] != source.name:
         was = "from data that have no versions" if note is None else f"from {note['name']}"
@@ -82,7 +82,7 @@ def _version(rel: Relation, source: SourceTable) -> object:
 
 
 def _last(rel: Relation, changes: TableChanges) -> tuple[pa.Table, pa.Table]:
-    """Of each key the last thing that happened: rows that it has now, and keys that are gone."""
+    """Return the last change of each key: rows to upsert, and keys to delete."""
     rows = changes.rows.combine_chunks()
     keys, valid = rel.codec.encode([rows.column(name) for name in rel.key])
     if valid.size:

@@ -1,4 +1,4 @@
-"""A URL that may hold a password: given as text or by the name of an environment variable, and never shown."""
+"""SecretUrl: a URL that may hold a password, given as text or by an environment variable, and never shown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HIDDEN = "***"
 
 
 class SecretUrl:
-    """Where a server is and who asks. `shown` is all that errors, plans and reprs have of it.
+    """The URL of a server. `shown` is all that errors, plans and reprs show of it.
 
     Not a dataclass: those who print objects in their own way look into the fields of one.
 
@@ -30,7 +30,7 @@ class SecretUrl:
 
     @classmethod
     def of(cls, given: str | SecretUrl) -> SecretUrl:
-        """From a URL, or from "env:NAME": the variable's value is taken here, on the driver, and travels from here."""
+        """Make one from a URL, or from "env:NAME", whose value is read now, on the driver, and sent to executors."""
         if isinstance(given, SecretUrl):
             return given
         if not isinstance(given, str) or not given:
@@ -45,7 +45,7 @@ class SecretUrl:
         return cls(text, shown)
 
     def scrub(self, message: str) -> str:
-        """A message of the server or its library, without the URL and what is secret in it."""
+        """Remove the URL and its secrets from a message of the server or its library."""
         for secret in sorted({self.text, *_secrets(self.text)}, key=len, reverse=True):
             message = message.replace(secret, _HIDDEN)
         return message
@@ -64,7 +64,7 @@ class SecretUrl:
 
 
 def _check(text: str, shown: str) -> None:
-    """Refuse what libpq would take apart wrongly: its message would show the parts."""
+    """Refuse a URL that libpq would parse wrongly, as its message would show the parts."""
     try:
         parts = urlsplit(text)
         parts.port  # noqa: B018 - raises if it is not a number
@@ -78,7 +78,7 @@ def _check(text: str, shown: str) -> None:
 
 
 def _secrets(text: str) -> set[str]:
-    """Passwords in a URL, as written and as meant."""
+    """Return the passwords in a URL, as written and decoded."""
     parts = urlsplit(text)
     found = {parts.password or ""} | {v for k, v in parse_qsl(parts.query) if "password" in k.lower()}
     return {form for secret in found for form in (secret, unquote(secret)) if form}
