@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from headrace.bench import MadeRelation, Measuring, Stream, make_relation, service_rate
+from headrace.bench import MeasuringOptions, RelationSpec, Stream, make_relation, service_rate
 from headrace.cost import HDD, Facts, Machine, disk_of
 from headrace.cost.models import mesh_cost, predict
 from headrace.errors import BadInput
@@ -18,7 +18,7 @@ from reproduction.checks import Check
 
 Clock = Literal["virtual", "real"]
 WHOLE = "seconds with the clean-up"  # the value of a cell, where a progressive join finished
-ONE_LOOP = Measuring(loops=1)  # on a simulated disk the second loop is like the fifth
+ONE_LOOP = MeasuringOptions(loops=1)  # on a simulated disk the second loop is like the fifth
 
 
 class Cell(ABC):
@@ -52,14 +52,14 @@ class Measured(Cell):
 
     series: str
     x: float
-    made: MadeRelation
+    made: RelationSpec
     stream: Stream
     memory: int
     operator: Any
     options: Mapping[str, Any] = field(default_factory=dict)
     machine: Machine = HDD
     method: str = "saturated"
-    measuring: Measuring = ONE_LOOP
+    measuring: MeasuringOptions = ONE_LOOP
 
     def run(self, directory: Path) -> dict[str, Any]:
         """The rate, and what the join did meanwhile."""
@@ -83,7 +83,7 @@ class Predicted(Cell):
 
     series: str
     x: float
-    made: MadeRelation
+    made: RelationSpec
     memory: int
     algorithm: str = "meshjoin"
     skew: float = 0.0

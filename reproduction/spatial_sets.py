@@ -9,9 +9,10 @@ from importlib import resources
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Boxes = npt.NDArray[np.float64]  # (rows, 4): xmin, ymin, xmax, ymax
+from headrace.arrays import Float64s
+
+Boxes = Float64s  # (rows, 4): xmin, ymin, xmax, ymax
 
 CLUSTER = 0.2  # side of a cluster
 SIDE = 0.002  # of a box at most, for 100,000 boxes

@@ -1,6 +1,6 @@
-"""Headrace joins fast streams with tables that do not fit in memory, inside a budget you set.
+"""Headrace joins fast streams with tables that do not fit in memory, inside a memory budget that you set.
 
-Names are loaded when first used, so ``import headrace`` costs nothing.
+Names are imported when first used, so ``import headrace`` loads neither Arrow nor Spark.
 
 Example:
     >>> import headrace as hr

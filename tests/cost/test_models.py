@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from headrace.bench import service_rate
-from headrace.bench.relations import MadeRelation, make_relation
-from headrace.bench.service import Measuring
+from headrace.bench.relations import RelationSpec, make_relation
+from headrace.bench.service import MeasuringOptions
 from headrace.bench.streams import KEY, Zipf
 from headrace.cost import Facts, least_memory, predict, sustains
 from headrace.cost.machines import HDD, disk_of
@@ -27,7 +27,7 @@ def open_relation(tmp_path_factory):
 
     def opened(algorithm, stream, machine="hdd"):
         popular = stream if algorithm == "xhybridjoin" else None
-        return make_relation(directory, MadeRelation(ROWS, popularity=popular), disk=disk_of(machine))
+        return make_relation(directory, RelationSpec(ROWS, popularity=popular), disk=disk_of(machine))
 
     return opened
 
@@ -88,7 +88,7 @@ def test_predictions_are_near_simulated_runs(open_relation, algorithm, share, ex
         memory += relation.index_bytes  # a key and its page for every row: more than a tenth of R
     options = {"skew": exponent} if "hybrid" in algorithm else {"order": "any"} if algorithm == "adaptive" else {}
     # SSIJ's split moves on, in small steps: more join phases show its mean.
-    measuring = Measuring(tuples=100_000 if algorithm == "ssij" else None)
+    measuring = MeasuringOptions(tuples=100_000 if algorithm == "ssij" else None)
     measured = service_rate(algorithm, relation, stream, memory, measuring=measuring, **options)
     found = predict(algorithm, Facts.of(relation, skew=exponent, stream_bytes=stream.tuple_bytes), memory)
     # Both move their split by what they see, in steps: docs/reproduction/models.md shows what is not within 10%.

@@ -95,7 +95,7 @@ LOGGED = """
 import json, sys
 import numpy as np, pyarrow as pa
 import headrace as hr
-from headrace.memory import give_back
+from headrace.memory import release_freed_memory
 from headrace.progressive.grids.partitioning_for import divide_endless
 from headrace.progressive.logged.join import LoggedJoin
 from headrace.progressive.logged.state_cache import Warm
@@ -137,7 +137,7 @@ for number in range(14):
             for out in join.join(rows(500 if number < 2 else 25_000)):
                 results += out.num_rows
             flushed += join.stats.deferred
-        give_back()
+        release_freed_memory()
 print(json.dumps({"growth": resident("VmHWM") - before, "results": results, "deferred": flushed}))
 """
 

@@ -278,7 +278,7 @@ import json, sys
 from pathlib import Path
 import numpy as np, pyarrow as pa
 import headrace as hr
-from headrace.memory import give_back
+from headrace.memory import release_freed_memory
 from headrace.semistream import HybridJoin, MeshJoin, RMeshJoin, SSIJ
 from tests.support.join_oracle import keyed
 from tests.support.group_workers import private
@@ -294,7 +294,7 @@ def run(memory, batches):
     assert results == 4000 * batches
     return op, most
 run("4MiB", 5)  # code, threads and pools that every later run shares
-give_back()  # and not what malloc keeps of it, which the next run would use again
+release_freed_memory()  # and not what malloc keeps of it, which the next run would use again
 before = private()
 op, most = run(memory, 150)
 print(json.dumps({"growth": most - before, "peak": op.budget.peak}))

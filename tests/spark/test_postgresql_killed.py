@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.sources.connection import connected
-from headrace.sources.secret import Url
+from headrace.sources.secret import SecretUrl
 from tests.support.killed_driver import PATIENCE, driver
 from tests.support.programs import load_postgresql
 from tests.support.programs.killable_job import Job
@@ -30,7 +30,7 @@ def test_oracle_every_row_once_whoever_is_killed(database, tmp_path, monkeypatch
         keys = rng.integers(0, 50, ROWS)
         pq.write_table(pa.table({"k": keys, "n": np.full(ROWS, n)}), job.input / f"{n:05d}.parquet")
         wanted.update((str(k), str(n)) for k in keys)
-    with connected(Url.of(database.url)) as looking:
+    with connected(SecretUrl.of(database.url)) as looking:
 
         def ask(sql: str) -> int:
             looking.rollback()

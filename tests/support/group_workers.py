@@ -124,12 +124,12 @@ class EvenClock:
 
 def drop(name: str) -> None:
     """Forget an operator and its relation; what malloc and Arrow keep of them goes back."""
-    from headrace.memory import give_back
+    from headrace.memory import release_freed_memory
 
     del _operators[name]
     _relations.clear()
     _ready.clear()
-    give_back()
+    release_freed_memory()
 
 
 def enter(name: str) -> bool:

@@ -175,12 +175,12 @@ def keep(path: str, number: int, rows: list[list[Any]]) -> bool:
     import pyarrow as pa
 
     import headrace as hr
-    from headrace.etl.apply_changes import DELETES, UPSERTS, Keeper
+    from headrace.etl.apply_changes import DELETES, UPSERTS, ChangeApplier
 
     ops, keys, tags = zip(*rows, strict=True)
     changes = pa.table({"op": ops, "k": keys, "tag": tags, "s": pa.nulls(len(rows), pa.string())})
     with hr.Relation.open(path) as rel:
-        return Keeper(rel, "op", None, UPSERTS, DELETES, "refuse").apply(changes, "app", number).repeated
+        return ChangeApplier(rel, "op", None, UPSERTS, DELETES, "refuse").apply(changes, "app", number).repeated
 
 
 def hr_scan(rel: Any) -> Any:

@@ -13,8 +13,8 @@ from headrace.clock import SystemClock
 from headrace.pipeline.check import check_pipeline
 from headrace.pipeline.models import Pipeline
 from headrace.pipeline.read import read_pipeline
-from headrace.pipeline.run import Moment, Outcome, run
-from headrace.signals import Stopping
+from headrace.pipeline.run import PipelineResult, PipelineStatus, run
+from headrace.signals import GracefulStop
 
 SALES = """
 name = "sales"
@@ -72,8 +72,8 @@ class Place:
     def check(self, **environment: str):
         return check_pipeline(self.read(**environment))
 
-    def run(self, spark, *, clock=None, watch=None, stopping=None, once=True, **environment: str) -> Outcome:
-        with stopping or Stopping() as stop:
+    def run(self, spark, *, clock=None, watch=None, stopping=None, once=True, **environment: str) -> PipelineResult:
+        with stopping or GracefulStop() as stop:
             return run(
                 self.read(**environment),
                 spark,
@@ -92,7 +92,7 @@ class Place:
         return sorted((row for file in files for row in pq.read_table(file).to_pylist()), key=lambda d: d["record"])
 
 
-def _ignore(moment: Moment) -> None:
+def _ignore(status: PipelineStatus) -> None:
     pass
 
 

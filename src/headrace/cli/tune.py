@@ -16,7 +16,7 @@ from headrace.units import format_size, parse_size
 if TYPE_CHECKING:
     from headrace.cost.facts import Machine
     from headrace.cost.prediction import Prediction
-    from headrace.cost.tune import Answer
+    from headrace.cost.tune import TuningResult
 
 
 def tune(
@@ -67,7 +67,7 @@ def tune(
             _show(answer)
 
 
-def _show(answer: Answer) -> None:
+def _show(answer: TuningResult) -> None:
     rows: list[list[Any]] = [_row(p) for p in answer.predictions]
     show_table(["algorithm", "tuples/s", "memory", "parameters", "why"], rows)
     asked = (

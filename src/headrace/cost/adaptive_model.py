@@ -91,7 +91,7 @@ class _Room:
         """Seconds of plans for so many pages, a few together, and read buffers filled."""
         machine = facts.machine
         goes_on = machine.in_flight is None and machine.follow is not None and machine.follow < machine.seek
-        plan = ReadPlan.of(facts, wanted, self.longest, goes_on=goes_on, together=together)
+        plan = ReadPlan.of(facts, wanted, self.longest, sequential=goes_on, together=together)
         return plan.seconds(facts), plan.pages / self.buffer
 
 

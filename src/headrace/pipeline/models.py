@@ -9,14 +9,14 @@ from pydantic import Field
 
 from headrace.pipeline.document import Document, filled
 from headrace.pipeline.fields import Duration, Name, Settings, Text
-from headrace.pipeline.parts import Part, Sink, Source, Step
+from headrace.pipeline.parts import Section, Sink, Source, Step
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 
-class Head(Part):
+class Head(Section):
     """What stands before the tables."""
 
     name: Name

@@ -38,7 +38,7 @@ KAFKA = pa.schema(
 RATE = pa.schema({"timestamp": pa.timestamp("us", "UTC"), "value": pa.int64()})
 
 
-class Part(BaseModel):
+class Section(BaseModel):
     """A table of the file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, arbitrary_types_allowed=True)
@@ -48,7 +48,7 @@ class Part(BaseModel):
 # -- sources -----------------------------------------------------------------------------------------------------------
 
 
-class FileSource(Part):
+class FileSource(Section):
     """Files that appear in a directory, read by Spark."""
 
     what: ClassVar[str] = "a source of files"
@@ -66,7 +66,7 @@ class FileSource(Part):
         return pa.schema(self.columns)
 
 
-class KafkaSource(Part):
+class KafkaSource(Section):
     """Topics of Kafka. Values are JSON or CSV of the columns, or stay as they are."""
 
     what: ClassVar[str] = "a source from Kafka"
@@ -86,7 +86,7 @@ class KafkaSource(Part):
         return KAFKA if self.value == "bytes" else pa.schema(self.columns or {})
 
 
-class PostgreSQLSource(Part):
+class PostgreSQLSource(Section):
     """What is new in a table of PostgreSQL, by a column that grows. The server knows the columns."""
 
     what: ClassVar[str] = "a source from PostgreSQL"
@@ -107,7 +107,7 @@ class PostgreSQLSource(Part):
         return TableReader.describe(filled(self.table), filled(self.url), columns=self.columns, by=self.by).schema
 
 
-class RateSource(Part):
+class RateSource(Section):
     """Rows that Spark makes up, to try a pipeline: a time and a number."""
 
     what: ClassVar[str] = "a rate source"
@@ -122,7 +122,7 @@ class RateSource(Part):
 
 
 Source = FileSource | KafkaSource | PostgreSQLSource | RateSource
-SOURCES: dict[str, type[Part]] = {
+SOURCES: dict[str, type[Section]] = {
     "parquet": FileSource,
     "json": FileSource,
     "csv": FileSource,
@@ -135,7 +135,7 @@ SOURCES: dict[str, type[Part]] = {
 # -- steps -------------------------------------------------------------------------------------------------------------
 
 
-class Enrich(Part):
+class Enrich(Section):
     """`hr.enrich`: join with a relation."""
 
     what: ClassVar[str] = "an enrich step"
@@ -162,7 +162,7 @@ class Enrich(Part):
         return self.deadline is not None or self.shed is not None or self.unmatched in ("dead_letter", "retry")
 
 
-class Keys(Part):
+class Keys(Section):
     """`hr.assign_surrogate_keys`: production keys become the warehouse's."""
 
     what: ClassVar[str] = "a surrogate_keys step"
@@ -177,7 +177,7 @@ class Keys(Part):
     memory: Size = "64MiB"
 
 
-class Duplicates(Part):
+class Duplicates(Section):
     """`hr.find_duplicates`: a column says whether a row is in the relation already."""
 
     what: ClassVar[str] = "a duplicates step"
@@ -191,14 +191,14 @@ class Duplicates(Part):
     algorithm: Column = "auto"
 
 
-class Filter(Part):
+class Filter(Section):
     """Keep the rows for which an SQL expression is true."""
 
     what: ClassVar[str] = "a filter step"
     filter: Sql
 
 
-class Select(Part):
+class Select(Section):
     """The columns of the result, each a name or an SQL expression with AS."""
 
     what: ClassVar[str] = "a select step"
@@ -206,7 +206,7 @@ class Select(Part):
 
 
 Step = Enrich | Keys | Duplicates | Filter | Select
-STEPS: dict[str, type[Part]] = {
+STEPS: dict[str, type[Section]] = {
     "enrich": Enrich,
     "surrogate_keys": Keys,
     "duplicates": Duplicates,
@@ -218,7 +218,7 @@ STEPS: dict[str, type[Part]] = {
 # -- sinks -------------------------------------------------------------------------------------------------------------
 
 
-class DeltaSink(Part):
+class DeltaSink(Section):
     """`hr.load`: a Delta table, exactly once."""
 
     what: ClassVar[str] = "a Delta sink"
@@ -227,7 +227,7 @@ class DeltaSink(Part):
     partition_by: Columns = ()
 
 
-class ParquetSink(Part):
+class ParquetSink(Section):
     """Spark's Parquet files."""
 
     what: ClassVar[str] = "a Parquet sink"
@@ -237,7 +237,7 @@ class ParquetSink(Part):
     options: Options = {}
 
 
-class KafkaSink(Part):
+class KafkaSink(Section):
     """A topic of Kafka; each row is one JSON text."""
 
     what: ClassVar[str] = "a Kafka sink"
@@ -248,7 +248,7 @@ class KafkaSink(Part):
     options: Options = {}
 
 
-class PostgreSQLSink(Part):
+class PostgreSQLSink(Section):
     """`hr.load_postgresql`: a table of PostgreSQL, exactly once."""
 
     what: ClassVar[str] = "a PostgreSQL sink"
@@ -259,7 +259,7 @@ class PostgreSQLSink(Part):
     latest_by: Column | None = None
 
 
-class ConsoleSink(Part):
+class ConsoleSink(Section):
     """The first rows of each micro-batch, shown."""
 
     what: ClassVar[str] = "a console sink"
@@ -267,7 +267,7 @@ class ConsoleSink(Part):
     rows: int = Field(20, ge=1)
 
 
-class SparkSink(Part):
+class SparkSink(Section):
     """Any other sink that this Spark has."""
 
     what: ClassVar[str] = "a Spark sink"
@@ -278,7 +278,7 @@ class SparkSink(Part):
 
 
 Sink = DeltaSink | PostgreSQLSink | ParquetSink | KafkaSink | ConsoleSink | SparkSink
-SINKS: dict[str, type[Part]] = {
+SINKS: dict[str, type[Section]] = {
     "delta": DeltaSink,
     "postgresql": PostgreSQLSink,
     "parquet": ParquetSink,

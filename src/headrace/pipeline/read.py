@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from headrace.errors import SUGGEST_ABOVE
 from headrace.pipeline.document import BadPipeline, Document, Key, Problem, near, read_document
 from headrace.pipeline.models import Head, Pipeline
-from headrace.pipeline.parts import SINKS, SOURCES, STEPS, Part, Sink, Source, Step
+from headrace.pipeline.parts import SINKS, SOURCES, STEPS, Section, Sink, Source, Step
 
 _TABLES = ("source", "step", "sink")
 _EXPECTED = {
@@ -68,7 +68,9 @@ def show(value: Any) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def _by_format(table: str, models: dict[str, type[Part]], document: Document, problems: list[Problem]) -> Part | None:
+def _by_format(
+    table: str, models: dict[str, type[Section]], document: Document, problems: list[Problem]
+) -> Section | None:
     value = document.values.get(table)
     if not isinstance(value, dict):
         found = "is missing" if value is None else f"found {show(value)}"
@@ -84,7 +86,7 @@ def _by_format(table: str, models: dict[str, type[Part]], document: Document, pr
     return _part(models[format_], value, (table,), document, problems)
 
 
-def _steps(document: Document, problems: list[Problem]) -> tuple[Part, ...]:
+def _steps(document: Document, problems: list[Problem]) -> tuple[Section, ...]:
     value = document.values.get("step", [])
     if not isinstance(value, list) or not all(isinstance(step, dict) for step in value):
         problems.append(
@@ -108,13 +110,13 @@ def _steps(document: Document, problems: list[Problem]) -> tuple[Part, ...]:
 
 
 def _part(
-    model: type[Part],
+    model: type[Section],
     value: dict[str, Any],
     at: Key,
     document: Document,
     problems: list[Problem],
     also: Iterable[str] = (),
-) -> Part | None:
+) -> Section | None:
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -125,7 +127,7 @@ def _part(
     return None
 
 
-def _message(found: Any, key: Key, model: type[Part], document: Document, also: Iterable[str]) -> str:
+def _message(found: Any, key: Key, model: type[Section], document: Document, also: Iterable[str]) -> str:
     kind = found["type"]
     known = [*model.model_fields, *also]
     if kind == "extra_forbidden":

@@ -17,7 +17,7 @@ from headrace.pipeline.check import refuse
 from headrace.pipeline.dead_letters import count, last_done, settle
 from headrace.pipeline.failures import words_of
 from headrace.pipeline.models import Pipeline
-from headrace.signals import Stopping
+from headrace.signals import GracefulStop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ class RunFailed(HeadraceError):
 
 
 @dataclass(frozen=True)
-class Moment:
+class PipelineStatus:
     """How a run stands."""
 
     name: str
@@ -59,16 +59,16 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PipelineResult:
     """How a run ended."""
 
-    moment: Moment
+    status: PipelineStatus
     stopped: bool
     """whether somebody asked it to stop, and not the end of the source"""
     seconds: float
 
 
-Watch = Callable[[Moment], None]
+Watch = Callable[[PipelineStatus], None]
 
 
 def run(
@@ -78,9 +78,9 @@ def run(
     once: bool,
     watch: Watch,
     clock: Clock,
-    stopping: Stopping,
+    stopping: GracefulStop,
     show: Show | None = None,
-) -> Outcome:
+) -> PipelineResult:
     """Run until the source has no more (`once`), somebody asks to stop, or it fails.
 
     Args:
@@ -110,17 +110,17 @@ def run(
             raise RunFailed(words_of(failure, pipeline))
         if once and not stopped:
             _finish_waiting(query)
-        moment = meter.moment()
-        watch(moment)
+        status = meter.status()
+        watch(status)
         # A clock that was set back while it ran must not make a run of less than no time.
-        return Outcome(moment, stopped, max(0.0, clock.now() - begun))
+        return PipelineResult(status, stopped, max(0.0, clock.now() - begun))
 
 
-def _follow(query: StreamingQuery, meter: _Meter, watch: Watch, clock: Clock, stopping: Stopping) -> bool:
+def _follow(query: StreamingQuery, meter: _Meter, watch: Watch, clock: Clock, stopping: GracefulStop) -> bool:
     """Return when the query has ended (False), or was asked to stop and did (True)."""
     while query.isActive:
-        watch(meter.moment())
-        if stopping.wished:
+        watch(meter.status())
+        if stopping.requested:
             _finish(query, clock)
             return True
         clock.sleep(_LOOK)
@@ -128,7 +128,7 @@ def _follow(query: StreamingQuery, meter: _Meter, watch: Watch, clock: Clock, st
 
 
 def _finish(query: StreamingQuery, clock: Clock) -> None:
-    """Let the micro-batch under way come to its end, and stop. One that begins at that very moment is left to the next run."""
+    """Let the micro-batch under way come to its end, and stop. One that begins at that very status is left to the next run."""
     before = query.lastProgress
     while query.isActive and query.status["isTriggerActive"] and query.lastProgress == before:
         clock.sleep(_LOOK_CLOSELY)
@@ -159,7 +159,7 @@ class _Meter:
         self._batches: dict[int, tuple[int, float]] = {}  # rows and seconds of each
         self._dead: tuple[int, int] = (-1, 0)  # micro-batches when dead letters were last counted, and how many
 
-    def moment(self) -> Moment:
+    def status(self) -> PipelineStatus:
         from headrace.spark.progress import progress
 
         for report in self.query.recentProgress:
@@ -187,7 +187,7 @@ class _Meter:
             waiting[name], shed = now.waiting, shed + entry.shed
         batch = max(self._batches, default=-1)
         rows, seconds = self._batches.get(batch, (0, 0.0))
-        return Moment(
+        return PipelineStatus(
             self.pipeline.name,
             len(self._batches),
             batch,

@@ -12,7 +12,7 @@ import pyarrow as pa
 from headrace.clock import Clock, SystemClock
 from headrace.conditions import Condition, check_condition
 from headrace.errors import BadInput, MemoryRefused, choice
-from headrace.memory import MemoryBudget, trim
+from headrace.memory import MemoryBudget, trim_malloc
 from headrace.progressive.cleanup import Phases
 from headrace.progressive.grids.partitioning import SIDES, Doubles, Entries, Partitioning
 from headrace.progressive.memory.evict import victims, write
@@ -262,7 +262,7 @@ class ProgressiveJoin:
                 spill.wrote(since)
                 self.ledger.held[side.number] -= np.bincount(partitions, minlength=self.partitioning.partitions)
                 self.stats.flushed += slots.size
-        trim()  # chunks of many sizes came and went
+        trim_malloc()  # chunks of many sizes came and went
         self.ledger.fresh[:], self.ledger.recent[:] = 0, 0
         self.ledger.flushes += 1
         self.stats.flushes += 1

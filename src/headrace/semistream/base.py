@@ -22,7 +22,7 @@ from headrace.metrics import JoinStats
 from headrace.relation import Relation
 from headrace.relation.columns import Column
 from headrace.relation.keys import Ints
-from headrace.relation.store import Sources, StoreFull
+from headrace.relation.store import StoreFull, TupleSources
 
 How = Literal["inner", "left", "semi", "anti"]
 On = str | Sequence[str] | Mapping[str, str]
@@ -43,7 +43,7 @@ class Matches:
     src: Ints
     pos: Ints
     count: Ints
-    sources: Sources | None
+    sources: TupleSources | None
 
 
 class SemiStreamJoin(ABC):

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from headrace.kernels import multimap
 from headrace.kernels.store import locate, take_fixed, take_sizes, take_variable, take_wide
-from headrace.memory import give_back
+from headrace.memory import release_freed_memory
 from headrace.relation.columns import NO_BYTES, Buffers, Bytes, Longs, address, to_arrow
 from headrace.relation.keys import Hashes, Ints
 
@@ -277,4 +277,4 @@ class StreamWindow:
         """What was let go in pieces of other sizes than what comes stays with the allocator, and would be memory on top."""
         if self._let_go > max(_GIVE_BACK, sum(chunk.batch.nbytes for chunk in self._chunks) // 16):
             self._let_go = 0
-            give_back()
+            release_freed_memory()

@@ -15,7 +15,7 @@ from headrace.relation import Relation
 from headrace.relation.columns import Bytes, Longs, address
 from headrace.relation.keys import Ints, Keys
 from headrace.relation.reader import PageReader
-from headrace.relation.store import Sources, StoreFull, TupleStore
+from headrace.relation.store import StoreFull, TupleSources, TupleStore
 from headrace.semistream.adaptive.memory_plan import tuple_bytes
 from headrace.semistream.base import How, Matches, On, SemiStreamJoin
 from headrace.semistream.page_ranges import Spans
@@ -225,7 +225,7 @@ class IndexNestedLoop(SemiStreamJoin):
         src = np.where(there, 0, -1).astype(np.int32)
         pos = (np.cumsum(there) - 1).astype(np.int32)
         pos[~there] = 0
-        matches = Matches(_NONE, _NONE, _NONE, _NONE, Sources([self._results]))
+        matches = Matches(_NONE, _NONE, _NONE, _NONE, TupleSources([self._results]))
         return self._gather(batch, schema, matches, row, src, pos)
 
     # -- snapshots -------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import pyarrow as pa
 from headrace.conditions import Condition, check_condition
 from headrace.errors import BadInput
 from headrace.kernels.ranges import expand_ranges
-from headrace.predicates.distances import Near
+from headrace.predicates.distances import DistanceTerm
 from headrace.predicates.numbers import Mask, Numbers, Scale
 from headrace.predicates.terms import terms
 from headrace.relation import Relation
@@ -64,7 +64,7 @@ class Matching:
         self._predicates = list(terms(condition))
         self._lead = min(self._predicates, key=lambda p: p.rank) if alone else None
         # A range finds its pairs exactly; the first coordinate of a distance does not.
-        self._filters = [p for p in self._predicates if p is not self._lead or isinstance(p, Near)]
+        self._filters = [p for p in self._predicates if p is not self._lead or isinstance(p, DistanceTerm)]
         self._capacity = 0
         self._taken: list[Numbers] = []  # values of the batch that is being taken in
         self._first = 0
@@ -142,7 +142,7 @@ class Matching:
     def look_at(self, columns: dict[str, Any]) -> None:
         """The same, given by their columns."""
         for predicate in self._predicates:
-            predicate.meet(columns)
+            predicate.read_right(columns)
 
     def kept(self, r: Ints, slots: Ints) -> tuple[Ints, Ints]:
         """Those pairs of a tuple of R and a slot that satisfy the condition."""

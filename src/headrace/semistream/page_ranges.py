@@ -14,7 +14,7 @@ from headrace.kernels.cache import spell_out
 from headrace.relation import Relation
 from headrace.relation.columns import Longs
 from headrace.relation.keys import Ints, KeyCodec, Keys
-from headrace.relation.reader import Index, Version
+from headrace.relation.reader import FenceIndex, Version
 from headrace.semistream.base import On
 
 
@@ -116,7 +116,7 @@ def range_columns(condition: object, on: On | None, relation: Relation) -> tuple
         raise BadInput(f"inclusive={condition.inclusive!r} cannot be looked up in an index; use 'both'")
     if on is not None:
         raise BadInput(f"on={on!r} and a condition are both given; join on one of them")
-    if not all(isinstance(index, Index) for index in relation.opened.indexes):
+    if not all(isinstance(index, FenceIndex) for index in relation.opened.indexes):
         raise BadInput(
             f"{relation.path} is stored by popularity, and a range needs pages in the order of keys; create it without order"
         )

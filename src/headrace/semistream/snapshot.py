@@ -11,7 +11,7 @@ import numpy as np
 from headrace.errors import BadInput
 from headrace.relation.columns import Column
 from headrace.relation.keys import ByteKeys, IntKeys, Keys
-from headrace.relation.store import Sources
+from headrace.relation.store import TupleSources
 from headrace.semistream.adaptive.hot_set import KeyedStore
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -63,6 +63,6 @@ def load_store(columns: Sequence[Column], integer: bool, arrays: Arrays, prefix:
 def refill(target: KeyedStore, source: KeyedStore) -> None:
     """Copy all entries of one store to another that has room for them."""
     rows = source.tuples.used
-    target.tuples.append_from(Sources([source.tuples]), np.zeros(rows, np.int32), np.arange(rows, dtype=np.int32))
+    target.tuples.append_from(TupleSources([source.tuples]), np.zeros(rows, np.int32), np.arange(rows, dtype=np.int32))
     keys = source.keys()
     target.insert(keys, keys.hashes(), *source.places())

@@ -13,7 +13,7 @@ from headrace.memory import Reservation
 from headrace.relation.columns import Longs, from_arrow
 from headrace.relation.keys import ByteKeys, IntKeys, Ints, Keys
 from headrace.relation.reader import PageReader, Version, key_column, stored_keys
-from headrace.relation.store import Sources, StoreFull, TupleStore
+from headrace.relation.store import StoreFull, TupleSources, TupleStore
 from headrace.semistream.base import Order, SemiStreamJoin
 from headrace.semistream.hash_queue import HashQueue, StreamWindow
 from headrace.semistream.matching import Matching
@@ -119,7 +119,7 @@ class WaitingResults(SemiStreamJoin):
         yield from self._result(self._H.number[slots], self._stream(slots), payload)
 
     def _gathered(self, count: int) -> list[pa.Array]:
-        sources = Sources([self._results])
+        sources = TupleSources([self._results])
         src, pos = np.zeros(count, np.int32), np.arange(count, dtype=np.int32)
         arrays = [sources.gather(i, src, pos, outer=False) for i in range(len(self._payload))]
         return [*self._decoded(arrays[0]), *arrays[1:]] if self._key_out else arrays

@@ -21,7 +21,7 @@ import pyarrow as pa
 from headrace.clock import SystemClock
 from headrace.conditions import Condition
 from headrace.errors import RunLogError
-from headrace.memory import give_back
+from headrace.memory import release_freed_memory
 from headrace.progressive.grids.partitioning import LEFT, RIGHT
 from headrace.progressive.grids.partitioning_for import Cell, divide_endless
 from headrace.progressive.logged.join import LoggedJoin
@@ -103,7 +103,7 @@ class PairStep(Step):
                 _note_owed(log.path, shard, join.stats.waiting)
             if report is not None and (join.stats.tuples_in or join.stats.results or join.stats.waiting):
                 report.add([self._report(context, query, clock.now() - begun, join, shard, finish)])
-            give_back()  # rows on their way came and went
+            release_freed_memory()  # rows on their way came and went
 
     def _report(
         self, context: TaskContext, query: str, seconds: float, join: LoggedJoin, shard: int, finish: str | None

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from headrace.relation import Relation
 from headrace.runlog.files import replace_text
-from headrace.shedding import ALL, STRATEGIES, KeyFrequencies, Strategy, row_words
-from headrace.shedding.ledger import Decision, Ledger, Past, Took
-from headrace.shedding.shedfile import ShedDraft
+from headrace.shedding import ALL, STRATEGIES, KeyFrequencies, Strategy, row_hashes
+from headrace.shedding.ledger import BatchHistory, Decision, Ledger, TaskRecord
+from headrace.shedding.shed_file import ShedDraft
 from headrace.shedding.strategies import Mask
 from headrace.spark.shed import ShedStep
 from headrace.splitmix import Floats, Words
@@ -109,8 +109,8 @@ class Divider:
     def done(self, seconds: float) -> dict[str, Any]:
         """Note what the task took; gives its part of the report."""
         if self.rows:
-            took = Took(self.rows, self.shed, seconds, self.executor, self.step.partitions)
-            self._ledger.took(self._batch, self._number, self.partition, took)
+            took = TaskRecord(self.rows, self.shed, seconds, self.executor, self.step.partitions)
+            self._ledger.record_task(self._batch, self._number, self.partition, took)
         return {
             "rows": self.rows,
             "shed": self.shed,
@@ -120,7 +120,7 @@ class Divider:
         }
 
     def _kept(self, rows: pa.RecordBatch) -> Mask:
-        f, words = self._f(rows), row_words(rows, self._seed)
+        f, words = self._f(rows), row_hashes(rows, self._seed)
         mask = self.decision.cut.kept(self.strategy.scores(f, words), words)
         self.results += float(f.sum())
         self.results_kept += float(f[mask].sum())
@@ -144,14 +144,14 @@ class Divider:
         batches = itertools.chain(first, batches)
         found = self._ledger.decided(self._batch, self._run)
         if found is None:
-            past = self._ledger.past(self._batch, self.step.workers)
+            past = self._ledger.history(self._batch, self.step.workers)
             decision, batches = self._proposed(past, batches)
             found = self._ledger.decide(self._batch, self._run, decision)
             _note_join(self._ledger.path / "join.json", self.step, self._steps)
         self.decision, self._number = found
         return batches
 
-    def _proposed(self, past: Past, batches: Batches) -> tuple[Decision, Batches]:
+    def _proposed(self, past: BatchHistory, batches: Batches) -> tuple[Decision, Batches]:
         """What this task would decide, from its own rows and the past."""
         decision = Decision(debt=past.debt, shed_before=past.shed)
         if self.step.rate is None and past.rate is None:  # the first micro-batch: there is nothing to go by
@@ -166,7 +166,7 @@ class Divider:
             rows += mine.num_rows
             if self.strategy.by_frequency:
                 f.append(self._f(mine))
-            words.append(row_words(mine, self._seed))
+            words.append(row_hashes(mine, self._seed))
         share = past.share(rows, self.step.partitions, self.step.target, self.step.rate)
         if share < 1:
             w = max(1, round(share * rows))

@@ -10,10 +10,10 @@ def main(root: Path) -> None:
     from killable_job import Job, session, stand_still  # beside this program
 
     import headrace as hr
-    from headrace.sources.upsert import Target
+    from headrace.sources.upsert import UpsertTarget
 
     job = Job(root)
-    stand_still(Target, "merge", job)
+    stand_still(UpsertTarget, "merge", job)
     spark = session(job)
     reader = spark.readStream.schema("k bigint, n bigint").option("maxFilesPerTrigger", 2)  # a task each
     query = hr.load_postgresql(

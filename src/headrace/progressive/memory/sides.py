@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace.conditions import Condition
 from headrace.errors import BadInput
-from headrace.memory import MemoryBudget, Reservation, trim
+from headrace.memory import MemoryBudget, Reservation, trim_malloc
 from headrace.progressive.grids.partitioning import SIDES, Partitioning
 from headrace.progressive.grids.partitioning_for import divide
 from headrace.progressive.memory.side_memory import Side, slot_bytes
@@ -86,7 +86,7 @@ class Both:
         """Memory is not needed any more: it is all for work."""
         for side in self.sides:
             side.clear()
-        trim()
+        trim_malloc()
         self.work = self.budget.limit // _PARTS // 2
 
     def side(self, number: int) -> Side:

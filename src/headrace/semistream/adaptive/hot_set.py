@@ -21,7 +21,7 @@ from headrace.kernels.sketch import sketch_add, sketch_age, sketch_estimate
 from headrace.kernels.store import table_insert
 from headrace.relation.columns import Buffers, Bytes, Column, Longs
 from headrace.relation.keys import ByteKeys, Hashes, IntKeys, Ints, Keys
-from headrace.relation.store import Room, Sources, StoreFull, TupleStore
+from headrace.relation.store import ArrayAllocator, StoreFull, TupleSources, TupleStore
 
 SEGMENTS = 8
 LOAD = 0.75  # of a segment's hash table
@@ -107,11 +107,11 @@ class KeyedStore:
         rows: int,
         data: dict[str, int],
         integer: bool,
-        room: Room | None = None,
+        room: ArrayAllocator | None = None,
         *,
         fresh: bool = True,
     ) -> None:
-        room = room or Room()
+        room = room or ArrayAllocator()
         self.tuples = TupleStore(columns, rows, data, room)
         self.entries = entries
         self.integer = integer
@@ -153,7 +153,7 @@ class KeyedStore:
         """The store that was made in this memory, by whichever process."""
         entries, rows, key_room, used, key_bytes, tuples = (int(n) for n in state[:6])
         data = {c.name: int(state[6 + 2 * i]) for i, c in enumerate(columns) if c.width == 0} | {"": key_room}
-        store = cls(columns, entries, rows, data, integer, Room(memory), fresh=False)
+        store = cls(columns, entries, rows, data, integer, ArrayAllocator(memory), fresh=False)
         store.tuples.rewind((tuples, [int(n) for n in state[7 : 7 + 2 * len(columns) : 2]]))
         store.used, store._key_bytes = used, key_bytes
         return store
@@ -244,7 +244,7 @@ class HotSet:
         self.sketch = sketch
         self.segments: list[KeyedStore] = []
         self.generations = 0
-        self._sources: Sources | None = None
+        self._sources: TupleSources | None = None
 
     @property
     def segment_bytes(self) -> int:
@@ -264,10 +264,10 @@ class HotSet:
     def end(self) -> None:
         """The slice is joined and its results are out."""
 
-    def sources(self) -> Sources:
+    def sources(self) -> TupleSources:
         """Stores by their source numbers: the segments, then young."""
         if self._sources is None:
-            self._sources = Sources([*(s.tuples for s in self.segments), self.young.tuples])
+            self._sources = TupleSources([*(s.tuples for s in self.segments), self.young.tuples])
         return self._sources
 
     def probe(self, keys: Keys, hashes: Hashes, src: Ints, pos: Ints, count: Ints) -> int:
@@ -345,7 +345,7 @@ class HotSet:
         src = np.repeat(choice.store.astype(np.int32), count)
         within = np.arange(rows) - np.repeat(np.cumsum(count) - count, count)
         pos = (np.repeat(first, count) + within).astype(np.int32)
-        sources = Sources([store.tuples for store in stores])
+        sources = TupleSources([store.tuples for store in stores])
         data = {
             column.name: sources.sizes(i, src, pos)[1] for i, column in enumerate(self.columns) if column.width == 0
         }

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from headrace.relation.reader import Pairs
+from headrace.relation.reader import KeyPages
 from headrace.relation.store import StoreFull
 from headrace.semistream.adaptive.shared_hot_set import SharedHotSet
 from headrace.semistream.adaptive.unordered import AdaptivePhases
@@ -134,7 +134,7 @@ class AdaptiveJoin(AdaptivePhases):
             # Pages that updates moved are read in runs that go forward, so that tuples come in the key's own order.
             back = np.flatnonzero(np.diff(pairs.place[at : at + step]) < 0)
             taken = int(back[0]) + 1 if back.size else step
-            some = Pairs(pairs.key[at : at + taken], pairs.place[at : at + taken])
+            some = KeyPages(pairs.key[at : at + taken], pairs.place[at : at + taken])
             try:
                 _, count = self._reader.fetch(part.keys, some, young.tuples, stats)
             except StoreFull:

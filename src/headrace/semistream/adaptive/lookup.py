@@ -11,7 +11,7 @@ import pyarrow as pa
 from headrace.kernels.filter import filter_test
 from headrace.relation.columns import Bytes, Longs
 from headrace.relation.keys import Hashes, Ints, Keys
-from headrace.relation.reader import Pairs
+from headrace.relation.reader import KeyPages
 from headrace.relation.store import StoreFull
 from headrace.semistream.adaptive.memory import AdaptiveMemory
 from headrace.semistream.adaptive.memory_plan import Popularity
@@ -124,7 +124,7 @@ class AdaptiveLookup(AdaptiveMemory):
         use = self._hot.sketch.estimate(hashes) + counts
         return np.sort(np.argpartition(-use, room)[:room]) if room > 0 else np.empty(0, np.int64)
 
-    def _by_key(self, pairs: Pairs, where: Ints, count: Ints, keys: int) -> tuple[Ints, Ints]:
+    def _by_key(self, pairs: KeyPages, where: Ints, count: Ints, keys: int) -> tuple[Ints, Ints]:
         """First tuple and number of tuples of each key.
 
         A key whose rows span pages has its tuples in pieces when updates moved a page or a round ended between two of

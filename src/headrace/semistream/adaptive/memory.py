@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from headrace.clock import Clock
 from headrace.errors import BadInput, choice
-from headrace.memory import give_back
+from headrace.memory import release_freed_memory
 from headrace.relation import Relation
 from headrace.relation.reader import PageReader
 from headrace.relation.sidecar import arrays_in
@@ -174,7 +174,7 @@ class AdaptiveMemory(SemiStreamJoin):
         shared.close_slot(hot.slot)
         self._filters = []
         del self._hot, self._reader
-        give_back()
+        release_freed_memory()
 
     # -- between two batches ---------------------------------------------------------------------------------------------
 

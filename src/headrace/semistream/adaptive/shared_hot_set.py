@@ -19,7 +19,7 @@ from typing import Literal
 
 from headrace.relation import Relation
 from headrace.relation.columns import Bytes, Column, Longs
-from headrace.relation.store import Room, StoreFull
+from headrace.relation.store import ArrayAllocator, StoreFull
 from headrace.semistream.adaptive.hot_set import SEGMENTS, HotSet, KeyedStore, Sketch
 from headrace.semistream.adaptive.memory_plan import Parts
 from headrace.semistream.adaptive.shared_memory import Arena
@@ -82,7 +82,7 @@ class Shared:
                 at += _up(size)
         self._sketch = (at, Sketch.size(parts.sketch))
         at += _up(self._sketch[1])
-        slack = Room.slack(KeyedStore.arrays(self.columns))
+        slack = ArrayAllocator.slack(KeyedStore.arrays(self.columns))
         moving = parts.moving + parts.filter  # which may be given up for hot tuples
         self._region = (at, _up(moving // _REGIONS + slack))
         at += _REGIONS * self._region[1]
@@ -268,8 +268,10 @@ class SharedHotSet(HotSet):
         """An empty store in the slot."""
         self._head[_BUSY] = 1
         at, size = self.shared.young_memory(self.slot)
-        young = KeyedStore(self.columns, entries, rows, data, self.integer, Room(self.shared.arena.piece(at, size)))
-        used = young.nbytes + Room.slack(KeyedStore.arrays(self.columns))
+        young = KeyedStore(
+            self.columns, entries, rows, data, self.integer, ArrayAllocator(self.shared.arena.piece(at, size))
+        )
+        used = young.nbytes + ArrayAllocator.slack(KeyedStore.arrays(self.columns))
         self.shared.arena.free(at + used, size - used)
         self._head[_MADE_FOR] = self.agreed
         return young
@@ -326,11 +328,11 @@ class SharedHotSet(HotSet):
     def _new_segment(self, entries: int, rows: int, data: dict[str, int]) -> KeyedStore:
         number = self._free_region()
         at, size = self.shared.region(number)
-        room = Room(self.shared.arena.piece(at, size))
+        room = ArrayAllocator(self.shared.arena.piece(at, size))
         segment = KeyedStore(self.columns, entries, rows, data, self.integer, room)
         written = self.shared.notes()[1]
         if written[number] > segment.nbytes:
-            used = segment.nbytes + Room.slack(KeyedStore.arrays(self.columns))
+            used = segment.nbytes + ArrayAllocator.slack(KeyedStore.arrays(self.columns))
             self.shared.arena.free(at + used, size - used)
         written[number] = segment.nbytes
         self._spare = number

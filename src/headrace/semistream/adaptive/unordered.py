@@ -24,10 +24,10 @@ import pyarrow as pa
 
 from headrace.errors import BadInput
 from headrace.kernels.store import expand_pages
-from headrace.memory import give_back
+from headrace.memory import release_freed_memory
 from headrace.relation.columns import Longs
 from headrace.relation.keys import Ints, Keys
-from headrace.relation.reader import Found, Pairs
+from headrace.relation.reader import FoundRows, KeyPages
 from headrace.relation.store import StoreFull
 from headrace.semistream.adaptive.lookup import AdaptiveLookup, Slice
 from headrace.semistream.adaptive.memory_plan import PHASE, first_split
@@ -251,7 +251,7 @@ class AdaptivePhases(AdaptiveLookup):
         stream, parts = self._stream_schema, self._waiting
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
         columns = [pa.concat_arrays([part.pop(0) for part in parts]) for _ in stream]
-        give_back()  # the pieces that they were
+        release_freed_memory()  # the pieces that they were
         return pa.RecordBatch.from_arrays(columns, schema=stream)
 
     def by_page(self, batch: pa.RecordBatch) -> Ints:
@@ -315,7 +315,7 @@ class AdaptivePhases(AdaptiveLookup):
         self.stats.io_seconds += spent
         self._miss_seconds += _EMA * (spent / n - self._miss_seconds)
 
-    def _keep(self, part: Slice, kept: Longs, pairs: Pairs, where: Ints, count: Ints, mark: Any) -> None:
+    def _keep(self, part: Slice, kept: Longs, pairs: KeyPages, where: Ints, count: Ints, mark: Any) -> None:
         """Enter keys whose tuples lie in young."""
         young = self._hot.young
         try:
@@ -325,7 +325,7 @@ class AdaptivePhases(AdaptiveLookup):
             young.tuples.rewind(mark)
 
     def _from_pages(
-        self, results: Results, found: Found, key: Ints, rows: Ints, starts: Longs
+        self, results: Results, found: FoundRows, key: Ints, rows: Ints, starts: Longs
     ) -> Iterator[pa.RecordBatch]:
         """Results of the tuples found in pages that are in memory."""
         stop = np.zeros(3, np.int64)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.sources.upsert import Stage, Target
+from headrace.sources.upsert import StagingTable, UpsertTarget
 from headrace.spark.batches import check_options, check_transaction, start
 from headrace.spark.delta.files import FACTS
 from headrace.spark.enrich import Plan, stream_schema
@@ -76,7 +76,7 @@ def load_postgresql(
     check_options(df, checkpoint, trigger, name, transaction)
     app, number = check_transaction(transaction)
     keys = (key,) if isinstance(key, str) else tuple(key)
-    sink = PostgreSQLSink(Target.describe(table, url, stream_schema(plan.schema), keys, latest_by), plan)
+    sink = PostgreSQLSink(UpsertTarget.describe(table, url, stream_schema(plan.schema), keys, latest_by), plan)
     if not df.isStreaming:
         return sink.load(plan.source, app, number, plan)
     query = start(plan.source, sink.load_batch, checkpoint, trigger, name)
@@ -95,7 +95,7 @@ class PostgreSQLSink(NumberedSink[Upserted]):
         What is loaded.
     """
 
-    def __init__(self, target: Target, plan: Plan) -> None:
+    def __init__(self, target: UpsertTarget, plan: Plan) -> None:
         super().__init__(plan)
         self.target = target
 
@@ -126,7 +126,7 @@ class PostgreSQLSink(NumberedSink[Upserted]):
 class StageWriter:
     """What a task does with its rows."""
 
-    stage: Stage
+    stage: StagingTable
 
     def write(self, batches: Iterator[pa.RecordBatch], context: TaskContext) -> Iterator[pa.RecordBatch]:
         """Copy all batches; gives the attempt's tag."""

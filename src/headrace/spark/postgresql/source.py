@@ -19,9 +19,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructField, StructType
 
 from headrace.errors import BadInput, UnsupportedType
-from headrace.sources.columns import Column
+from headrace.sources.columns import PostgreSQLColumn
 from headrace.sources.postgresql import Offset, TableReader
-from headrace.sources.secret import Url
+from headrace.sources.secret import SecretUrl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -152,7 +152,7 @@ class PostgreSQLSource(DataSource):  # type: ignore[misc]
         return StreamReader(self._table(), int(self.options["tasks"]), int(self.options["max_rows"]))
 
     def _table(self) -> TableReader:
-        return _load(self.options["table"], Url(self.options[_SECRET], self.options["shown"]))
+        return _load(self.options["table"], SecretUrl(self.options[_SECRET], self.options["shown"]))
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
@@ -245,11 +245,11 @@ def _dump(reader: TableReader) -> str:
     )
 
 
-def _load(text: str, url: Url) -> TableReader:
+def _load(text: str, url: SecretUrl) -> TableReader:
     body = json.loads(text)
     types = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["types"])))
     columns = [
-        Column(name, kind, type_, field.type, as_text)
+        PostgreSQLColumn(name, kind, type_, field.type, as_text)
         for (name, kind, type_, as_text), field in zip(body["columns"], types, strict=True)
     ]
     by = columns.pop() if body["by"] else None

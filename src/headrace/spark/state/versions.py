@@ -2,7 +2,7 @@
 
 The first task of a micro-batch notes the version it opened in the relation's directory, which all executors see; the others read
 the note. So do tasks that are tried again and micro-batches that are replayed, and they give the same rows: writers keep what a
-query's last note names for a day (`headrace.relation.held`).
+query's last note names for a day (`headrace.relation.batch_versions`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import VersionGone
 from headrace.relation import Relation
+from headrace.relation.batch_versions import BatchNote, batch_notes, read_batch_note, write_batch_note
 from headrace.relation.disk import DiskKind
-from headrace.relation.held import notes_of, read_note, write_note
 from headrace.relation.manifest import Manifest, manifest_path, versions
 
 if TYPE_CHECKING:
@@ -45,19 +45,19 @@ def open_noted(
     root: Path, query: str, batch: int, run: str, disk: DiskKind, at: int, current: Relation | None = None
 ) -> Relation:
     """The same, for a query, its micro-batch, and the run of the query: a restart is another."""
-    directory = notes_of(root, query)
+    directory = batch_notes(root, query)
     try:
         with _locked(directory):
-            note = read_note(directory / str(batch))
+            note = read_batch_note(directory / str(batch))
             if note is not None:
                 try:
-                    return open_at(root, disk, note["version"], current)
+                    return open_at(root, disk, note.version, current)
                 except VersionGone:
                     # Other tasks of this run may have joined with it: only a run that starts over may take another.
-                    if note["run"] == run:
+                    if note.run == run:
                         raise
             latest = open_latest(root, disk, current)
-            write_note(directory, batch, {"version": latest.version, "run": run})
+            write_batch_note(directory, batch, BatchNote(latest.version, run))
             return latest
     except OSError as error:
         if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):

@@ -1,4 +1,4 @@
-"""A file of shed rows."""
+"""The Parquet file that a task writes its shed rows to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.runlog.files import DRAFT, sync_directory
 
 
 class ShedDraft:
-    """Shed rows of a task while they are written: a Parquet file that has its name when it is whole and on disk."""
+    """A Parquet file of shed rows that gets its name when it is complete and on disk."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path = path
@@ -22,12 +22,12 @@ class ShedDraft:
         self._writer = pq.ParquetWriter(self._draft, schema, write_page_checksum=True)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """More rows."""
+        """Write rows."""
         self._writer.write_batch(batch)
         self.rows += batch.num_rows
 
     def commit(self) -> None:
-        """Give it its name. A file that an earlier attempt of the same task left has the same rows."""
+        """Flush the file and give it its name. It may replace the file of an earlier attempt, which has the same rows."""
         self._writer.close()
         with self._draft.open("rb+") as file:
             os.fsync(file.fileno())
@@ -35,6 +35,6 @@ class ShedDraft:
         sync_directory(self.path.parent)
 
     def discard(self) -> None:
-        """Leave nothing."""
+        """Remove the file."""
         self._writer.close()
         self._draft.unlink(missing_ok=True)

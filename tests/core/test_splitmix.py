@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from headrace.splitmix import GOLDEN, below, draw, mix, unit
+from headrace.splitmix import GOLDEN, draw, mix, uniform_floats, uniform_ints
 
 MASK = (1 << 64) - 1
 
@@ -36,11 +36,11 @@ def test_seeds_and_streams_are_different():
 
 @pytest.mark.parametrize("bound", [1, 7, 400, 2**32])
 def test_below_is_uniform_and_in_range(bound):
-    values = below(draw(1, 0, np.arange(100_000)), bound)
+    values = uniform_ints(draw(1, 0, np.arange(100_000)), bound)
     assert values.min() >= 0
     assert values.max() < bound
     assert abs(values.mean() - (bound - 1) / 2) <= bound * 0.01
 
 
 def test_unit_is_below_one():
-    assert unit(np.array([0, MASK], np.uint64)).tolist() == [0.0, 1 - 2**-53]
+    assert uniform_floats(np.array([0, MASK], np.uint64)).tolist() == [0.0, 1 - 2**-53]

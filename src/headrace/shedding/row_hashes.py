@@ -1,4 +1,4 @@
-"""A word for each row that depends on its content and a seed alone: equal rows have equal words, whoever asks."""
+"""64-bit hashes of rows that depend on their content and a seed alone, so that every process gets the same ones."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import Int64s, UInt64s
 from headrace.kernels.hashing import hash_strings
-from headrace.relation.columns import Longs, address, from_arrow
-from headrace.splitmix import GOLDEN, Words, mix
+from headrace.relation.columns import address, from_arrow
+from headrace.splitmix import GOLDEN, mix
 
-_NULL = np.uint64(0xC2B2AE3D27D4EB4F)
-_MASK = (1 << 64) - 1
+_NULL = np.uint64(0xC2B2AE3D27D4EB4F)  # the hash of a null; arbitrary
+_MASK = (1 << 64) - 1  # Python's integers do not wrap around by themselves
 
 
-def row_words(batch: pa.RecordBatch | pa.Table, seed: int) -> Words:
-    """A word for each row. Names of columns do not matter, their order does.
+def row_hashes(batch: pa.RecordBatch | pa.Table, seed: int) -> UInt64s:
+    """Return a hash of each row. The names of columns do not matter, their order does.
 
     Example
     -------
     >>> rows = pa.record_batch({"a": [1, 2, 1], "b": ["x", "y", "x"]})
-    >>> words = row_words(rows, seed=1)
+    >>> words = row_hashes(rows, seed=1)
     >>> bool(words[0] == words[2]), bool(words[0] == words[1])
     (True, False)
     """
@@ -32,7 +33,7 @@ def row_words(batch: pa.RecordBatch | pa.Table, seed: int) -> Words:
     return words
 
 
-def _words(array: pa.Array) -> Words:
+def _words(array: pa.Array) -> UInt64s:
     t = pa.types
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
@@ -71,8 +72,8 @@ def _is_other_bytes(type_: pa.DataType) -> bool:
     )
 
 
-def _of_fixed(array: pa.Array) -> Words:
-    """Values of a fixed width by their bits, which are 8 bytes at a time."""
+def _of_fixed(array: pa.Array) -> UInt64s:
+    """Hash values of fixed width by their bytes, 8 at a time."""
     if len(array) == 0:
         return np.empty(0, np.uint64)
     values = from_arrow(array).values
@@ -89,8 +90,8 @@ def _of_fixed(array: pa.Array) -> Words:
     return words
 
 
-def _of_lists(array: pa.Array) -> Words:
-    """Of the elements with their places, and how many they are: summed up, as sums of a stretch are quick to have."""
+def _of_lists(array: pa.Array) -> UInt64s:
+    """Hash lists by their elements, the positions of these, and the length: a sum over a list is a difference of running sums."""
     starts, sizes, values = _stretches(array)
     elements = _words(values)
     owner = np.repeat(np.arange(len(array)), sizes)
@@ -102,8 +103,8 @@ def _of_lists(array: pa.Array) -> Words:
     return mix(sums[ends] - sums[ends - sizes] + sizes.astype(np.uint64))
 
 
-def _stretches(array: pa.Array) -> tuple[Longs, Longs, pa.Array]:
-    """Where the elements of each list begin, how many they are, and the values they lie in."""
+def _stretches(array: pa.Array) -> tuple[Int64s, Int64s, pa.Array]:
+    """Return the start and the number of the elements of each list, and the array that has them."""
     sizes = np.asarray(pc.fill_null(pc.list_value_length(_as_list(array)), 0)).astype(np.int64)
     if pa.types.is_fixed_size_list(array.type):
         starts = (np.arange(len(array)) + array.offset) * array.type.list_size

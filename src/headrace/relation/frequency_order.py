@@ -1,7 +1,7 @@
-"""The order of a relation stored by popularity: ranks of keys, and a sorter that sorts by them. [XHJ] §4.1
+"""Storage by frequency: ranks of keys, and a sorter that sorts rows by them. [XHJ] §4.1
 
 Rows are sorted by (rank of the key's frequency, key) and cut into pages in that order, so that the first pages hold what the
-stream asks for most; inside a page they lie by key, as in any page.
+stream asks for most. Within a page rows are in key order, as in any page.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import Int64s, UInt64s
 from headrace.errors import BadInput
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Hashes, KeyCodec, Keys, positions
+from headrace.relation.keys import KeyCodec, Keys, positions
 from headrace.relation.sorter import ExternalSorter
 from headrace.relation.writer import Layout
 
-_RANK = "\0rank"  # no column of a user has this name
+_RANK = "\0rank"  # a column name that no user's table has
 
 
-class Popularity:
-    """Ranks of keys by how often each is asked for: 0 is the most frequent; equal frequencies have one rank.
+class FrequencyRanks:
+    """The ranks of keys by frequency: 0 is the most frequent, and equal frequencies have the same rank.
 
     Parameters
     ----------
     frequencies
         A pyarrow Table or RecordBatch, or a pandas frame: the key columns, and "frequency", a number. It is held in memory.
     codec
-        Of the relation's key.
+        The codec of the relation's key.
     """
 
     def __init__(self, frequencies: Any, codec: KeyCodec) -> None:
         table = _table(frequencies, codec)
         frequency = np.asarray(table.column("frequency").cast(pa.float64()))
         keys, valid = codec.encode([table.column(name) for name in codec.names])
-        if valid.size:  # a null key is in no relation
+        if valid.size:  # a relation has no null keys
             there = np.flatnonzero(valid)
             keys, frequency = keys.take(there), frequency[there]
         order = keys.argsort()
@@ -52,8 +52,8 @@ class Popularity:
         self._rank = rank.astype(np.int64)
         self._last = distinct.size
 
-    def rank(self, keys: Keys) -> Longs:
-        """The rank of each key; those without a frequency come last."""
+    def rank(self, keys: Keys) -> Int64s:
+        """Return the rank of each key; keys without a frequency come last."""
         order = keys.argsort()
         at, known = positions(keys.take(order), self._keys)
         out = np.full(len(keys), self._last, np.int64)
@@ -88,25 +88,25 @@ def _table(frequencies: Any, codec: KeyCodec) -> pa.Table:
     return frequencies
 
 
-class PopularitySorter(ExternalSorter):
-    """As ExternalSorter, by rank and then key. Shards are those of the key alone."""
+class FrequencySorter(ExternalSorter):
+    """An external sorter that sorts by rank and then by key. Shards depend on the key alone."""
 
     def __init__(
-        self, layout: Layout, shards: int, memory: int, scratch: Path, null_keys: str, popularity: Popularity
+        self, layout: Layout, shards: int, memory: int, scratch: Path, null_keys: str, ranks: FrequencyRanks
     ) -> None:
         super().__init__(layout, shards, memory, scratch, null_keys)
-        self._popularity = popularity
+        self._ranks = ranks
         self.codec = KeyCodec((_RANK, *layout.codec.names), (pa.int64(), *layout.codec.types))
 
     def shard(self, number: int) -> Iterator[pa.Table]:
-        """A shard's rows, the most popular first."""
+        """Yield the rows of a shard, the most frequent keys first."""
         for table in super().shard(number):
             yield table.drop_columns([_RANK])
 
     def _prepare(self, table: pa.Table) -> pa.Table:
-        return table.append_column(_RANK, pa.array(self._popularity.rank(self._own(table))))
+        return table.append_column(_RANK, pa.array(self._ranks.rank(self._own(table))))
 
-    def _hashes(self, table: pa.Table, keys: Keys) -> Hashes:
+    def _hashes(self, table: pa.Table, keys: Keys) -> UInt64s:
         return self._own(table).hashes()
 
     def _own(self, table: pa.Table) -> Keys:
