@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import chain
+from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
@@ -185,10 +185,8 @@ class ReplayDriver(Generic[Item]):
             self.shard.discard(kind, self.batch)
 
     def _first_attempt(self, rows: Iterator[Item], draft: DecisionDraft) -> Batches:
-        for first in rows:
-            yield from self.operator.on_batch(chain([first], rows), draft)
-            return
-        yield from self.operator.on_idle(draft)
+        head = list(islice(rows, 1))
+        yield from self.operator.on_batch(_joined(head, rows), draft) if head else self.operator.on_idle(draft)
 
 
 def close_finish(shard: ShardLog) -> None:
@@ -210,6 +208,12 @@ def unfinished(shard: ShardLog) -> int:
     """The micro-batch after which something is owed that `ReplayDriver.finish` would give; -1 if nothing is."""
     last = _last(shard)
     return last.batch if last is not None and last.owed else -1
+
+
+def _joined(head: list[Item], rows: Iterator[Item]) -> Iterator[Item]:
+    """Give the head and then the other rows. The list is emptied, so that the first batch does not stay in memory."""
+    yield head.pop()
+    yield from rows
 
 
 def _last(shard: ShardLog, before: int = _AFTER_ALL) -> Decision | None:
