@@ -25,9 +25,9 @@ from headrace.memory import release_freed_memory
 from headrace.progressive.grids.partitioning import LEFT, RIGHT
 from headrace.progressive.grids.partitioning_for import Cell, divide_endless
 from headrace.progressive.logged.join import LoggedJoin
-from headrace.progressive.logged.join_spec import Pairing, TimeBound
-from headrace.progressive.logged.sharding import Division
-from headrace.progressive.logged.state_cache import Warm
+from headrace.progressive.logged.join_spec import JoinSpec, TimeBound
+from headrace.progressive.logged.sharding import Sharding
+from headrace.progressive.logged.state_cache import StateCache
 from headrace.progressive.memory.side_memory import POOL
 from headrace.progressive.policies.by_name import policy_of
 from headrace.progressive.policies.flush import FlushPolicy
@@ -58,10 +58,18 @@ class Sides:
     bound: TimeBound | None
     static: tuple[bool, bool]
 
-    def pairing(self) -> Pairing:
+    def pairing(self) -> JoinSpec:
         """The join of them."""
         partitioning, ask = divide_endless(self.condition, self.partitions, self.cell)
-        return Pairing(self.condition, self.schemas, partitioning, ask, self.suffix, self.bound, static=self.static)
+        return JoinSpec(
+            condition=self.condition,
+            schemas=self.schemas,
+            partitioning=partitioning,
+            ask=ask,
+            suffix=self.suffix,
+            bound=self.bound,
+            static=self.static,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,10 +132,10 @@ class PairStep(Step):
         }
 
 
-_copies: OrderedDict[str, OrderedDict[int, tuple[Pairing, Warm]]] = OrderedDict()  # by join and shard
+_copies: OrderedDict[str, OrderedDict[int, tuple[JoinSpec, StateCache]]] = OrderedDict()  # by join and shard
 
 
-def _warm(step: PairStep, shard: int) -> tuple[Pairing, Warm]:
+def _warm(step: PairStep, shard: int) -> tuple[JoinSpec, StateCache]:
     """The shard's copy in this worker. Of too many of a join, and of too many joins, the least recently used goes."""
     mine = _copies.setdefault(step.id, OrderedDict())
     _copies.move_to_end(step.id)
@@ -135,10 +143,10 @@ def _warm(step: PairStep, shard: int) -> tuple[Pairing, Warm]:
         _copies.popitem(last=False)
     if shard not in mine:
         pairing = step.sides.pairing()
-        division = Division(pairing.partitioning, 0 if step.by_key else step.shards, shard)
+        division = Sharding(pairing.partitioning, 0 if step.by_key else step.shards, shard)
         memory = warm_memory(step.memory, step.workers, step.copies)
         policy = deepcopy(policy_of(step.flush))  # what it learns of a shard is of that shard
-        mine[shard] = pairing, Warm(division, policy, memory, step.sides.schemas)
+        mine[shard] = pairing, StateCache(division, policy, memory, step.sides.schemas)
     mine.move_to_end(shard)
     while len(mine) > step.copies:
         mine.popitem(last=False)
@@ -191,7 +199,7 @@ def _note_owed(log: Path, shard: int, owed: int) -> None:
 
 def spread(sides: Sides, side: int, shards: int, batches: Batches) -> Batches:
     """Rows of a side, each with every shard that has a cell of its."""
-    division = Division(sides.pairing().partitioning, shards)
+    division = Sharding(sides.pairing().partitioning, shards)
     for batch in batches:
         schema = sides.schemas[side]
         columns = [c if c.type.equals(f.type) else c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)]

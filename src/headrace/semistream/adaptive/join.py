@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from headrace.conditions import Condition
 from headrace.relation.reader import KeyPages
 from headrace.relation.store import StoreFull
 from headrace.semistream.adaptive.shared_hot_set import SharedHotSet
@@ -60,6 +61,8 @@ class AdaptiveJoin(AdaptivePhases):
     >>> pa.Table.from_batches(op.run([sales])).to_pydict()
     {'product_id': [2, 1, 2], 'amount': [10, 20, 30], 'name': ['gear', 'bolt', 'gear']}
     """
+
+    condition: Condition | None = None  # see ConditionalJoin
 
     def _join(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         self._meet(batch)

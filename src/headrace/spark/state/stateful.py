@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.functions import col, lit, pmod, xxhash64
 
 from headrace.errors import BadInput
-from headrace.runlog import RunLog, ShardLog
+from headrace.runlog import RunLog, ShardLog, close_finish, forget_finish, unfinished
 from headrace.semistream.deferred.deferral import Deferral, Unmatched
-from headrace.semistream.deferred.memory import close, forget, unfinished
 from headrace.spark.shared_paths import local_path
 from headrace.spark.state.heartbeat import heartbeat
 from headrace.spark.worker import Task
@@ -177,11 +176,11 @@ class Finishing:
 
     def close(self) -> None:
         """The rows have arrived."""
-        self._each(close)
+        self._each(close_finish)
 
     def forget(self) -> None:
         """They have not, and the query goes on: they wait again."""
-        self._each(forget)
+        self._each(forget_finish)
 
     def _each(self, do: Callable[[ShardLog], Any]) -> list[Any]:
         done = []

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.runlog import Decided
+from headrace.runlog import RowMultiset
 
 SCHEMA = pa.schema(
     {
@@ -59,7 +59,7 @@ def test_oracle_multisets(data):
     pool = data.draw(st.lists(ROW, min_size=1, max_size=4))
     some = st.lists(st.sampled_from(pool), max_size=6)
     decided, parts = batch(data.draw(some)), [batch(data.draw(some)) for _ in range(3)]
-    room, tested = Counter(texts(decided)), Decided(pa.Table.from_batches([decided]))
+    room, tested = Counter(texts(decided)), RowMultiset(pa.Table.from_batches([decided]))
     for part in parts:
         part = part.slice(data.draw(st.integers(0, 2)))
         expected = []
@@ -72,10 +72,10 @@ def test_oracle_multisets(data):
 
 def test_rows_of_other_columns_are_refused():
     with pytest.raises(hr.RunLogError, match="rows have columns k string, decided ones have k int64"):
-        Decided(pa.table({"k": [1]})).take(pa.record_batch({"k": ["1"]}))
+        RowMultiset(pa.table({"k": [1]})).take(pa.record_batch({"k": ["1"]}))
 
 
 def test_many_columns_of_many_values():
     rows = pa.table({f"c{i}": list(range(500)) for i in range(30)})  # 500 ** 30 combinations
-    tested = Decided(rows.slice(0, 250))
+    tested = RowMultiset(rows.slice(0, 250))
     assert tested.take(rows.to_batches()[0]).sum() == 250

@@ -1,4 +1,4 @@
-"""Rows that an earlier attempt decided on, found again among the rows of a replay: by content, as a multiset."""
+"""A multiset of rows, compared by content: a replay finds the rows of a decision among its own, in whatever order they come."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Codes = np.ndarray[Any, np.dtype[np.int64]]
 Which = np.ndarray[Any, np.dtype[np.bool_]]
 
 
-class Decided:
+class RowMultiset:
     """A multiset of rows, each of which is taken out once.
 
     Rows are equal if all their values are, bit by bit: nulls are equal, so are NaNs of the same bits, 0.0 and -0.0 are not.
@@ -22,13 +22,13 @@ class Decided:
     Parameters
     ----------
     rows
-        What was decided on. It is held in memory.
+        The rows that are in it. They are held in memory.
 
     Example
     -------
     >>> import pyarrow as pa
-    >>> from headrace.runlog import Decided
-    >>> waiting = Decided(pa.table({"k": [1, 1, 2]}))
+    >>> from headrace.runlog import RowMultiset
+    >>> waiting = RowMultiset(pa.table({"k": [1, 1, 2]}))
     >>> waiting.take(pa.record_batch({"k": [1, 2, 3, 1, 1]})).tolist()
     [True, True, False, True, False]
     >>> waiting.left
@@ -43,7 +43,7 @@ class Decided:
             self._rows, self._counts = self._rows.take(pa.array(first)), counts.astype(np.int64)
 
     def take(self, batch: pa.RecordBatch) -> Which:
-        """Which of these rows are decided. They are taken out: of equal rows no more are found than were decided."""
+        """Say which rows of a batch are in the multiset, and take them out: of equal rows no more are found than it holds."""
         if not self.left or not batch.num_rows:
             return np.zeros(batch.num_rows, np.bool_)
         if not batch.schema.equals(self._rows.schema):
@@ -58,7 +58,7 @@ class Decided:
         mine = codes[n:]
         order = np.argsort(mine, kind="stable")
         starts = np.flatnonzero(np.diff(mine[order], prepend=-1))
-        nth = np.empty(mine.size, np.int64)  # how many equal rows come before a row
+        nth = np.empty(mine.size, np.int64)  # how many equal rows come before each row
         nth[order] = np.arange(mine.size) - np.repeat(starts, np.diff(starts, append=mine.size))
         taken: Which = nth < room[mine]
         np.subtract.at(room, mine[taken], 1)
@@ -72,7 +72,7 @@ def _named(schema: pa.Schema) -> str:
 
 
 def _code(columns: list[pa.ChunkedArray], rows: int) -> Codes:
-    """A number for each row; equal rows have equal ones."""
+    """Number the rows so that equal rows, and only those, have equal numbers."""
     codes: Codes = np.zeros(rows, np.int64)
     for column in columns:
         codes = _combine(codes, _numbers(_one(column)))
@@ -84,14 +84,14 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _combine(a: Codes, b: Codes) -> Codes:
-    # Made dense at each step: a product of many columns would overflow.
+    # Numbers are made dense at each step, since the product of many columns would overflow.
     together = a * (int(b.max(initial=0)) + 1) + b
     dense: Codes = np.unique(together, return_inverse=True)[1].astype(np.int64)
     return dense
 
 
 def _numbers(array: pa.Array) -> Codes:
-    """A number for each value; equal values have equal ones."""
+    """Number the values so that equal values, and only those, have equal numbers."""
     type_ = array.type
     if isinstance(type_, pa.BaseExtensionType):
         return _numbers(array.storage)
@@ -116,7 +116,7 @@ def _valid(array: pa.Array) -> Codes:
 
 
 def _lists(array: pa.Array) -> Codes:
-    """Lists and maps: the numbers of their values, as bytes, are what is compared."""
+    """Number lists and maps: their values are numbered, and the bytes of those numbers are compared."""
     if pa.types.is_map(array.type):
         entry = pa.struct([pa.field("key", array.type.key_type), pa.field("item", array.type.item_type)])
         array = array.cast(pa.list_(entry))
