@@ -13,10 +13,11 @@ help: ## list the targets
 setup: ## make .venv with all that is needed, and find or install Java 17+
 	@scripts/setup
 
+WORKERS ?= 2
 test: setup ## run the tests
 	@scripts/postgresql
 	@scripts/kafka
-	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: setup ## lint, format, types, import layers
 	$(BIN)/ruff check .
