@@ -107,10 +107,10 @@ def test_a_missing_file_is_named(place):
 def test_the_reference_names_every_format_step_and_key():
     from pathlib import Path
 
-    from headrace.pipeline.models import Head
+    from headrace.pipeline.models import PipelineSettings
 
     page = (Path(__file__).parents[2] / "docs/reference/pipeline.md").read_text()
-    names = {*SOURCES, *STEPS, *SINKS, *Head.model_fields}
+    names = {*SOURCES, *STEPS, *SINKS, *PipelineSettings.model_fields}
     for model in {*SOURCES.values(), *STEPS.values(), *SINKS.values()}:
         names |= set(model.model_fields)
     assert [name for name in sorted(names) if f"`{name}`" not in page] == []

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.demo.job import DemoResult
     from headrace.demo.warehouse import Warehouse
 
-INTERRUPTED = 130  # exit code: 128 + SIGINT, as shells have it
+INTERRUPTED = 130  # exit code of a program that Ctrl-C ended: 128 + SIGINT
 
 _MEMORY = "24MiB"
 _MOST_CORES = 8
@@ -134,7 +134,7 @@ def _facts(place: Warehouse, outcome: DemoResult) -> dict[str, Any]:
 
 
 def query_command(place: Warehouse) -> str:
-    """A command that shows what the table holds, with what is installed here."""
+    """Return a command that shows the table with a tool that is installed here."""
     return f"{shlex.quote(sys.executable)} -c {shlex.quote(_QUERY.format(table=json.dumps(str(place.table))))}"
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from headrace.pipeline.run import PipelineResult
     from headrace.signals import GracefulStop
 
-GAVE_UP = 3  # exit code: it ran, and failed
-INTERRUPTED = 130  # exit code: broken off, or --once stopped before its end
+GAVE_UP = 3  # exit code of a pipeline that failed while it ran
+INTERRUPTED = 130  # exit code of a run that was interrupted, or of --once stopped before its end
 
 _MOST_CORES = 8
 
@@ -52,7 +52,7 @@ def run(
         checked = check_pipeline(pipeline)
         if check or explain:
             if checked.spark:
-                # SQL is Spark's to check. What it finds out about columns is in the plan then.
+                # Only Spark can check SQL; it also fills in the columns of the plan.
                 from headrace.pipeline.build import describe_with_spark
 
                 with _session(pipeline) as spark:
@@ -141,7 +141,7 @@ def _say(pipeline: Pipeline, outcome: PipelineResult, *, once: bool, as_json: bo
 
 @contextmanager
 def _session(pipeline: Pipeline, stopping: GracefulStop | None = None) -> Iterator[SparkSession]:
-    """The Spark that is running, in a notebook for example, or else one of the pipeline's own."""
+    """Use the Spark session that is running, in a notebook for example, or else start one for the pipeline."""
     from pyspark.sql import SparkSession
 
     from headrace.pipeline.document import filled
@@ -158,7 +158,7 @@ def _session(pipeline: Pipeline, stopping: GracefulStop | None = None) -> Iterat
     settings |= {name: filled(value) for name, value in pipeline.head.spark.items()}
     with own_session(pipeline.state / "spark.log", settings) as spark:
         if stopping is not None:
-            stopping.listen()  # PySpark's context takes Ctrl-C for itself
+            stopping.listen()  # PySpark's context has installed its own handler for Ctrl-C
         yield spark
 
 

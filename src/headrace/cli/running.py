@@ -1,4 +1,4 @@
-"""How a pipeline stands: a panel that stays in its place on a terminal, or a plain line now and then elsewhere."""
+"""Displays of a running pipeline: a live panel on a terminal, or a plain line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.metrics import JoinStats
     from headrace.pipeline.run import PipelineStatus
 
-_EVERY = 5.0  # seconds between plain lines
+_EVERY = 5.0  # seconds between plain lines, so that a log stays short
 _WIDTH = 100
 
 
@@ -28,7 +28,7 @@ class PipelineDisplay(Protocol):
     """Shows the status of a pipeline while it runs."""
 
     def show(self, status: PipelineStatus) -> None:
-        """Show how it stands."""
+        """Show a status."""
         ...
 
 
@@ -41,7 +41,7 @@ class _Live:
 
 
 class Lines:
-    """A line every few seconds, where something has changed."""
+    """Prints a line every few seconds if something has changed."""
 
     def __init__(self, console: Console, clock: Clock) -> None:
         self._console = console
@@ -50,9 +50,9 @@ class Lines:
         self._at: float | None = None
 
     def show(self, status: PipelineStatus) -> None:
-        """Write a line, if it is time for one and there is news."""
+        """Print a line if one is due and differs from the last."""
         now, words = self._clock.now(), line(status)
-        # A clock that was set back would keep it silent until it has caught up.
+        # If the clock was set back, print now and not only when it has caught up.
         due = self._at is None or not 0 <= now - self._at < _EVERY
         if due and words != self._last:
             self._at, self._last = now, words
@@ -66,7 +66,7 @@ class _Nothing:
 
 @contextmanager
 def display(console: Console, clock: Clock, *, quiet: bool) -> Iterator[PipelineDisplay]:
-    """The display that suits where the output goes; the terminal is left as it was."""
+    """Return the display that suits the output; it leaves the terminal as it was."""
     if quiet:
         yield _Nothing()
     elif console.is_terminal:
@@ -77,10 +77,10 @@ def display(console: Console, clock: Clock, *, quiet: bool) -> Iterator[Pipeline
 
 
 def line(status: PipelineStatus) -> str:
-    """A status in one line.
+    """Format a status as one line.
 
     Example:
-        >>> from headrace.pipeline.run import Moment
+        >>> from headrace.pipeline.run import PipelineStatus
         >>> line(PipelineStatus("sales", batches=2, batch=7, rows=5000, rate=1234.5, seconds=0.5, dead=3))
         'sales: 5,000 rows in 2 micro-batches · 1,234/s · 3 dead letters'
     """
@@ -96,7 +96,7 @@ def line(status: PipelineStatus) -> str:
 
 
 def panel(status: PipelineStatus) -> Panel:
-    """A status as a panel."""
+    """Format a status as a panel."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="cyan")
     table.add_column(justify="right", min_width=12)

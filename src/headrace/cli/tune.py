@@ -84,7 +84,7 @@ def _row(found: Prediction) -> list[Any]:
 
 
 def _machine(name: str, path: Path) -> Machine | None:
-    """None is the relation's own disk, as the code assumes it to be."""
+    """Return a machine by name; None stands for the relation's own disk with its default costs."""
     from headrace.cost.calibrate import BadCalibration, calibration_file, load_calibration
     from headrace.cost.machines import MACHINES
 

@@ -1,4 +1,4 @@
-"""A pipeline as a DataFrame and, started, as a streaming query."""
+"""Construction of a pipeline as a DataFrame, and its start as a streaming query."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Show = Callable[[list[str], list[list[Any]]], None]
 
 
 def describe_with_spark(pipeline: Pipeline, spark: SparkSession, checked: Checked) -> None:
-    """Check what only Spark can see, SQL expressions and what they give; fills in the columns. Nothing is run."""
+    """Check what only Spark can check, SQL expressions and their types, and fill in the columns. Nothing is run."""
     source = checked.schemas[0]
     assert source is not None
     df = stand_in(spark, source)
@@ -60,18 +60,18 @@ def describe_with_spark(pipeline: Pipeline, spark: SparkSession, checked: Checke
 
 
 def start(pipeline: Pipeline, spark: SparkSession, *, once: bool = False, show: Show | None = None) -> StreamingQuery:
-    """Start the query. With `once` it takes what is there, and ends.
+    """Start the query. With `once`, it reads what is available and ends.
 
     Parameters
     ----------
     pipeline
-        What to run.
+        The pipeline to run.
     spark
-        Where.
+        The session to run it on.
     once
-        Whether to end when all that is there now has been taken.
+        Whether to end when all data that are available now have been read.
     show
-        Takes the columns and the rows of a console sink, to show them.
+        Called with the columns and the rows of a console sink.
     """
     document = pipeline.document
     settle(pipeline.dead_letters, last_done(pipeline.checkpoint), begin=True)
@@ -191,7 +191,7 @@ def _writer(pipeline: Pipeline, df: DataFrame, show: Show | None) -> DataStreamW
 
 
 class _Console:
-    """Hands the first rows of each micro-batch to who shows them safely: Spark's own console writes values as they are."""
+    """Passes the first rows of each micro-batch to `show`, which escapes them; Spark's console sink writes values as they are."""
 
     def __init__(self, rows: int, show: Show) -> None:
         self.rows = rows
@@ -209,7 +209,7 @@ def _quoted(name: str) -> str:
 
 @contextmanager
 def _refused(document: Document, key: Key) -> Iterator[None]:
-    """Give what Spark refuses the place in the file that it is about, without Spark's plans and codes."""
+    """Translate errors of Spark to problems at a place in the file, without Spark's plans and codes."""
     try:
         yield
     except PySparkException as error:
@@ -217,7 +217,7 @@ def _refused(document: Document, key: Key) -> Iterator[None]:
 
 
 def spark_words(error: Exception) -> str:
-    """What an error of Spark says, in one line."""
+    """Return the message of an error of Spark in one line."""
     words = str(error).strip().split("\n\n")[0].split("\nJVM stacktrace")[0].replace("\n", " ")
     words = re.sub(r"^\[[A-Z_.0-9]+\]\s*", "", words)
     return re.sub(r"\s*SQLSTATE: \w+(?:; line \d+ pos \d+)?;?.*$", "", words).strip() or type(error).__name__

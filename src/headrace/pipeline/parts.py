@@ -1,4 +1,4 @@
-"""The parts of a pipeline file: sources, steps and sinks, each a model of its own."""
+"""The sections of a pipeline file: a model for each kind of source, step and sink."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RATE = pa.schema({"timestamp": pa.timestamp("us", "UTC"), "value": pa.int64()})
 
 
 class Section(BaseModel):
-    """A table of the file."""
+    """A section (a TOML table) of the file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, arbitrary_types_allowed=True)
     what: ClassVar[str] = "the file"
@@ -49,7 +49,7 @@ class Section(BaseModel):
 
 
 class FileSource(Section):
-    """Files that appear in a directory, read by Spark."""
+    """A source of files that appear in a directory, read by Spark."""
 
     what: ClassVar[str] = "a source of files"
     format: Literal["parquet", "json", "csv"]
@@ -67,7 +67,7 @@ class FileSource(Section):
 
 
 class KafkaSource(Section):
-    """Topics of Kafka. Values are JSON or CSV of the columns, or stay as they are."""
+    """A source of Kafka topics, whose values are JSON, CSV or raw bytes."""
 
     what: ClassVar[str] = "a source from Kafka"
     format: Literal["kafka"]
@@ -87,7 +87,7 @@ class KafkaSource(Section):
 
 
 class PostgreSQLSource(Section):
-    """What is new in a table of PostgreSQL, by a column that grows. The server knows the columns."""
+    """A source of new rows of a PostgreSQL table, found by a growing column. The server knows the columns."""
 
     what: ClassVar[str] = "a source from PostgreSQL"
     format: Literal["postgresql"]
@@ -108,7 +108,7 @@ class PostgreSQLSource(Section):
 
 
 class RateSource(Section):
-    """Rows that Spark makes up, to try a pipeline: a time and a number."""
+    """A source of generated rows, a time and a number, to try a pipeline."""
 
     what: ClassVar[str] = "a rate source"
     format: Literal["rate"]
@@ -136,7 +136,7 @@ SOURCES: dict[str, type[Section]] = {
 
 
 class Enrich(Section):
-    """`hr.enrich`: join with a relation."""
+    """A step that joins with a relation: `hr.enrich`."""
 
     what: ClassVar[str] = "an enrich step"
     enrich: Text
@@ -158,12 +158,12 @@ class Enrich(Section):
 
     @property
     def remembers(self) -> bool:
-        """Whether rows may wait, or be put aside, in the run log."""
+        """Whether the step keeps rows in the run log: rows that wait, or that were shed."""
         return self.deadline is not None or self.shed is not None or self.unmatched in ("dead_letter", "retry")
 
 
 class Keys(Section):
-    """`hr.assign_surrogate_keys`: production keys become the warehouse's."""
+    """A step that replaces production keys by surrogate keys: `hr.assign_surrogate_keys`."""
 
     what: ClassVar[str] = "a surrogate_keys step"
     surrogate_keys: Text
@@ -178,7 +178,7 @@ class Keys(Section):
 
 
 class Duplicates(Section):
-    """`hr.find_duplicates`: a column says whether a row is in the relation already."""
+    """A step that adds a column which tells whether a row is in the relation: `hr.find_duplicates`."""
 
     what: ClassVar[str] = "a duplicates step"
     duplicates: Text
@@ -192,14 +192,14 @@ class Duplicates(Section):
 
 
 class Filter(Section):
-    """Keep the rows for which an SQL expression is true."""
+    """A step that keeps the rows for which an SQL expression is true."""
 
     what: ClassVar[str] = "a filter step"
     filter: Sql
 
 
 class Select(Section):
-    """The columns of the result, each a name or an SQL expression with AS."""
+    """A step that selects columns, each a name or an SQL expression with AS."""
 
     what: ClassVar[str] = "a select step"
     select: list[Sql] = Field(min_length=1)
@@ -219,7 +219,7 @@ STEPS: dict[str, type[Section]] = {
 
 
 class DeltaSink(Section):
-    """`hr.load`: a Delta table, exactly once."""
+    """A sink that loads a Delta table exactly once: `hr.load`."""
 
     what: ClassVar[str] = "a Delta sink"
     format: Literal["delta"]
@@ -228,7 +228,7 @@ class DeltaSink(Section):
 
 
 class ParquetSink(Section):
-    """Spark's Parquet files."""
+    """A sink of Parquet files, written by Spark."""
 
     what: ClassVar[str] = "a Parquet sink"
     format: Literal["parquet"]
@@ -238,7 +238,7 @@ class ParquetSink(Section):
 
 
 class KafkaSink(Section):
-    """A topic of Kafka; each row is one JSON text."""
+    """A sink to a Kafka topic, with each row as one JSON text."""
 
     what: ClassVar[str] = "a Kafka sink"
     format: Literal["kafka"]
@@ -249,7 +249,7 @@ class KafkaSink(Section):
 
 
 class PostgreSQLSink(Section):
-    """`hr.load_postgresql`: a table of PostgreSQL, exactly once."""
+    """A sink that loads a PostgreSQL table exactly once: `hr.load_postgresql`."""
 
     what: ClassVar[str] = "a PostgreSQL sink"
     format: Literal["postgresql"]
@@ -260,7 +260,7 @@ class PostgreSQLSink(Section):
 
 
 class ConsoleSink(Section):
-    """The first rows of each micro-batch, shown."""
+    """A sink that shows the first rows of each micro-batch."""
 
     what: ClassVar[str] = "a console sink"
     format: Literal["console"]
@@ -268,7 +268,7 @@ class ConsoleSink(Section):
 
 
 class SparkSink(Section):
-    """Any other sink that this Spark has."""
+    """Any other sink of Spark."""
 
     what: ClassVar[str] = "a Spark sink"
     format: Literal["spark"]

@@ -1,4 +1,4 @@
-"""Read a pipeline file: every mistake in it is named with its line, what was found, and what was expected."""
+"""Parsing of a pipeline file: every mistake is reported with its line, what was found, and what was expected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from headrace.errors import SUGGEST_ABOVE
 from headrace.pipeline.document import BadPipeline, Document, Key, Problem, near, read_document
-from headrace.pipeline.models import Head, Pipeline
+from headrace.pipeline.models import Pipeline, PipelineSettings
 from headrace.pipeline.parts import SINKS, SOURCES, STEPS, Section, Sink, Source, Step
 
 _TABLES = ("source", "step", "sink")
@@ -31,20 +31,20 @@ _LONGEST = 60  # characters of a value that is shown
 
 
 def read_pipeline(path: str | Path, environment: Mapping[str, str] | None = None) -> Pipeline:
-    """Read and understand a pipeline file. Nothing that it names is opened.
+    """Parse a pipeline file. Nothing that it names is opened.
 
     Parameters
     ----------
     path
         The file.
     environment
-        Where ${NAME} is looked up; the process's own by default.
+        The variables that ${NAME} refers to; the process's own by default.
     """
     document = read_document(Path(path), os.environ if environment is None else environment)
     problems: list[Problem] = []
     head = {name: value for name, value in document.values.items() if name not in _TABLES}
     parts = (
-        _part(Head, head, (), document, problems, also=_TABLES),
+        _part(PipelineSettings, head, (), document, problems, also=_TABLES),
         _by_format("source", SOURCES, document, problems),
         _steps(document, problems),
         _by_format("sink", SINKS, document, problems),
@@ -53,7 +53,7 @@ def read_pipeline(path: str | Path, environment: Mapping[str, str] | None = None
         raise BadPipeline(problems)
     return Pipeline(
         document,
-        cast("Head", parts[0]),
+        cast("PipelineSettings", parts[0]),
         cast("Source", parts[1]),
         cast("tuple[Step, ...]", parts[2]),
         cast("Sink", parts[3]),
@@ -61,7 +61,7 @@ def read_pipeline(path: str | Path, environment: Mapping[str, str] | None = None
 
 
 def show(value: Any) -> str:
-    """A value of the file, for a message."""
+    """Format a value of the file for a message."""
     if isinstance(value, dict):
         return "a table"
     text = f"a list of {len(value)}" if isinstance(value, list) else repr(value)
@@ -120,7 +120,7 @@ def _part(
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        # Without the values, which may come from the environment: the document shows them as they are written.
+        # Pydantic's message would show values, which may come from the environment; the document shows them as written.
         for found in error.errors(include_url=False, include_input=False):
             key = (*at, *found["loc"])
             problems.append(document.problem(key, _message(found, key, model, document, also)))
