@@ -13,12 +13,12 @@ import headrace as hr
 from headrace.clock import ManualClock
 from headrace.errors import OtherLog, RunLogError
 from headrace.progressive.grids.keys import HashPartitioning
-from headrace.progressive.grids.partitioning_for import divide, divide_endless
+from headrace.progressive.grids.partitioning_for import partitioning_for, unbounded_partitioning_for
 from headrace.progressive.logged.join import LoggedJoin
 from headrace.progressive.logged.join_spec import Pairing, TimeBound
 from headrace.progressive.logged.sharding import Division
 from headrace.progressive.logged.state_cache import Warm
-from headrace.progressive.policies.by_name import POLICIES
+from headrace.progressive.policies import POLICIES
 from headrace.runlog import RunLog
 from headrace.semistream.deferred.memory import close, unfinished
 
@@ -97,7 +97,7 @@ def counted(batches):
 
 def pairing(condition=None, schemas=KEYS, **options):
     condition = condition or hr.equal("k")
-    partitioning, ask = divide(condition, 5)
+    partitioning, ask = partitioning_for(condition, 5)
     return Pairing(condition, schemas, partitioning, ask, **options)
 
 
@@ -234,7 +234,9 @@ def test_oracle_conditions_in_shards(tmp_path, name, shards):
     rng = np.random.default_rng(len(name))
 
     def fresh():
-        partitioning, ask = divide_endless(condition, 4, 1.0 if "intersects" in repr(condition).lower() else None)
+        partitioning, ask = unbounded_partitioning_for(
+            condition, 4, 1.0 if "intersects" in repr(condition).lower() else None
+        )
         return Pairing(condition, (schema, schema), partitioning, ask, capacity=12)
 
     by_key = isinstance(fresh().partitioning, HashPartitioning)
@@ -266,7 +268,7 @@ def test_oracle_conditions_in_shards(tmp_path, name, shards):
 
 def test_a_row_goes_to_the_shards_of_its_cells_and_to_no_other(tmp_path):
     condition = hr.intersects(("x0", "y0", "x1", "y1"))
-    made = Pairing(condition, (BOXES, BOXES), divide_endless(condition, 4, 1.0)[0])
+    made = Pairing(condition, (BOXES, BOXES), unbounded_partitioning_for(condition, 4, 1.0)[0])
     batch = boxes(np.random.default_rng(1), 50, 0)
     rows, shards = Division(made.partitioning, 3).shards_of(LEFT, batch)
     for shard in range(3):
@@ -387,6 +389,6 @@ def test_another_source_and_another_join_are_refused(tmp_path):
     other = pairing(schemas=(KEYS[0].set(1, pa.field("a", pa.string())), KEYS[1]))
     with pytest.raises(OtherLog, match="columns k int64, a int64, and they are now k int64, a string"):
         Shard(tmp_path, other).attempt(1, [])
-    partitioning, ask = divide(hr.equal("k"), 6)
+    partitioning, ask = partitioning_for(hr.equal("k"), 6)
     with pytest.raises(OtherLog, match="with 5 partitions, and partitions=6 is asked for"):
         Shard(tmp_path, Pairing(hr.equal("k"), KEYS, partitioning, ask)).attempt(1, [])

@@ -16,9 +16,9 @@ from headrace.progressive.logged.join_spec import Pairing
 from headrace.progressive.logged.rows import LoggedRows, RowDraft
 from headrace.progressive.logged.sharding import Part
 from headrace.progressive.logged.state_cache import Warm, pairs_with
-from headrace.progressive.memory.side_memory import Side
-from headrace.progressive.output import Held, Picked, in_order
-from headrace.progressive.policies.flush import Counts
+from headrace.progressive.memory.side_memory import SideMemory
+from headrace.progressive.output import BatchRows, MemoryRows, left_and_right
+from headrace.progressive.policies.stats import Counts
 from headrace.relation.columns import Longs
 from headrace.relation.keys import Ints
 from headrace.runlog import LogFile, ShardLog
@@ -131,7 +131,7 @@ class LoggedBase:
     # -- pairs -----------------------------------------------------------------------------------------------------------
 
     def _matches(
-        self, number: int, part: Part, other: Side, keep: Callable[[Ints, Ints], Mask] | None = None
+        self, number: int, part: Part, other: SideMemory, keep: Callable[[Ints, Ints], Mask] | None = None
     ) -> Iterator[tuple[pa.RecordBatch, Ints]]:
         """Results of rows with the other side's slots, and those slots. `keep` says which pairs are wanted."""
         if not other.used or not part.entries.row.size:
@@ -142,7 +142,9 @@ class LoggedBase:
                 which = keep(rows, slots)
                 rows, slots = rows[which], slots[which]
             if rows.size:
-                out, some = self.pairing.output.make(*in_order(number, Picked(part.rows, rows), Held(other, slots)))
+                out, some = self.pairing.output.make(
+                    *left_and_right(number, BatchRows(part.rows, rows), MemoryRows(other, slots))
+                )
                 if out.num_rows:
                     self.stats.results += out.num_rows
                     yield out, slots if some is None else slots[some]

@@ -11,7 +11,7 @@ from headrace.memory import MemoryBudget
 from headrace.progressive.logged.base import LoggedBase
 from headrace.progressive.logged.checkpoint import NEVER
 from headrace.progressive.logged.state_cache import make_side
-from headrace.progressive.memory.side_memory import Side
+from headrace.progressive.memory.side_memory import SideMemory
 
 Batches = Iterator[pa.RecordBatch]
 _BLOCK = 2  # times a step: rows that are caught up together
@@ -89,7 +89,7 @@ class CatchUp(LoggedBase):
                 self._reached, self._through = int(step[-1]) + 1, False
                 return
 
-    def _block(self, partition: int, number: int, since: int, until: int) -> tuple[Side | None, int]:
+    def _block(self, partition: int, number: int, since: int, until: int) -> tuple[SideMemory | None, int]:
         """Rows that owe, in memory, with what they see as their stamp; and how far they see."""
         found = [
             r.where(r.sees > 0)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headrace.errors import OtherLog
 from headrace.progressive.grids.partitioning import SIDES
-from headrace.progressive.policies.flush import Counts, Ledger
+from headrace.progressive.policies.stats import Counts, PartitionStats
 from headrace.runlog import LogFile
 
 NEVER = -(1 << 62)  # earlier than every event time
@@ -40,7 +40,7 @@ class Standing:
     """steps of the other side before this one are done with"""
     owed: Counts
     """rows from `caught` on that owe pairs with rows on disk"""
-    ledger: Ledger
+    ledger: PartitionStats
     batch: int = -1
     origin: str = ""
     """told apart from another log in the same place"""
@@ -57,7 +57,7 @@ class Standing:
         """Before the first micro-batch."""
         arrays: dict[str, Any] = {name: np.zeros((2, partitions), np.int64) for name in _BY_SIDE}
         arrays |= {name: np.zeros(partitions, np.int64) for name in _BY_PARTITION}
-        return cls(**arrays, ledger=Ledger.empty(partitions))
+        return cls(**arrays, ledger=PartitionStats.empty(partitions))
 
     @property
     def partitions(self) -> int:
@@ -120,7 +120,7 @@ class Standing:
         ledger: dict[str, Any] = {name: sides[name] for name in _LEDGER}
         rest: dict[str, Any] = {name: sides[name] for name in _BY_SIDE}
         rest |= {name: columns[name] for name in _BY_PARTITION} | {name: file.facts[name] for name in _SCALARS}
-        return cls(**rest, ledger=Ledger(**ledger, flushes=file.facts["flushes"]))
+        return cls(**rest, ledger=PartitionStats(**ledger, flushes=file.facts["flushes"]))
 
 
 _SCALARS = [f.name for f in fields(Standing) if f.name not in (*_BY_SIDE, *_BY_PARTITION, "ledger")]

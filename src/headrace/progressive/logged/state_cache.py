@@ -11,8 +11,10 @@ from headrace.memory import MemoryBudget
 from headrace.progressive.logged.checkpoint import Standing
 from headrace.progressive.logged.rows import LoggedRows
 from headrace.progressive.logged.sharding import Division, Part
-from headrace.progressive.memory.side_memory import Side, slot_bytes
-from headrace.progressive.policies.flush import Counts, FlushPolicy
+from headrace.progressive.memory.side_memory import SideMemory, slot_bytes
+from headrace.progressive.policies.base import FlushPolicy
+from headrace.progressive.policies.driver import partition_scores
+from headrace.progressive.policies.stats import Counts
 from headrace.relation.columns import Longs
 from headrace.relation.keys import Ints
 
@@ -107,7 +109,7 @@ class Warm:
     def victims(self, standing: Standing, wanted: int) -> Counts:
         """Where memory is to begin after a flush of about so many tuples: whole steps go, so there may be more."""
         policy, ledger = self.policy, standing.ledger
-        scores, held = policy.scores(ledger), ledger.held
+        scores, held = partition_scores(policy, ledger), ledger.held
         if policy.pairs:
             scores, held = scores.min(axis=0, keepdims=True), held.sum(axis=0, keepdims=True)
         size = held.reshape(-1)
@@ -128,11 +130,19 @@ class Warm:
         return first
 
 
-def make_side(number: int, schema: pa.Schema, division: Division, budget: MemoryBudget) -> Side:
+def make_side(number: int, schema: pa.Schema, division: Division, budget: MemoryBudget) -> SideMemory:
     """A side of as many rows as fit the budget, as far as can be said before any is seen."""
     each = slot_bytes(division.partitioning, False)
     rows = budget.limit // (each + sum(_width(field.type) for field in schema))
-    return Side(number, schema, division.partitioning, budget, budget.limit // each + 1, max(64, rows // 2), False)
+    return SideMemory(
+        number=number,
+        schema=schema,
+        partitioning=division.partitioning,
+        budget=budget,
+        slots=budget.limit // each + 1,
+        buckets=max(64, rows // 2),
+        counted=False,
+    )
 
 
 def _width(type_: pa.DataType) -> int:
@@ -142,7 +152,7 @@ def _width(type_: pa.DataType) -> int:
         return 16
 
 
-def pairs_with(side: Side, part: Part, most: int) -> Iterator[tuple[Ints, Ints]]:
+def pairs_with(side: SideMemory, part: Part, most: int) -> Iterator[tuple[Ints, Ints]]:
     """Pairs of a row of a part and a slot of a side, slots in the order in which `side.rows` wants them."""
     for entries, slots in side.match(part.entries.cell, part.entries.row, part.values, most):
         order = side.by_chunk(slots)
