@@ -96,13 +96,13 @@ import json, sys
 import numpy as np, pyarrow as pa
 import headrace as hr
 from headrace.memory import release_freed_memory
-from headrace.progressive.grids.partitioning_for import divide_endless
+from headrace.progressive.grids.partitioning_for import unbounded_partitioning_for
 from headrace.progressive.logged.join import LoggedJoin
 from headrace.progressive.logged.state_cache import StateCache
 from headrace.progressive.logged.join_spec import JoinSpec
 from headrace.progressive.logged.sharding import Sharding
-from headrace.progressive.policies.by_name import policy_of
-from headrace.progressive.memory.side_memory import POOL
+from headrace.progressive.policies import policy_of
+from headrace.progressive.memory.row_chunks import POOL
 from headrace.runlog import RunLog
 from headrace.spark.pair_step import warm_memory
 
@@ -122,7 +122,7 @@ def rows(many):
 
 log, caches, results, flushed = RunLog(directory, "q", "join", shards=2), [], 0, 0
 for shard in (0, 1):
-    partitioning, ask = divide_endless(hr.equal("k"), 64, None)
+    partitioning, ask = unbounded_partitioning_for(hr.equal("k"), 64, None)
     spec = JoinSpec(condition=hr.equal("k"), schemas=schemas, partitioning=partitioning, ask=ask)
     cache = StateCache(Sharding(partitioning, 0, shard), policy_of("rrpj"), warm_memory(memory, 1, 2), schemas)
     caches.append((spec, cache))

@@ -14,12 +14,12 @@ import headrace as hr
 from headrace.clock import ManualClock
 from headrace.errors import OtherLog, RunLogError
 from headrace.progressive.grids.keys import HashPartitioning
-from headrace.progressive.grids.partitioning_for import divide, divide_endless
+from headrace.progressive.grids.partitioning_for import partitioning_for, unbounded_partitioning_for
 from headrace.progressive.logged.join import LoggedJoin
 from headrace.progressive.logged.join_spec import JoinSpec, TimeBound
 from headrace.progressive.logged.sharding import Sharding
 from headrace.progressive.logged.state_cache import StateCache
-from headrace.progressive.policies.by_name import POLICIES
+from headrace.progressive.policies import POLICIES
 from headrace.runlog import RunLog, close_finish, unfinished
 
 LEFT, RIGHT = 0, 1
@@ -105,7 +105,7 @@ def counted(batches):
 
 def join_spec(condition=None, schemas=KEYS, partitions=5, **options):
     condition = condition or hr.equal("k")
-    partitioning, ask = divide(condition, partitions)
+    partitioning, ask = partitioning_for(condition, partitions)
     return JoinSpec(condition=condition, schemas=schemas, partitioning=partitioning, ask=ask, **options)
 
 
@@ -242,7 +242,9 @@ def test_oracle_conditions_in_shards(tmp_path, name, shards):
     rng = np.random.default_rng(len(name))
 
     def fresh():
-        partitioning, ask = divide_endless(condition, 4, 1.0 if "intersects" in repr(condition).lower() else None)
+        partitioning, ask = unbounded_partitioning_for(
+            condition, 4, 1.0 if "intersects" in repr(condition).lower() else None
+        )
         return JoinSpec(condition=condition, schemas=(schema, schema), partitioning=partitioning, ask=ask, capacity=12)
 
     by_key = isinstance(fresh().partitioning, HashPartitioning)
@@ -274,7 +276,7 @@ def test_oracle_conditions_in_shards(tmp_path, name, shards):
 
 def test_a_row_goes_to_the_shards_of_its_cells_and_to_no_other(tmp_path):
     condition = hr.intersects(("x0", "y0", "x1", "y1"))
-    partitioning, _ = divide_endless(condition, 4, 1.0)
+    partitioning, _ = unbounded_partitioning_for(condition, 4, 1.0)
     made = JoinSpec(condition=condition, schemas=(BOXES, BOXES), partitioning=partitioning)
     batch = boxes(np.random.default_rng(1), 50, 0)
     rows, shards = Sharding(made.partitioning, 3).shards_of(LEFT, batch)

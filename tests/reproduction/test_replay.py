@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from headrace.progressive import RRPJ, AmortisedRRPJ, Foresight, Ledger, XJoin
+from headrace.progressive import RRPJ, AmortisedRRPJ, Foresight, PartitionStats, XJoin
 from reproduction import pqp_4
 from reproduction.paired import Leads
 from reproduction.pqp import GAP, course
@@ -48,11 +48,11 @@ def test_leads_by_standard_errors():
 
 
 def test_told_knows_the_phase():
-    policy, ledger = Told(np.array([[0.9, 0.1], [0.2, 0.8]]), phase=10), Ledger.empty(2)
+    policy, stats = Told(np.array([[0.9, 0.1], [0.2, 0.8]]), phase=10), PartitionStats.empty(2)
     policy.arrive(0, None, np.zeros(10, int))
-    np.testing.assert_array_equal(policy.scores(ledger), [[0.9, 0.1]] * 2)
+    np.testing.assert_array_equal(policy.scores(stats), [[0.9, 0.1]] * 2)
     policy.arrive(1, None, np.zeros(1, int))
-    np.testing.assert_array_equal(policy.scores(ledger), [[0.2, 0.8]] * 2)
+    np.testing.assert_array_equal(policy.scores(stats), [[0.2, 0.8]] * 2)
 
 
 def test_told_has_the_order_that_streams_have():

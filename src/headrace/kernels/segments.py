@@ -6,7 +6,7 @@ from headrace.kernels.jit import I32, I64, int64, kernel, u8, void
 
 
 @kernel(void(I32, I32, I32, I32, I64, I64, I64, I64, I64, I64, I64, I64, int64, u8))
-def owed(left, right, lseg, rseg, la, ra, ld, rd, lfirst, lmet, rfirst, rmet, done, keep):
+def keep_unjoined(left, right, lseg, rseg, la, ra, ld, rd, lfirst, lmet, rfirst, rmet, done, keep):
     """keep[k] becomes 0 where pair k = (left[k], right[k]) was joined before.
 
     lseg and la are segment and arrival of a row; ld is when a segment departed, lmet[lfirst[g]:lfirst[g + 1]] when segment g met

@@ -67,7 +67,7 @@ def cover_cells(low, high, valid, size, widths, most, rows, codes):
 
 
 @kernel(MATCH)
-def match_endless_boxes(heads, codes, after, held, wanted, rows, values, limits, stop, number, slots):
+def match_unbounded_boxes(heads, codes, after, held, wanted, rows, values, limits, stop, number, slots):
     """Pairs (i, slot) of boxes that intersect, in the cell of the low corner of their intersection.
 
     limits is the number of dimensions, then the widths of cells in the first of them. Goes on from stop, like cells.match_codes.

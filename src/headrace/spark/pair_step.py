@@ -23,14 +23,13 @@ from headrace.conditions import Condition
 from headrace.errors import RunLogError
 from headrace.memory import release_freed_memory
 from headrace.progressive.grids.partitioning import LEFT, RIGHT
-from headrace.progressive.grids.partitioning_for import Cell, divide_endless
+from headrace.progressive.grids.partitioning_for import CellWidth, unbounded_partitioning_for
 from headrace.progressive.logged.join import LoggedJoin
 from headrace.progressive.logged.join_spec import JoinSpec, TimeBound
 from headrace.progressive.logged.sharding import Sharding
 from headrace.progressive.logged.state_cache import StateCache
-from headrace.progressive.memory.side_memory import POOL
-from headrace.progressive.policies.by_name import policy_of
-from headrace.progressive.policies.flush import FlushPolicy
+from headrace.progressive.memory.row_chunks import POOL
+from headrace.progressive.policies import FlushPolicy, policy_of
 from headrace.runlog import RunLog
 from headrace.spark.state.shards import by_shard
 from headrace.spark.worker import Batches, Step, executor_directory
@@ -54,13 +53,13 @@ class Sides:
     schemas: tuple[pa.Schema, pa.Schema]
     suffix: str | None
     partitions: int
-    cell: Cell | None
+    cell: CellWidth | None
     bound: TimeBound | None
     static: tuple[bool, bool]
 
     def pairing(self) -> JoinSpec:
         """The join of them."""
-        partitioning, ask = divide_endless(self.condition, self.partitions, self.cell)
+        partitioning, ask = unbounded_partitioning_for(self.condition, self.partitions, self.cell)
         return JoinSpec(
             condition=self.condition,
             schemas=self.schemas,

@@ -18,9 +18,8 @@ from headrace.conditions import Condition, check_condition
 from headrace.errors import BadInput, MemoryRefused
 from headrace.progressive.grids.keys import HashPartitioning
 from headrace.progressive.grids.partitioning import SIDES, Partitioning
-from headrace.progressive.output import plain
-from headrace.progressive.policies.by_name import POLICIES, policy_of
-from headrace.progressive.policies.flush import FlushPolicy
+from headrace.progressive.output import plain_schema
+from headrace.progressive.policies import POLICIES, FlushPolicy, policy_of
 from headrace.runlog.log import safe_name
 from headrace.semistream.deferred.deferral import Deferral
 from headrace.spark.batch_as_stream import once
@@ -107,7 +106,7 @@ def progressive_join(
     plans = Plan.of(left), Plan.of(right)
     sides = Sides(
         condition,
-        (plain(stream_schema(left.schema), 0), plain(stream_schema(right.schema), 1)),
+        (plain_schema(stream_schema(left.schema), 0), plain_schema(stream_schema(right.schema), 1)),
         suffix,
         _count("partitions", partitions),
         tuple(cell) if isinstance(cell, list) else cell,

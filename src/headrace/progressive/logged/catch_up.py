@@ -15,7 +15,7 @@ from headrace.progressive.logged.matcher import Matcher
 from headrace.progressive.logged.rows import LoggedRows
 from headrace.progressive.logged.sharding import Sharding
 from headrace.progressive.logged.state_cache import make_side
-from headrace.progressive.memory.side_memory import Side
+from headrace.progressive.memory.side_memory import SideMemory
 
 _BLOCK = 2  # times the bytes of a step: rows that are caught up together
 _SLOT_BYTES = 1 << 8  # of a block's budget for each index entry: more than an entry takes, since a block is small
@@ -41,7 +41,7 @@ class Unit(NamedTuple):
 class _Block:
     """Rows of one side that owe pairs."""
 
-    memory: Side | None = None
+    memory: SideMemory | None = None
     """their index, with the step that each row sees as its stamp; None if there are none"""
     rows: int = 0
     sees: int = 0

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headrace.errors import OtherLog
 from headrace.progressive.grids.partitioning import SIDES
-from headrace.progressive.policies.flush import Counts, Ledger
+from headrace.progressive.policies.stats import Counts, PartitionStats
 from headrace.runlog import Decision
 
 NEVER = -(1 << 62)  # earlier than every event time
@@ -40,7 +40,7 @@ class Checkpoint:
     """they have met the rows of the other side of steps before this one"""
     owed: Counts
     """how many rows of steps from `caught` on owe pairs with rows on disk"""
-    ledger: Ledger
+    ledger: PartitionStats
     """arrivals and results, which flush policies choose by"""
     batch: int = -1
     """the micro-batch; -1 before the first one"""
@@ -60,7 +60,7 @@ class Checkpoint:
         """The state before the first micro-batch."""
         arrays: dict[str, Any] = {name: np.zeros((2, partitions), np.int64) for name in _BY_SIDE}
         arrays |= {name: np.zeros(partitions, np.int64) for name in _BY_PARTITION}
-        return cls(**arrays, ledger=Ledger.empty(partitions))
+        return cls(**arrays, ledger=PartitionStats.empty(partitions))
 
     @property
     def partitions(self) -> int:
@@ -125,7 +125,7 @@ class Checkpoint:
         ledger: dict[str, Any] = {name: sides[name] for name in _LEDGER}
         rest: dict[str, Any] = {name: sides[name] for name in _BY_SIDE}
         rest |= {name: columns[name] for name in _BY_PARTITION} | {name: file.facts[name] for name in _SCALARS}
-        found = cls(**rest, batch=decision.batch, ledger=Ledger(**ledger, flushes=file.facts["flushes"]))
+        found = cls(**rest, batch=decision.batch, ledger=PartitionStats(**ledger, flushes=file.facts["flushes"]))
         if decision.finished:
             found.settle()
         return found

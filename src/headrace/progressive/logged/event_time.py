@@ -9,7 +9,7 @@ from headrace.metrics import JoinStats
 from headrace.progressive.logged.checkpoint import NEVER, Checkpoint
 from headrace.progressive.logged.join_spec import TimeBound
 from headrace.progressive.logged.state_cache import StateCache
-from headrace.progressive.policies.flush import Counts
+from headrace.progressive.policies.stats import Counts
 
 
 class EventTime:

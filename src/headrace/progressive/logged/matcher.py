@@ -10,8 +10,8 @@ from headrace.metrics import JoinStats
 from headrace.progressive.grids.partitioning import Mask
 from headrace.progressive.logged.join_spec import JoinSpec
 from headrace.progressive.logged.sharding import ShardedRows
-from headrace.progressive.memory.side_memory import Side
-from headrace.progressive.output import Held, Picked, in_order
+from headrace.progressive.memory.side_memory import SideMemory
+from headrace.progressive.output import BatchRows, MemoryRows, left_and_right
 from headrace.relation.keys import Ints
 
 _PAIR_BYTES = 64  # bytes of a pair beside its rows: row numbers, slots, masks
@@ -35,7 +35,7 @@ class Matcher:
         self.spec, self.stats, self.chunk = spec, stats, chunk
 
     def matches(
-        self, number: int, rows: ShardedRows, other: Side, keep: Callable[[Ints, Ints], Mask] | None = None
+        self, number: int, rows: ShardedRows, other: SideMemory, keep: Callable[[Ints, Ints], Mask] | None = None
     ) -> Iterator[tuple[pa.RecordBatch, Ints]]:
         """Give the results of a side's rows with the other side's slots, and those slots.
 
@@ -54,13 +54,15 @@ class Matcher:
                 which = keep(picked, slots)
                 picked, slots = picked[which], slots[which]
             if picked.size:
-                out, some = self.spec.output.make(*in_order(number, Picked(rows.rows, picked), Held(other, slots)))
+                out, some = self.spec.output.make(
+                    *left_and_right(number, BatchRows(rows.rows, picked), MemoryRows(other, slots))
+                )
                 if out.num_rows:
                     self.stats.results += out.num_rows
                     yield out, slots if some is None else slots[some]
 
 
-def _pairs(rows: ShardedRows, side: Side, most: int) -> Iterator[tuple[Ints, Ints]]:
+def _pairs(rows: ShardedRows, side: SideMemory, most: int) -> Iterator[tuple[Ints, Ints]]:
     """Pairs of a row and a slot of a side, slots in the order in which `side.rows` wants them."""
     for entries, slots in side.match(rows.entries.cell, rows.entries.row, rows.values, most):
         order = side.by_chunk(slots)

@@ -19,7 +19,7 @@ from headrace.errors import OtherLog
 from headrace.progressive.grids.partitioning import SIDES
 from headrace.progressive.logged.checkpoint import NEVER
 from headrace.progressive.logged.sharding import ShardedRows
-from headrace.progressive.memory.side_memory import POOL, take
+from headrace.progressive.memory.row_chunks import POOL, take
 from headrace.relation.columns import Longs
 from headrace.relation.keys import Ints
 from headrace.runlog import DecisionDraft, LogFile, ShardLog

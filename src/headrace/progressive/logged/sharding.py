@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace.progressive.grids.partitioning import LEFT, NO_DOUBLES, Doubles, Entries, Partitioning, Reading
+from headrace.progressive.grids.partitioning import LEFT, NO_DOUBLES, CellEntries, Doubles, JoinKeys, Partitioning
 from headrace.relation.columns import Longs
 from headrace.relation.keys import Hashes, Ints
 
@@ -19,7 +19,7 @@ class ShardedRows:
     rows: pa.RecordBatch
     partition: Ints
     """the partition of each row"""
-    entries: Entries
+    entries: CellEntries
     """the cells of each row that lie in its partition"""
     values: Doubles
     """coordinates that rows are compared by; empty for keys"""
@@ -61,14 +61,14 @@ class Sharding:
         copy = np.cumsum(new, dtype=np.int32) - np.int32(1)
         rows = row[new]
         taken = batch.take(pa.array(rows)) if rows.size else batch.slice(0, 0)
-        return ShardedRows(taken, at[new], Entries(copy.astype(np.int32), cell), self._values(reading, rows))
+        return ShardedRows(taken, at[new], CellEntries(copy.astype(np.int32), cell), self._values(reading, rows))
 
     def reassign(self, side: int, batch: pa.RecordBatch, partition: Ints) -> ShardedRows:
         """Find the cells of rows that `assign` gave before, and that come from the log with their partitions."""
         reading, entries, at = self._read(side, batch)
         mine = at == partition[entries.row]
         if not mine.all():
-            entries = Entries(entries.row[mine], entries.cell[mine])
+            entries = CellEntries(entries.row[mine], entries.cell[mine])
         return ShardedRows(batch, partition, entries, reading.values)
 
     def shards_of(self, side: int, batch: pa.RecordBatch) -> tuple[Ints, Ints]:
@@ -77,21 +77,21 @@ class Sharding:
         pairs = np.unique(entries.row.astype(np.int64) * self.shards + shard_of(entries.cell, self.shards))
         return (pairs // self.shards).astype(np.int32), (pairs % self.shards).astype(np.int32)
 
-    def _cells(self, side: int, batch: pa.RecordBatch) -> tuple[Reading, Entries]:
+    def _cells(self, side: int, batch: pa.RecordBatch) -> tuple[JoinKeys, CellEntries]:
         partitioning = self.partitioning
         reading = partitioning.read(side, batch)
         if side == LEFT or partitioning.identity:
             return reading, partitioning.home(side, reading)
         return reading, partitioning.reach(side, reading)
 
-    def _read(self, side: int, batch: pa.RecordBatch) -> tuple[Reading, Entries, Ints]:
+    def _read(self, side: int, batch: pa.RecordBatch) -> tuple[JoinKeys, CellEntries, Ints]:
         reading, entries = self._cells(side, batch)
         if self.shards > 1:
             mine = shard_of(entries.cell, self.shards) == self.shard
-            entries = Entries(entries.row[mine], entries.cell[mine])
+            entries = CellEntries(entries.row[mine], entries.cell[mine])
         return reading, entries, self.partitioning.partition_of(entries.cell)
 
-    def _values(self, reading: Reading, rows: Ints) -> Doubles:
+    def _values(self, reading: JoinKeys, rows: Ints) -> Doubles:
         width = self.partitioning.width
         if not width:
             return NO_DOUBLES

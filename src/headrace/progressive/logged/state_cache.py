@@ -11,8 +11,10 @@ from headrace.memory import MemoryBudget
 from headrace.progressive.logged.checkpoint import Checkpoint
 from headrace.progressive.logged.rows import LoggedRows
 from headrace.progressive.logged.sharding import ShardedRows, Sharding
-from headrace.progressive.memory.side_memory import Side, slot_bytes
-from headrace.progressive.policies.flush import Counts, FlushPolicy
+from headrace.progressive.memory.side_memory import SideMemory, slot_bytes
+from headrace.progressive.policies.base import FlushPolicy
+from headrace.progressive.policies.driver import partition_scores
+from headrace.progressive.policies.stats import Counts
 from headrace.relation.columns import Longs
 
 _NO_BATCH = -2  # of a cache that agrees with no checkpoint; -1 is the one before the first micro-batch
@@ -106,7 +108,7 @@ class StateCache:
     def victims(self, checkpoint: Checkpoint, wanted: int) -> Counts:
         """The first steps to keep, [side, partition], when about so many tuples are flushed: more, since whole steps go."""
         policy, ledger = self.policy, checkpoint.ledger
-        scores, held = policy.scores(ledger), ledger.held
+        scores, held = partition_scores(policy, ledger), ledger.held
         if policy.pairs:
             scores, held = scores.min(axis=0, keepdims=True), held.sum(axis=0, keepdims=True)
         size = held.reshape(-1)
@@ -127,11 +129,19 @@ class StateCache:
         return first
 
 
-def make_side(number: int, schema: pa.Schema, sharding: Sharding, budget: MemoryBudget) -> Side:
+def make_side(number: int, schema: pa.Schema, sharding: Sharding, budget: MemoryBudget) -> SideMemory:
     """Make the memory of a side, for as many rows as will fit the budget by the widths of their columns."""
     each = slot_bytes(sharding.partitioning, False)
     rows = budget.limit // (each + sum(_width(field.type) for field in schema))
-    return Side(number, schema, sharding.partitioning, budget, budget.limit // each + 1, max(64, rows // 2), False)
+    return SideMemory(
+        number=number,
+        schema=schema,
+        partitioning=sharding.partitioning,
+        budget=budget,
+        slots=budget.limit // each + 1,
+        buckets=max(64, rows // 2),
+        counted=False,
+    )
 
 
 def _width(type_: pa.DataType) -> int:

@@ -1,4 +1,4 @@
-"""Boxes as they come in: checked, and laid out coordinate by coordinate."""
+"""Input of the spatial joins: boxes are checked, and laid out coordinate by coordinate."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from headrace.errors import BadInput
 
 NAMES = ("xmin", "ymin", "xmax", "ymax")
 Columns = npt.NDArray[np.float64]  # (4, rows)
-_EXACT = 2**53  # whole numbers up to this are doubles
+_EXACT = 2**53  # whole numbers up to this are doubles without rounding
 
 
 def columns_of(boxes: Any, side: str) -> Columns:
-    """Boxes as four rows of doubles; refuses what is no box, by name.
+    """Return boxes as four rows of doubles. What is no box is refused with its row.
 
-    `boxes` is an array of shape (rows, 4), or Arrow data with columns xmin, ymin, xmax and ymax. A point is a box.
+    `boxes` is an array of shape (rows, 4), or Arrow data with columns xmin, ymin, xmax and ymax. A point is a box without extent.
     """
     columns = _from_arrow(boxes, side) if isinstance(boxes, pa.RecordBatch | pa.Table) else _from_array(boxes, side)
     if not np.isfinite(columns).all():

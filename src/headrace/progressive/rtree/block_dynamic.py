@@ -1,4 +1,4 @@
-"""The block dynamic join: R-trees of both sides, filled and searched a block of boxes at a time. [PQP] §A.1.3"""
+"""The block dynamic join: R-trees of both sides, filled and searched by a block of boxes at a time. [PQP] §A.1.3"""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ from typing import ClassVar
 import pyarrow as pa
 
 from headrace.kernels.rtree_join import FOUND, probe_list
-from headrace.progressive.rtree.base import Found, SideName, opposite
-from headrace.progressive.rtree.blocks import BlockJoin
+from headrace.progressive.rtree.base import PairBuffer, SideName, SpatialJoin, opposite
+from headrace.progressive.rtree.blocks import Blocks
+from headrace.progressive.rtree.boxes import Columns
 from headrace.progressive.rtree.disk import Disk2008
-from headrace.progressive.rtree.trees import two_trees
+from headrace.progressive.rtree.tree import two_trees
 
 
-class BlockDynamicJoin(BlockJoin):
-    r"""Between the static and the fully dynamic join: a search of the other tree is shared by a block of boxes.
+class BlockDynamicJoin(SpatialJoin):
+    r"""Gathers a block of boxes, inserts it into the R-tree of its side, and searches the other tree once for the whole block.
 
         left  --> [block] --insert--> [R-tree of left ]   half of the frames are blocks,
                      \---search----> [R-tree of right]   half are one LRU buffer of both trees
+
+    Choose it between the static and the fully dynamic join: a small block gives results earlier, a large one costs less.
 
     Parameters
     ----------
     memory, disk, rows
         See SpatialJoin.
     block
-        Pages of boxes that a side gathers before they are inserted and searched for; a quarter of the frames if not given.
-        A small block gives results earlier, a large one costs less.
+        The number of pages of a block; a quarter of the frames by default.
 
     Example
     -------
@@ -51,15 +53,24 @@ class BlockDynamicJoin(BlockJoin):
     def __init__(
         self, memory: int | str = "512KiB", *, disk: Disk2008 | None = None, rows: int = 8192, block: int | None = None
     ) -> None:
-        super().__init__(memory, disk=disk, rows=rows, block=block)
-        self.buffer, self.trees = two_trees(self.frames - 2 * self.block, self.disk.page_rows)
-        self._found = Found.room(max(rows, self._block_rows))
+        super().__init__(memory, disk=disk, rows=rows)
+        page_rows = self.disk.page_rows
+        self.blocks = Blocks(block, most=self.frames // 4, frames=self.frames, page_rows=page_rows)
+        self.buffer, self.trees = two_trees(self.frames - 2 * self.blocks.pages, page_rows)
+        self._found = PairBuffer.of_size(max(rows, self.blocks.rows))
 
-    def _most_block(self) -> int:
-        return self.frames // 4
+    def _insert(self, side: SideName, columns: Columns, first: int) -> Iterator[pa.RecordBatch]:
+        for block in self.blocks.fill(side, columns):
+            if block is not None:
+                yield from self._join_block(side, *block)
+
+    def _finish(self) -> Iterator[pa.RecordBatch]:
+        for side, low, high in self.blocks.rest():
+            yield from self._join_block(side, low, high)
 
     def _join_block(self, side: SideName, low: int, high: int) -> Iterator[pa.RecordBatch]:
-        columns = self.sides[side].part(low, high)
+        """Insert the rows of a block into the side's tree, and search the other side's tree for all of them."""
+        columns = self.blocks.sides[side].part(low, high)
         mine, theirs = self.trees[side], self.trees[opposite(side)]
         mine.insert(columns, low)
         self._spend(build=self.buffer.counts(), tests=mine.tests())

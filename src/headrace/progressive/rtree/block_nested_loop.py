@@ -1,4 +1,4 @@
-"""Symmetric block nested loop: no index; a full block of one side meets every stored page of the other. [PQP] §A.1.5"""
+"""Symmetric block nested loop: a full block of one side is compared with every stored page of the other. [PQP] §A.1.5"""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.kernels.nested_loop import FOUND, PAIRS, PLACE, READS, TESTS, nested_loop
-from headrace.progressive.rtree.base import Found, SideName, opposite
-from headrace.progressive.rtree.blocks import BlockJoin
+from headrace.progressive.rtree.base import PairBuffer, SideName, SpatialJoin, opposite
+from headrace.progressive.rtree.blocks import Blocks
+from headrace.progressive.rtree.boxes import Columns
 from headrace.progressive.rtree.disk import Disk2008, Ints
 
 
-class SymmetricBlockNestedLoop(BlockJoin):
-    """Stores boxes in order of arrival, and compares each block of n pages with all that the other side stored before.
+class SymmetricBlockNestedLoop(SpatialJoin):
+    """Stores boxes in order of arrival, and compares each block of n pages with all complete blocks of the other side.
 
         left  --> [block: n frames] --oldest page first--> disk
                         |
@@ -29,7 +30,7 @@ class SymmetricBlockNestedLoop(BlockJoin):
     memory, disk, rows
         See SpatialJoin.
     block
-        Pages of a block; as many as fit if not given.
+        The number of pages of a block; as many as fit by default.
 
     Example
     -------
@@ -44,40 +45,50 @@ class SymmetricBlockNestedLoop(BlockJoin):
     ----------
     [PQP] §A.1.5, Alg. 17.
 
-    Deviations: none. What the text leaves open: a page that still is in a frame of its block is not read, as it is there; and
-    blocks that are not full when the input ends are joined then.
+    Deviations: none. The text leaves two things open: a page that is still in a frame of its block is not read; and blocks that
+    are not full when the input ends are joined then.
     """
 
     least_frames: ClassVar[int] = 3
-    taken_frames: ClassVar[int] = 1  # that are no part of a block
+    other_frames: ClassVar[int] = 1  # frames that are no part of a block
 
     def __init__(
         self, memory: int | str = "512KiB", *, disk: Disk2008 | None = None, rows: int = 8192, block: int | None = None
     ) -> None:
-        super().__init__(memory, disk=disk, rows=rows, block=block)
-        self._found = Found.room(max(rows, self.disk.page_rows))
-        self._written = {"left": 0, "right": 0}
+        super().__init__(memory, disk=disk, rows=rows)
+        most, page_rows = (self.frames - self.other_frames) // 2, self.disk.page_rows
+        self.blocks = Blocks(block, most=most, frames=self.frames, page_rows=page_rows)
+        self._found = PairBuffer.of_size(max(rows, page_rows))
+        self._written = {"left": 0, "right": 0}  # pages of each side that are on disk
 
-    def _most_block(self) -> int:
-        return (self.frames - self.taken_frames) // 2
+    def _insert(self, side: SideName, columns: Columns, first: int) -> Iterator[pa.RecordBatch]:
+        for block in self.blocks.fill(side, columns):
+            self._write_oldest(side)
+            if block is not None:
+                yield from self._join_block(side, *block)
+
+    def _finish(self) -> Iterator[pa.RecordBatch]:
+        for side, low, high in self.blocks.rest():
+            yield from self._join_block(side, low, high)
 
     def _pages(self, rows: int) -> int:
         return -(-rows // self.disk.page_rows)
 
-    def _arrived(self, side: SideName) -> None:
-        # A new page takes the frame of the oldest, which is written then, and only then.
-        stored = max(0, self._pages(self.sides[side].rows) - self.block)
+    def _write_oldest(self, side: SideName) -> None:
+        """Count the writes of pages whose frames were taken by new pages. The oldest page goes first; others are not written."""
+        stored = max(0, self._pages(self.blocks.sides[side].rows) - self.blocks.pages)
         self._spend(build=(0, stored - self._written[side]))
         self._written[side] = stored
 
     def _join_block(self, side: SideName, low: int, high: int) -> Iterator[pa.RecordBatch]:
-        pages = np.arange(self._pages(self.sides[opposite(side)].joined))
+        """Join the rows of a block with all complete blocks of the other side. A hook for what narrows them down."""
+        pages = np.arange(self._pages(self.blocks.sides[opposite(side)].joined))
         yield from self._compare(side, pages, np.full(pages.size, low), np.full(pages.size, high))
 
     def _compare(self, side: SideName, pages: Ints, low: Ints, high: Ints) -> Iterator[pa.RecordBatch]:
-        """Join rows low[k] to high[k] of a side with page pages[k] of the other; a page's turns follow each other."""
-        mine, theirs = self.sides[side], self.sides[opposite(side)]
-        # Pages that are not written yet are in memory.
+        """Join rows low[k] to high[k] of a side with page pages[k] of the other. Equal pages must follow each other."""
+        mine, theirs = self.blocks.sides[side], self.blocks.sides[opposite(side)]
+        # Pages that are not written yet are in memory, and need not be read.
         reads = (pages < self._written[opposite(side)]) & (np.diff(pages, prepend=-1) != 0)
         place = np.zeros(PLACE, np.int64)
         found, done = self._found, False
