@@ -182,7 +182,7 @@ def _tables(new: Any, memory: int, work: Path) -> Iterator[pa.Table]:
 
 def _from_spark(df: Any, work: Path) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Executors write Arrow files; those of tasks that ended well are read."""
-    from headrace.spark.enrich import stream_schema
+    from headrace.spark.schemas import stream_schema
 
     target = str(work)
 

@@ -159,7 +159,12 @@ class Enrich(Part):
     @property
     def remembers(self) -> bool:
         """Whether rows may wait, or be put aside, in the run log."""
-        return self.deadline is not None or self.shed is not None or self.unmatched in ("dead_letter", "retry")
+        return self.waits or self.shed is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether rows may wait for their deadline or for a match, or are put aside without one."""
+        return self.deadline is not None or self.unmatched in ("dead_letter", "retry")
 
 
 class Keys(Part):

@@ -93,6 +93,7 @@ def run(
         show: takes the rows of a console sink.
     """
     from headrace.pipeline.build import start
+    from headrace.spark.finish import finish_deadlines
 
     with _alone(pipeline):
         begun = clock.now()
@@ -109,7 +110,7 @@ def run(
         if failure is not None:
             raise RunFailed(words_of(failure, pipeline))
         if once and not stopped:
-            _finish_waiting(query)
+            finish_deadlines(query)
         moment = meter.moment()
         watch(moment)
         # A clock that was set back while it ran must not make a run of less than no time.
@@ -133,21 +134,6 @@ def _finish(query: StreamingQuery, clock: Clock) -> None:
     while query.isActive and query.status["isTriggerActive"] and query.lastProgress == before:
         clock.sleep(_LOOK_CLOSELY)
     query.stop()
-
-
-def _finish_waiting(query: StreamingQuery) -> None:
-    """Rows that wait for their deadline leave at the end of a run that ends; those that wait for a match go on waiting.
-
-    Where other steps lie between the join and the sink, or the sink knows no numbers (Kafka, files), they wait for the next run.
-    """
-    from headrace.spark.state.stateful import finish
-
-    sink = getattr(query, "_headrace_sink", None)
-    if sink is None or not sink.plan.steps or sink.plan.earlier:
-        return
-    deferral = sink.plan.steps[0].deferral
-    if deferral is not None and deferral.deadline is not None and deferral.unmatched != "retry":
-        finish(query)
 
 
 class _Meter:
