@@ -11,9 +11,7 @@ from headrace.semistream.deferred.deferral import Deferral, Unmatched
 from headrace.units import parse_duration
 
 _OFTEN, _SELDOM = 0.25, 10.0  # seconds between two heartbeats, at least and at most
-_BEATS = (
-    8  # heartbeats until a deadline: a row is late by an eighth of its deadline at most because no micro-batch came
-)
+_BEATS = 8  # heartbeats until a deadline: a row leaves late by an eighth of it at most for want of a micro-batch
 
 
 @dataclass(frozen=True, kw_only=True)

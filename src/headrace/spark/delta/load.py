@@ -139,7 +139,7 @@ class Sink(NumberedSink[Loaded]):
         )
 
     def nothing(self) -> Loaded:
-        """The table as it is."""
+        """The result of a load without rows: the table stays at its version."""
         return Loaded(self.table.version(), 0, 0, 0, repeated=False)
 
     def load(self, df: DataFrame, app: str, number: int, plan: Plan, finish: str | None = None) -> Loaded:

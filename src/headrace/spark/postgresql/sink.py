@@ -101,7 +101,7 @@ class PostgreSQLSink(NumberedSink[Upserted]):
         return self.target.last(app)
 
     def nothing(self) -> Upserted:
-        """No rows."""
+        """The result of a load without rows."""
         return Upserted(0, repeated=False)
 
     def load(self, df: DataFrame, app: str, number: int, plan: Plan, finish: str | None = None) -> Upserted:
@@ -121,7 +121,7 @@ class PostgreSQLSink(NumberedSink[Upserted]):
 
 @dataclass(frozen=True)
 class StageWriter:
-    """What a task does with its rows."""
+    """Copies the rows of a task beside the table."""
 
     stage: Stage
 
