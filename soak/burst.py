@@ -68,9 +68,7 @@ def burst(root: Path, seconds: float, say: Any = lambda line: None) -> Burst:
             on="k",
             memory=MEMORY,
             algorithm="inl",
-            shed="sample",
-            target_delay=TARGET,
-            state=root / "state",
+            shed=hr.Shedding("sample", target_delay=TARGET, state=root / "state"),
         )
         query = hr.load(out, root / "table", checkpoint=root / "checkpoint", trigger={"processingTime": "0 seconds"})
         phases = (

@@ -14,6 +14,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import BadInput, MemoryRefused, UnsupportedType
+from headrace.spark.plan import Plan
 from tests.support.join_oracle import table
 from tests.support.spark_streams import counted, duck, files, finished, naive, relation, source, streamed
 
@@ -306,8 +307,8 @@ def test_the_workers_are_those_that_run_and_not_the_parallelism_that_was_asked_f
     rel = relation(tmp_path / "r", pa.table({"k": [1], "v": [2]}), "k")
     df = spark.range(3).selectExpr("id as k")
     monkeypatch.setattr(type(spark.sparkContext), "defaultParallelism", 64)  # spark.default.parallelism
-    assert hr.enrich(df, rel, on="k")._headrace_plan.steps[0].workers == 2
-    assert hr.enrich(df, rel, on="k", workers=5)._headrace_plan.steps[0].workers == 5
+    assert Plan.of(hr.enrich(df, rel, on="k")).steps[0].join.workers == 2
+    assert Plan.of(hr.enrich(df, rel, on="k", workers=5)).steps[0].join.workers == 5
 
 
 def test_the_least_memory_that_is_named_does(spark, tmp_path):
@@ -414,10 +415,10 @@ def executor_directory(spark) -> Path:
     """Where the Python workers of this session find each other."""
 
     def where(batches):
-        from headrace.spark import worker
+        from headrace.spark.executors import executor_directory
 
         for _ in batches:
-            yield pa.record_batch({"where": [str(worker.executor_directory())]})
+            yield pa.record_batch({"where": [str(executor_directory())]})
 
     return Path(spark.range(1).mapInArrow(where, "where string").first()[0])
 
@@ -507,7 +508,7 @@ def test_contract_progress_adds_up_while_the_query_runs_and_after(spark, tmp_pat
 
 def check_log(query: str, seen: list) -> None:
     """The log says the same, to another process too, and whatever a crash left at its end."""
-    from headrace.spark.progress import log_directory, read_log
+    from headrace.spark.journal import log_directory, read_log
 
     path = log_directory() / f"{query}.jsonl"
     assert str(path).startswith(os.environ["HEADRACE_STATE"])

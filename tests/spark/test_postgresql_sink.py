@@ -162,7 +162,8 @@ def test_what_waits_at_the_end_is_finished_once(spark, database, tmp_path):
         rows = pa.table({"n": n, "k": [x * 37 % 5000 for x in n]})
         pq.write_table(rows, tmp_path / "in" / f"{part}.parquet")
         stream = spark.readStream.schema("n long, k long").parquet(str(tmp_path / "in"))
-        late = hr.enrich(stream, rel, on="k", deadline="1h", memory="2MiB", state=tmp_path / "state", shards=2)
+        defer = hr.Defer(deadline="1h", state=tmp_path / "state", shards=2)
+        late = hr.enrich(stream, rel, on="k", memory="2MiB", defer=defer)
         query = hr.load_postgresql(
             late, "sold", url=database.url, checkpoint=tmp_path / "checkpoint", trigger={"availableNow": True}
         )

@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from headrace.spark.delta.files import TableFiles
 from headrace.spark.delta.load import Sink, _prefix
-from headrace.spark.enrich import Plan
+from headrace.spark.plan import Plan
 
 Facts = list[dict[str, Any]]
 

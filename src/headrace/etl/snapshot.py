@@ -181,8 +181,8 @@ def _tables(new: Any, memory: int, work: Path) -> Iterator[pa.Table]:
 
 
 def _from_spark(df: Any, work: Path) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Have executors write Arrow files, and read those of the tasks that succeeded."""
-    from headrace.spark.enrich import stream_schema
+    """Executors write Arrow files; those of tasks that ended well are read."""
+    from headrace.spark.schemas import stream_schema
 
     target = str(work)
 

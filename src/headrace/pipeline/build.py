@@ -34,9 +34,12 @@ from headrace.pipeline.parts import (
 )
 from headrace.pipeline.sources import open_source, stand_in
 from headrace.relation import Relation
+from headrace.spark.defer import Defer
 from headrace.spark.delta.load import load
-from headrace.spark.enrich import enrich, stream_schema
+from headrace.spark.enrich import enrich
 from headrace.spark.postgresql.sink import load_postgresql
+from headrace.spark.schemas import stream_schema
+from headrace.spark.shed import Shedding
 from headrace.units import parse_duration
 
 if TYPE_CHECKING:
@@ -149,7 +152,7 @@ def _with_keys(pipeline: Pipeline, step: Keys, df: DataFrame) -> DataFrame:
 
 
 def _enrich_options(pipeline: Pipeline, step: Enrich) -> dict[str, Any]:
-    later = {"state": pipeline.run_log, "shards": step.shards} if step.remembers else {}
+    """The parameters of `enrich`; a file has those of `hr.Defer` and `hr.Shedding` beside the others."""
     return {
         "on": step.on,
         "how": step.how,
@@ -159,14 +162,27 @@ def _enrich_options(pipeline: Pipeline, step: Enrich) -> dict[str, Any]:
         "condition": step.condition,
         "columns": step.columns,
         "suffix": filled(step.suffix),
-        "unmatched": step.unmatched,
-        "retry_for": filled_size(step.retry_for),
         "version_column": step.version_column,
-        "deadline": filled_size(step.deadline),
-        "shed": step.shed,
-        "target_delay": filled_size(step.target_delay),
-        **later,
+        "defer": Defer(
+            deadline=filled_size(step.deadline),
+            unmatched=step.unmatched,
+            retry_for=filled_size(step.retry_for),
+            state=pipeline.run_log if step.waits else None,
+            shards=step.shards if step.remembers else None,
+        ),
+        "shed": _shedding(pipeline, step),
     }
+
+
+def _shedding(pipeline: Pipeline, step: Enrich) -> Shedding | None:
+    delay = filled_size(step.target_delay)
+    if step.shed is None:
+        if delay is not None:
+            raise BadInput(
+                f"target_delay={delay!r} needs shed=...: what to put aside when rows cannot be joined in time"
+            )
+        return None
+    return Shedding(step.shed, target_delay="5s" if delay is None else delay, state=pipeline.run_log)
 
 
 def _writer(pipeline: Pipeline, df: DataFrame, show: Show | None) -> DataStreamWriter:

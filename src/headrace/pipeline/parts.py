@@ -158,8 +158,13 @@ class Enrich(Section):
 
     @property
     def remembers(self) -> bool:
-        """Whether the step keeps rows in the run log: rows that wait, or that were shed."""
-        return self.deadline is not None or self.shed is not None or self.unmatched in ("dead_letter", "retry")
+        """Whether rows may wait, or be put aside, in the run log."""
+        return self.waits or self.shed is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether rows may wait for their deadline or for a match, or are put aside without one."""
+        return self.deadline is not None or self.unmatched in ("dead_letter", "retry")
 
 
 class Keys(Section):

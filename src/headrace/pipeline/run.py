@@ -94,6 +94,7 @@ def run(
         show: called with the rows of a console sink.
     """
     from headrace.pipeline.build import start
+    from headrace.spark.finish import finish_deadlines
 
     with _alone(pipeline):
         begun = clock.now()
@@ -110,7 +111,7 @@ def run(
         if failure is not None:
             raise RunFailed(words_of(failure, pipeline))
         if once and not stopped:
-            _finish_waiting(query)
+            finish_deadlines(query)
         status = meter.status()
         watch(status)
         # The clock may have been set back during the run; a duration is not negative.
@@ -134,22 +135,6 @@ def _finish(query: StreamingQuery, clock: Clock) -> None:
     while query.isActive and query.status["isTriggerActive"] and query.lastProgress == before:
         clock.sleep(_POLL_CLOSELY)
     query.stop()
-
-
-def _finish_waiting(query: StreamingQuery) -> None:
-    """Emit rows that wait for their deadline at the end of a run; rows that wait for a match go on waiting.
-
-    If there are steps between the join and the sink, or the sink has no transaction numbers (Kafka, files), rows wait for the
-    next run.
-    """
-    from headrace.spark.state.stateful import finish
-
-    sink = getattr(query, "_headrace_sink", None)
-    if sink is None or not sink.plan.steps or sink.plan.earlier:
-        return
-    deferral = sink.plan.steps[0].deferral
-    if deferral is not None and deferral.deadline is not None and deferral.unmatched != "retry":
-        finish(query)
 
 
 class _Meter:

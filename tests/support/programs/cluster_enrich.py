@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.spark.plan import Plan
 
 
 def pids(batches):
@@ -26,14 +27,14 @@ def pids(batches):
 
     import pyarrow as pa
 
-    from headrace.spark import worker
+    from headrace.spark.executors import executor_directory
 
     def parent(pid):
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
     for _ in batches:
         daemon = os.getppid()
-        yield pa.record_batch({"jvm": [parent(daemon)], "directory": [str(worker.executor_directory())]})
+        yield pa.record_batch({"jvm": [parent(daemon)], "directory": [str(executor_directory())]})
 
 
 def executors(spark) -> dict[str, int]:
@@ -85,7 +86,7 @@ def main(master: str, relation: str, where: str, *numbers: str) -> None:
     query.stop()
     seen = hr.progress(query)
     facts = {
-        "workers": out._headrace_plan.steps[0].workers,
+        "workers": Plan.of(out).steps[0].join.workers,
         "batches": [p.batch for p in seen],
         "rows": [p.rows for p in seen],
         "limits": [p.stats.memory_limit for p in seen],

@@ -30,10 +30,7 @@ def main(root: Path) -> None:
             reader.parquet(str(job.input)),
             relation,
             on="k",
-            unmatched="dead_letter",
-            deadline="10m",
-            state=root / "state",
-            shards=2,
+            defer=hr.Defer(deadline="10m", unmatched="dead_letter", state=root / "state", shards=2),
         )
         query = hr.load(out, job.table, checkpoint=job.checkpoint, trigger={"availableNow": True})
         query.awaitTermination()

@@ -32,10 +32,8 @@ def main(root: Path) -> None:
     spark.sparkContext.setLogLevel("ERROR")
     with hr.Relation.open(root / "relation") as relation:
         reader = spark.readStream.schema("k bigint, n bigint").option("maxFilesPerTrigger", 3)  # a task each
-        shed = hr.Shedding("topw", rate=600)
-        out = hr.enrich(
-            reader.parquet(str(root / "in")), relation, on="k", shed=shed, target_delay="2s", state=root / "state"
-        )
+        shed = hr.Shedding("topw", rate=600, target_delay="2s", state=root / "state")
+        out = hr.enrich(reader.parquet(str(root / "in")), relation, on="k", shed=shed)
         trigger = {"availableNow": True}
         hr.load(out, root / "table", checkpoint=root / "checkpoint", trigger=trigger).awaitTermination()
     hr.replay(root / "state", root / "table", session=spark)

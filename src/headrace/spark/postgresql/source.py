@@ -144,11 +144,11 @@ class PostgreSQLSource(DataSource):  # type: ignore[misc]
         return NAME
 
     def reader(self, schema: StructType) -> BatchReader:
-        """Of a batch."""
+        """The reader of a batch DataFrame."""
         return BatchReader(self._table(), int(self.options["tasks"]))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        """Of a stream."""
+        """The reader of a streaming DataFrame."""
         return StreamReader(self._table(), int(self.options["tasks"]), int(self.options["max_rows"]))
 
     def _table(self) -> TableReader:
@@ -156,7 +156,7 @@ class PostgreSQLSource(DataSource):  # type: ignore[misc]
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
-    """The whole table.
+    """Reads the whole table.
 
     Args:
         table: what to read.
@@ -168,16 +168,16 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self.tasks = tasks
 
     def partitions(self) -> Sequence[Range]:
-        """One, or by the growing column; its nulls go with the last."""
+        """One part or, by ranges of the growing column, several; rows with a null there are in the last."""
         return [Range(a, b) for a, b in self.table.cuts(None, None, self.tasks, LEAST_ROWS)]
 
     def read(self, partition: Range) -> Iterator[pa.RecordBatch]:
-        """Its rows."""
+        """The rows of one part."""
         return self.table.read(partition.after, partition.until)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """What is new by the growing column.
+    """Reads the rows that are new by the growing column.
 
     Args:
         table: what to read.
@@ -192,19 +192,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._target: tuple[Offset] | None = None
 
     def initialOffset(self) -> dict[str, Offset]:
-        """Before all rows."""
+        """The offset before all rows."""
         return {_AFTER: ""}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """`max_rows`."""
+        """At most `max_rows` rows in a micro-batch."""
         return ReadMaxRows(self.max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What there is now is all that this run reads."""
+        """Note where the table ends now: a bounded run reads no further."""
         self._target = (self.table.bound(None),)
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
-        """Up to where no row can come in later, within the limit."""
+        """The last offset, within the limit, before which no more rows can appear."""
         after = _offset(start)
         until = None
         if self._target is not None:
@@ -216,7 +216,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return {_AFTER: self.table.bound(after, rows, until) or ""}
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[Range]:
-        """The range in parts."""
+        """A range of offsets, cut into parts that tasks read."""
         if start == end:
             return []
         return [Range(a, b) for a, b in self.table.cuts(_offset(start), _offset(end), self.tasks, LEAST_ROWS)]
