@@ -18,7 +18,7 @@ from headrace.cost.popularity import fitted_zipf
 from headrace.cost.prediction import Prediction
 from headrace.errors import BadInput, MemoryRefused, choice
 from headrace.relation import Relation
-from headrace.semistream.base import On
+from headrace.semistream.base import On, Order
 from headrace.units import format_size
 
 CLOSE = 0.05  # a rate so near to the best is as good: models are not better than that
@@ -90,8 +90,9 @@ class Observed:
         columns: Sequence[str] | None = None,
         in_batches: bool = True,
         scattered: bool | None = None,
+        order: Order = "any",
     ) -> Facts:
-        """For the models. `in_batches`: each batch is joined to its end, as on Spark."""
+        """For the models. `in_batches`: each batch is joined to its end, as on Spark. `order`: of the results, see Facts."""
         return Facts.of(
             relation,
             skew=self.skew,
@@ -101,6 +102,7 @@ class Observed:
             columns=columns,
             batch_rows=self.batch_rows if in_batches else None,
             scattered=scattered,
+            order=order,
         )
 
 

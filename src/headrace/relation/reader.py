@@ -32,6 +32,9 @@ from headrace.units import format_size
 _SHARD, _FILE = 48, 32
 _PAGE = (1 << _FILE) - 1
 
+#: Read requests that a half of the read buffer has room for at least: a longer one would leave the disk idle beside it.
+REQUESTS_A_HALF = 4
+
 _WHAT = {
     BAD_CHECKSUM: "its checksum does not match its bytes",
     BAD_MAGIC: "it is not a page of a Headrace relation",
@@ -369,7 +372,7 @@ class PageReader:
         # nothing to overlap, and one round takes the whole buffer.
         halves = 1 if self.whole or version.disk.cached or version.disk.workers == 1 else 2
         most = self.pages if self.whole else 2 * self.half // halves
-        longest = most if halves == 1 or not bridge else max(1, most // 4)
+        longest = most if halves == 1 or not bridge else max(1, most // REQUESTS_A_HALF)
         if self.longest is not None:
             longest = min(most, self.longest)
         if bridge and halves == 1 and version.disk.goes_on and self.plan is None:

@@ -7,9 +7,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from headrace.conditions import Condition
 from headrace.memory import MemoryBudget
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
+from headrace.relation.keys import Ints
 
 
 class BatchOperator(Protocol):
@@ -76,11 +78,16 @@ class WaitingOperator(BatchOperator, Protocol):
 class DeferrableOperator(WaitingOperator, Protocol):
     """A join whose waiting tuples can be taken back, to be kept elsewhere and offered again. See `semistream.deferred`."""
 
+    @property
+    def condition(self) -> Condition | None:
+        """What pairs must satisfy beside the key; None for nothing more."""
+        ...
+
     def let_wait(self) -> pa.RecordBatch | None:
         """Give the tuples that wait back: the caller keeps them. They count as `deferred` alone."""
         ...
 
-    def by_page(self, batch: pa.RecordBatch) -> object:
+    def by_page(self, batch: pa.RecordBatch) -> Ints:
         """The rows of a batch in an order in which those of a page are neighbours, as an array of row numbers."""
         ...
 

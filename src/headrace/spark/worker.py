@@ -27,8 +27,7 @@ from headrace.relation import Relation
 from headrace.relation.disk import DiskKind
 from headrace.semistream import ALGORITHMS, AdaptiveJoin, ConditionalJoin
 from headrace.semistream.adaptive.conditional import needed_columns
-from headrace.semistream.adaptive.memory_plan import least_memory
-from headrace.semistream.adaptive.shared_hot_set import Group
+from headrace.semistream.adaptive.group import Group
 from headrace.semistream.base import How, On, Order, SemiStreamJoin
 from headrace.semistream.deferred.deferral import MARK, Deferral
 from headrace.spark.shed_task import Divider
@@ -144,14 +143,14 @@ def _join(steps: tuple[Step, ...], batches: Batches, context: TaskContext, repor
     else:
         why = ""
     operator = _operator(step, relation)
-    member = isinstance(operator, AdaptiveJoin) and operator.enter()
-    if isinstance(operator, AdaptiveJoin) and not member:
+    member = isinstance(operator, AdaptiveJoin | ConditionalJoin) and operator.enter()
+    if isinstance(operator, AdaptiveJoin | ConditionalJoin) and not member:
         operator = _alone(step, relation)
     operator.reset_stats()
     try:
         results = _results(operator, renamed)
         if step.deferral is not None:
-            assert isinstance(operator, AdaptiveJoin)
+            assert isinstance(operator, AdaptiveJoin | ConditionalJoin)
             results = deferred(step, operator, batches, context, finish)
         for out in results:
             yield _versioned(_cast(out, step), step, relation)
@@ -160,7 +159,7 @@ def _join(steps: tuple[Step, ...], batches: Batches, context: TaskContext, repor
         raise
     finally:
         if member:
-            assert isinstance(operator, AdaptiveJoin)
+            assert isinstance(operator, AdaptiveJoin | ConditionalJoin)
             operator.leave()
     seconds, stats = clock.now() - begun, operator.stats
     shed = {"shed": divider.done(seconds)} if divider is not None else {}
@@ -205,7 +204,7 @@ def _calibration() -> Calibration | str:
 
 def _results(operator: SemiStreamJoin, batches: Batches) -> Batches:
     """A task's rows joined to their end."""
-    if isinstance(operator, AdaptiveJoin) and (operator.order == "stream" or isinstance(operator, ConditionalJoin)):
+    if isinstance(operator, ConditionalJoin) or (isinstance(operator, AdaptiveJoin) and operator.order == "stream"):
         for batch in _gathered(batches, lambda: (operator.wanted_rows, operator.wanted_bytes)):
             yield from operator.join(batch)
     else:
@@ -260,17 +259,16 @@ def make_operator(step: Step, relation: Relation, directory: Path) -> SemiStream
     return operator
 
 
-def _alone(step: Step, relation: Relation) -> AdaptiveJoin:
+def _alone(step: Step, relation: Relation) -> AdaptiveJoin | ConditionalJoin:
     """More workers at once than there should be: this one does with the least memory, of its own."""
+    shown = step.columns if step.how in ("inner", "left") else ()
     if step.condition is not None or step.flag is not None:
-        shown = step.columns if step.how in ("inner", "left") else ()
         least = ConditionalJoin.least_memory(relation, needed_columns(relation, shown, step.condition))
         return _adaptive(step, relation, least, None)
-    payload = relation.payload(step.columns) if step.how in ("inner", "left") else ()
-    return _adaptive(step, relation, least_memory(relation, payload, relation.index_bytes), None)
+    return _adaptive(step, relation, AdaptiveJoin.least_memory(relation, shown), None)
 
 
-def _adaptive(step: Step, relation: Relation, memory: int, group: Group | None) -> AdaptiveJoin:
+def _adaptive(step: Step, relation: Relation, memory: int, group: Group | None) -> AdaptiveJoin | ConditionalJoin:
     assert step.on is not None
     options: dict[str, Any] = {"how": step.how, "columns": step.columns, "suffix": step.suffix, "order": step.order}
     if step.condition is None and step.flag is None:
@@ -322,7 +320,7 @@ def _report(
 ) -> dict[str, Any]:
     local = context.getLocalProperty
     batch, execution = local("streaming.sql.batchId"), int(local("spark.sql.execution.id") or 0)
-    shared = isinstance(operator, AdaptiveJoin)
+    shared = isinstance(operator, AdaptiveJoin | ConditionalJoin)
     return {
         "step": step.id,
         "relation": step.path,

@@ -10,9 +10,9 @@ import pyarrow as pa
 from headrace.clock import Clock, WallClock
 from headrace.errors import OtherLog, RunLogError
 from headrace.runlog import LogFile, ShardLog
-from headrace.semistream.adaptive.join import AdaptiveJoin
 from headrace.semistream.deadlines import JoinTime
 from headrace.semistream.deferred.deferral import EXTRA, Deferral, Left, Notes, decision_schema
+from headrace.semistream.protocols import DeferrableOperator
 
 DECISION, FINISHING, FINISHED = "decision", "finishing", "finished"
 _FILES = 16  # files of a shard before they are put together
@@ -29,7 +29,7 @@ class DeferredMemory:
 
     def __init__(
         self,
-        operator: AdaptiveJoin,
+        operator: DeferrableOperator,
         shard: ShardLog,
         deferral: Deferral,
         batch: int,

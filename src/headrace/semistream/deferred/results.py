@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from headrace.semistream.adaptive.conditional import ConditionalJoin
 from headrace.semistream.deferred.deferral import (
     ARRIVED,
     DEAD,
@@ -67,7 +66,7 @@ class DeferredResults(DeferredMemory):
         counted = []
 
         def count() -> Iterator[pa.RecordBatch]:
-            conditional = isinstance(self.operator, ConditionalJoin)
+            conditional = self.operator.condition is not None
             for letter in letters(rows, self._stream, self.operator.stream_key, conditional):
                 counted.append(letter.num_rows)
                 yield letter

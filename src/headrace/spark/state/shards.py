@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from headrace.errors import RunLogError
 from headrace.runlog import RunLog
-from headrace.semistream import AdaptiveJoin
 from headrace.semistream.deferred.join import DeferredJoin
+from headrace.semistream.protocols import DeferrableOperator
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
@@ -22,7 +22,9 @@ Batches = Iterator[pa.RecordBatch]
 _AFTER_ALL = 1 << 62  # later than every micro-batch
 
 
-def deferred(step: Step, operator: AdaptiveJoin, batches: Batches, context: TaskContext, finish: str | None) -> Batches:
+def deferred(
+    step: Step, operator: DeferrableOperator, batches: Batches, context: TaskContext, finish: str | None
+) -> Batches:
     """The results of a task: its rows, and what waited of its shards. With `finish`, all that waits in that query's log."""
     local = context.getLocalProperty
     query, batch = finish or local("sql.streaming.queryId"), local("streaming.sql.batchId")
