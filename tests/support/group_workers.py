@@ -101,7 +101,7 @@ def make(name: str, path: Path, directory: Path, workers: int, version: int | No
     """An operator in the group; one relation serves all operators of a version. Returns the version."""
     import headrace as hr
     from headrace.semistream import AdaptiveJoin
-    from headrace.semistream.adaptive.shared_hot_set import Group
+    from headrace.semistream.adaptive.group import Group
 
     relation = _relations.get((str(path), version))
     if relation is None:
@@ -178,12 +178,12 @@ def finish(name: str) -> pa.Table:
 def stats(name: str) -> dict[str, Any]:
     op = _operators[name]
     op.stats.check()
-    return op.stats.as_dict() | {"agreed": op._shared.hot_bytes}
+    return op.stats.as_dict() | {"agreed": op._membership.shared.hot_bytes}
 
 
-def arena(name: str) -> dict[str, int]:
+def shared_memory(name: str) -> dict[str, int]:
     """Which memory it is, and how much of it is there."""
-    memory = _operators[name]._shared.arena
+    memory = _operators[name]._membership.shared.memory
     facts = os.fstat(memory._fd)
     return {"name": memory.name, "size": memory.size, "bytes": facts.st_blocks * 512, "inode": facts.st_ino}
 
@@ -194,7 +194,7 @@ def descriptors() -> int:
 
 
 def private(pid: int | str = "self") -> int:
-    """Bytes of memory of a process's own: what it maps of the arena is the group's, also where nobody else maps it yet."""
+    """Bytes of a process's own memory: what it maps of the shared memory is the group's, even if nobody else maps it yet."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
 

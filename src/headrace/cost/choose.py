@@ -19,7 +19,7 @@ from headrace.cost.popularity import fitted_zipf
 from headrace.cost.prediction import Prediction
 from headrace.errors import BadInput, MemoryRefused, choice
 from headrace.relation import Relation
-from headrace.semistream.base import On
+from headrace.semistream.base import On, Order
 from headrace.units import format_size
 
 CLOSE = 0.05  # relative distance from the best rate that counts as equal, as models are no more accurate
@@ -91,8 +91,12 @@ class Observed:
         columns: Sequence[str] | None = None,
         in_batches: bool = True,
         scattered: bool | None = None,
+        order: Order = "any",
     ) -> Facts:
-        """Return the facts that cost models take. With `in_batches`, each batch is joined to its end, as on Spark."""
+        """Return the facts that cost models take.
+
+        With `in_batches`, each batch is joined to its end, as on Spark; `order` is that of the results, see Facts.
+        """
         return Facts.of(
             relation,
             skew=self.skew,
@@ -102,6 +106,7 @@ class Observed:
             columns=columns,
             batch_rows=self.batch_rows if in_batches else None,
             scattered=scattered,
+            order=order,
         )
 
 

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from headrace.cost.popularity import Popularity
-from headrace.errors import BadInput
+from headrace.errors import BadInput, choice
 from headrace.metrics import Factors, Overhead
 from headrace.relation import Relation
-from headrace.semistream.adaptive.memory_plan import tuple_bytes
+from headrace.relation.columns import Column
+from headrace.semistream.base import Order
 from headrace.semistream.hash_queue import POINTER_BYTES, SLOT_BYTES
+from headrace.semistream.plan_facts import PlanFacts
+from headrace.semistream.sizes import tuple_bytes
 from headrace.semistream.waiting_join import PROBE_BYTES
 
 
@@ -85,6 +88,11 @@ class Facts:
         Stream tuples of a batch that is joined to its end; None for an endless stream.
     machine
         The costs of reads and steps.
+    order
+        "stream": results must come in the order of the stream. "any": they may go out as they are found.
+    payload, variable_bytes, page_rows, integer_key
+        Columns of the relation in a result, bytes of each that has values of any length, rows that a page has at most, and
+        whether keys are integers: see PlanFacts.
 
     Example
     -------
@@ -111,6 +119,11 @@ class Facts:
     absent: float
     batch_rows: int | None
     machine: Machine
+    order: Order = "any"
+    payload: tuple[Column, ...] = ()
+    variable_bytes: Mapping[str, int] = field(default_factory=dict, hash=False)
+    page_rows: int = 1
+    integer_key: bool = True
 
     @classmethod
     def of(
@@ -124,6 +137,7 @@ class Facts:
         scattered: bool | None = None,
         machine: Machine | None = None,
         columns: Sequence[str] | None = None,
+        order: Order = "any",
     ) -> Facts:
         """Collect the facts of an open relation. Without a machine, the relation's disk tells the costs of reads and steps."""
         if stream_bytes <= 0:
@@ -155,6 +169,11 @@ class Facts:
             batch_rows=batch_rows,
             machine=machine
             or Machine(*disk.costs(8192), disk.factors, longest=disk.longest, follow=disk.scan_costs(8192)[0]),
+            order=choice("order", order, ("any", "stream")),  # type: ignore[arg-type]
+            payload=payload,
+            variable_bytes=relation.variable_bytes,
+            page_rows=relation.opened.layout.most_rows,
+            integer_key=relation.codec.integer,
         )
 
     def on(self, machine: Machine) -> Facts:
@@ -162,6 +181,32 @@ class Facts:
         return replace(self, machine=machine)
 
     # -- derived quantities ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def plan_facts(self) -> PlanFacts:
+        """What an operator plans its memory by."""
+        seek, transfer = self.costs()
+        return PlanFacts(
+            rows=self.rows,
+            pages=self.pages,
+            page_size=self.page_size,
+            distinct_keys=self.distinct_keys,
+            tuple_bytes=self.tuple_bytes,
+            texts=self.texts,
+            index_bytes=self.index_bytes,
+            filter_bytes=self.filter_bytes,
+            stream_bytes=self.stream_bytes,
+            seek=seek,
+            transfer=transfer,
+            scan_seek=self.costs(scan=True)[0],
+            serial=self.machine.in_flight is None,
+            longest=self.machine.longest,
+            payload=self.payload,
+            variable_bytes=self.variable_bytes,
+            page_rows=self.page_rows,
+            integer_key=self.integer_key,
+            in_flight=self.costs(in_flight=True),
+        )
 
     @property
     def rows_per_page(self) -> float:

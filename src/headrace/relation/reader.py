@@ -33,6 +33,9 @@ from headrace.units import format_size
 SHARD_SHIFT, FILE_SHIFT = 48, 32
 PAGE_MASK = (1 << FILE_SHIFT) - 1
 
+#: Read requests that a half of the read buffer has room for at least: a longer one would leave the disk idle beside it.
+REQUESTS_A_HALF = 4
+
 _DAMAGE = {
     BAD_CHECKSUM: "its checksum does not match its bytes",
     BAD_MAGIC: "it is not a page of a Headrace relation",
@@ -376,7 +379,7 @@ class PageReader:
         # nothing to overlap, so one round takes the whole buffer.
         halves = 1 if self.whole or version.disk.cached or version.disk.workers == 1 else 2
         most = self.pages if self.whole else 2 * self.half // halves
-        longest = most if halves == 1 or not bridge else max(1, most // 4)
+        longest = most if halves == 1 or not bridge else max(1, most // REQUESTS_A_HALF)
         if self.longest is not None:
             longest = min(most, self.longest)
         if bridge and halves == 1 and version.disk.sequential_is_cheaper and self.plan is None:

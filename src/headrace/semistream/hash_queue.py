@@ -94,7 +94,7 @@ class HashQueue:
         return slots
 
     def probe(self, hashes: Hashes, stop: Longs, number: Ints, slots: Ints) -> int:
-        """Pairs of a hash and a slot, as many as the output takes; see the kernel."""
+        """KeyPages of a hash and a slot, as many as the output takes; see the kernel."""
         return int(multimap.probe(self._heads, self._hashes, self._after, hashes, stop, number, slots))
 
     def resize(self, capacity: int) -> None:

@@ -16,9 +16,10 @@ from headrace.relation.columns import Bytes, Longs, address
 from headrace.relation.keys import Ints, Keys
 from headrace.relation.reader import PageReader
 from headrace.relation.store import StoreFull, TupleSources, TupleStore
-from headrace.semistream.adaptive.memory_plan import tuple_bytes
-from headrace.semistream.base import How, Matches, On, SemiStreamJoin
+from headrace.semistream.base import How, On, SemiStreamJoin
 from headrace.semistream.page_ranges import Spans
+from headrace.semistream.results import ResultMaker
+from headrace.semistream.sizes import tuple_bytes
 from headrace.semistream.snapshot import Snapshot
 from headrace.units import format_size
 
@@ -95,6 +96,7 @@ class IndexNestedLoop(SemiStreamJoin):
             reserve("output", work),
             reserve("buffer pool", self.frames * (page + _FRAME_BYTES)),
         ]
+        self._maker = ResultMaker(self.how, self._payload)
         self._results = TupleStore(self._payload, self._rows, self._data_room(self._rows))
         self._memory: Bytes = np.frombuffer(mmap.mmap(-1, self.frames * page), np.uint8)
         self._reader = PageReader(self._version, self._memory.size, self._memory, whole=True)
@@ -125,9 +127,17 @@ class IndexNestedLoop(SemiStreamJoin):
 
     # -- one batch -------------------------------------------------------------------------------------------------------
 
-    def _join(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Join one batch to its end, in stream order."""
+        schema, stats = self._schema_for(batch.schema), self.stats
+        stats.batches += 1
+        stats.tuples_in += batch.num_rows
         for a in range(0, batch.num_rows, self._rows):
-            yield from self._join_slice(batch.slice(a, self._rows), schema)
+            for out in self._join_slice(batch.slice(a, self._rows), schema):
+                stats.results += out.num_rows
+                yield out
+        stats.memory = self.budget.held()
+        stats.memory_peak = self.budget.peak
 
     def _join_slice(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         n, stats = batch.num_rows, self.stats
@@ -218,15 +228,14 @@ class IndexNestedLoop(SemiStreamJoin):
     def _made(self, batch: pa.RecordBatch, schema: pa.Schema, row: Ints, page: Longs, line: Ints) -> pa.RecordBatch:
         """Stream tuples with the tuple at (page, line) each; where there is no page, with nulls."""
         if not self._payload:
-            return self._gather(batch, schema, Matches(_NONE, _NONE, _NONE, _NONE, None), row, _NONE, _NONE)
+            return self._maker.gather(batch, schema, None, row, _NONE, _NONE)
         there = page > 0
         self._results.clear()
         self._results.append_from_pages(page[there], line[there])
         src = np.where(there, 0, -1).astype(np.int32)
         pos = (np.cumsum(there) - 1).astype(np.int32)
         pos[~there] = 0
-        matches = Matches(_NONE, _NONE, _NONE, _NONE, TupleSources([self._results]))
-        return self._gather(batch, schema, matches, row, src, pos)
+        return self._maker.gather(batch, schema, TupleSources([self._results]), row, src, pos)
 
     # -- snapshots -------------------------------------------------------------------------------------------------------
 

@@ -78,7 +78,10 @@ class WaitingOperator(BatchOperator, Protocol):
 class DeferrableOperator(WaitingOperator, Protocol):
     """A join whose waiting tuples can be taken back, to be kept elsewhere and offered again. See `semistream.deferred`."""
 
-    condition: Condition | None  # what pairs must satisfy beside the key
+    @property
+    def condition(self) -> Condition | None:
+        """What pairs must satisfy beside the key; None for nothing more."""
+        ...
 
     def let_wait(self) -> pa.RecordBatch | None:
         """Give the tuples that wait back: the caller keeps them. They count as `deferred` alone."""

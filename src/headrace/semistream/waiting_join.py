@@ -26,10 +26,10 @@ from headrace.relation.columns import NO_BYTES, Bytes, Column, Longs
 from headrace.relation.keys import Hashes, Ints
 from headrace.relation.reader import key_column
 from headrace.relation.store import TupleStore
-from headrace.semistream.adaptive.memory_plan import tuple_bytes
 from headrace.semistream.base import How, On, Order, empty
 from headrace.semistream.hash_queue import POINTER_BYTES, SLOT_BYTES, HashQueue, StreamWindow
 from headrace.semistream.matching import Matching
+from headrace.semistream.sizes import tuple_bytes
 from headrace.semistream.slots import SlotWindow
 from headrace.semistream.snapshot import Snapshot
 from headrace.semistream.waiting_results import WaitingResults

@@ -80,7 +80,7 @@ class WaitingResults(SemiStreamJoin):
                 yield from self._found(slots, at[r], row[r])
 
     def _really(self, keys: Keys, r: Ints, slots: Ints) -> tuple[Ints, Ints]:
-        """Pairs whose keys are equal. Hashes of integers are one to one; texts with one hash may differ."""
+        """KeyPages whose keys are equal. Hashes of integers are one to one; texts with one hash may differ."""
         if self._version.codec.integer or not r.size:
             return r, slots
         names = self.stream_key
@@ -90,7 +90,7 @@ class WaitingResults(SemiStreamJoin):
         return r[same], slots[same]
 
     def _found(self, slots: Ints, at: Longs, row: Ints) -> Iterator[pa.RecordBatch]:
-        """Pairs of a waiting tuple and a tuple of R at (page address, row)."""
+        """KeyPages of a waiting tuple and a tuple of R at (page address, row)."""
         H = self._H
         if self.how == "semi":
             first = np.unique(slots)

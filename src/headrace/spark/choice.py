@@ -47,7 +47,7 @@ class CostModels:
         """The algorithm with the best expected rate within the memory of a worker."""
         assert join.on is not None
         observed = Observed.of([sample], relation, join.on)
-        facts = observed.facts(relation, machine=self.machine, columns=join.columns)
+        facts = observed.facts(relation, machine=self.machine, columns=join.columns, order=join.order)
         best = choose(facts, join.worker_memory)
         return Chosen(best.algorithm, best.why)
 

@@ -14,8 +14,7 @@ from headrace.relation import Relation
 from headrace.relation.disk import DiskKind
 from headrace.semistream import ALGORITHMS, AdaptiveJoin, ConditionalJoin
 from headrace.semistream.adaptive.conditional import needed_columns
-from headrace.semistream.adaptive.memory_plan import least_memory
-from headrace.semistream.adaptive.shared_hot_set import Group
+from headrace.semistream.adaptive.group import Group
 from headrace.semistream.base import How, Order
 from headrace.semistream.protocols import BatchOperator, GroupMember
 from headrace.spark.steps import Batches
@@ -103,7 +102,7 @@ def open_alone(join: RelationJoin, relation: Relation) -> OpenJoin:
     if join.conditional:
         least = ConditionalJoin.least_memory(relation, needed_columns(relation, join.shown, join.condition))
     else:
-        least = least_memory(relation, relation.payload(join.shown), relation.index_bytes)
+        least = AdaptiveJoin.least_memory(relation, join.shown)
     member = _adaptive(join, relation, least, None)
     return OpenJoin(member, member)
 

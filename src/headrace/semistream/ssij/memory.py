@@ -19,10 +19,10 @@ from headrace.relation.disk import PlanKind
 from headrace.relation.keys import Ints
 from headrace.relation.reader import PageReader, key_column
 from headrace.relation.store import TupleStore
-from headrace.semistream.adaptive.memory_plan import tuple_bytes
 from headrace.semistream.base import On
 from headrace.semistream.deadlines import Deadlines, JoinTime
 from headrace.semistream.hash_queue import StreamWindow
+from headrace.semistream.sizes import tuple_bytes
 from headrace.semistream.snapshot import Snapshot
 from headrace.semistream.ssij.balance import Balance, sharing
 from headrace.semistream.ssij.page_cache import FRAME_BYTES, PageCache, Policy

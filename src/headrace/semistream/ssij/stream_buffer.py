@@ -187,14 +187,14 @@ def _new_memory(nbytes: int) -> mmap.mmap:
 class InvertedIndex:
     """II: pairs of a page and a tuple in SB that waits for it, brought in the order of pages when asked for.
 
-    Pairs are sorted where they are, and their lists take their place. Memory is the system's until it is written to.
+    KeyPages are sorted where they are, and their lists take their place. Memory is the system's until it is written to.
 
     Parameters
     ----------
     places
         Of all pages of the relation, sorted: a pair is the rank of its page and a slot in one number.
     most
-        Pairs there is room for.
+        KeyPages there is room for.
     """
 
     def __init__(self, places: Longs, most: int = 0) -> None:
@@ -216,7 +216,7 @@ class InvertedIndex:
         return self.size(self.pairs, self._all.size)
 
     def room(self, nbytes: int) -> int:
-        """Pairs more that so many bytes more have room for."""
+        """KeyPages more that so many bytes more have room for."""
         alone = max(0, self._all.size - self.pairs)  # each with a list of its own
         few = max(0, nbytes) // (PAIR_BYTES + LIST_BYTES)
         fits = few if few < alone else alone + (nbytes - alone * (PAIR_BYTES + LIST_BYTES)) // PAIR_BYTES
