@@ -11,8 +11,8 @@ from headrace.errors import BadInput
 from headrace.metrics import Factors, Overhead
 from headrace.relation import Relation
 from headrace.semistream.adaptive.memory_plan import tuple_bytes
-from headrace.semistream.hash_queue import POINTER_BYTES, SLOT_BYTES
-from headrace.semistream.waiting_join import PROBE_BYTES
+from headrace.semistream.plan_facts import PlanFacts
+from headrace.semistream.waiting_plan import page_bytes
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,31 @@ class Facts:
         """The same on another machine."""
         return replace(self, machine=machine)
 
+    def plan_facts(self, algorithm: str) -> PlanFacts:
+        """What an operator's memory plan is made from, for an algorithm on this machine."""
+        seek, transfer = self.costs()
+        return PlanFacts(
+            rows=self.rows,
+            pages=self.pages,
+            page_size=self.page_size,
+            distinct_keys=self.distinct_keys,
+            tuple_bytes=self.tuple_bytes,
+            texts=self.texts,
+            index_bytes=self.index_bytes,
+            filter_bytes=self.filter_bytes,
+            stream_bytes=self.stream_bytes,
+            seek=seek,
+            transfer=transfer,
+            scan_seek=self.costs(scan=True)[0],
+            serial=self.machine.in_flight is None,
+            longest=self.machine.longest,
+            factors=self.machine.factors,
+            overhead=self.machine.overhead(algorithm),
+            matches=self.matches,
+            skew=self.skew,
+            popular=self.ordered,
+        )
+
     # -- what follows from them ------------------------------------------------------------------------------------------
 
     @property
@@ -197,12 +222,7 @@ class Facts:
     @property
     def page_bytes(self) -> int:
         """Bytes of a disk buffer a page, with what is noted of its tuples while they are probed."""
-        return self.page_size + int(PROBE_BYTES * self.rows_per_page)
-
-    @property
-    def slot_bytes(self) -> float:
-        """Bytes of a waiting tuple in H: f * v_S of [MESH] eq. 1."""
-        return SLOT_BYTES - POINTER_BYTES + self.stream_bytes
+        return page_bytes(self.plan_facts(""))
 
     def costs(self, *, in_flight: bool = False, scan: bool = False) -> tuple[float, float]:
         """Seconds for a request and for a page of it. `scan`: the request goes on where the last one ended."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from headrace.metrics import Factors, Overhead
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +31,19 @@ class PlanFacts:
         Whether the disk serves one request at a time.
     longest
         Pages of a planned request at most: maxScan of [SSIJ].
+    factors, overhead
+        Seconds of the steps of a join, and what the algorithm takes besides reads and steps on this machine.
+    matches
+        Results that a stream tuple gives, in the mean.
+    skew, popular
+        The exponent of the stream's Zipf distribution; whether the relation is stored by popularity.
+    condition_row_bytes, condition_slot_bytes
+        Memory that a condition takes for a tuple of R in the disk buffer, and for a waiting tuple.
+    column_extra_bytes
+        Memory of a waiting tuple's columns and key beyond stream_bytes.
+    store_row_bytes, store_base_bytes
+        Memory of a store of result tuples: for each row, and whatever the rows. By default they are estimated from tuple_bytes
+        and texts; an operator knows them.
     """
 
     rows: int
@@ -45,6 +60,16 @@ class PlanFacts:
     scan_seek: float
     serial: bool
     longest: int
+    factors: Factors = field(default_factory=Factors)
+    overhead: Overhead = field(default_factory=Overhead)
+    matches: float = 1.0
+    skew: float = 0.0
+    popular: bool = False
+    condition_row_bytes: float = 0.0
+    condition_slot_bytes: float = 0.0
+    column_extra_bytes: float = 0.0
+    store_row_bytes: float | None = None
+    store_base_bytes: int | None = None
 
     @property
     def rows_per_page(self) -> float:
@@ -60,3 +85,9 @@ class PlanFacts:
     def pages_per_key(self) -> float:
         """Pages that the tuples of a key are in."""
         return 1 + (self.rows_per_key - 1) / self.rows_per_page
+
+    def result_bytes(self, rows: int) -> int:
+        """Memory of a store of so many result tuples."""
+        row = self.tuple_bytes if self.store_row_bytes is None else self.store_row_bytes
+        base = self.texts * self.page_size if self.store_base_bytes is None else self.store_base_bytes
+        return int(rows * row) + base
