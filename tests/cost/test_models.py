@@ -16,7 +16,7 @@ from headrace.cost.models import MODELS, mesh_cost
 from headrace.cost.tune import buffer_curve
 from headrace.errors import BadInput
 from headrace.semistream import ALGORITHMS, AdaptiveJoin
-from headrace.semistream.mesh.meshjoin import MeshCost
+from headrace.semistream.mesh.mesh_cost import MeshCost
 
 ROWS = 100_000
 

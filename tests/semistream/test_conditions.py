@@ -305,7 +305,7 @@ def test_a_condition_that_everything_satisfies_stays_within_the_budget(tmp_path)
     total = 0
     for batch in op.run(stream.to_batches()):
         total += batch.num_rows
-        assert batch.num_rows <= op._output_rows
+        assert batch.num_rows <= op._results.rows
     assert total == 400_000
     assert op.budget.peak <= op.budget.limit
 
@@ -319,8 +319,9 @@ def test_the_sorted_copy_is_counted(tmp_path):
     for op in (plain_join, ranged):
         list(op.run([stream]))
     more = ranged.budget.held()["hash table"] - plain_join.budget.held()["hash table"]
-    arrays = (ranged._matching._predicates[0].values, *ranged._matching._in_order(ranged._H))
-    assert more >= arrays[0].nbytes + ranged._H.capacity * (arrays[1].itemsize + arrays[2].itemsize)
+    matching = ranged._H.matching
+    arrays = (matching._predicates[0].values, *matching._in_order(ranged._H))
+    assert more >= arrays[0].nbytes + ranged.capacity * (arrays[1].itemsize + arrays[2].itemsize)
 
 
 @pytest.mark.parametrize(

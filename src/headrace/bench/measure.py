@@ -26,7 +26,7 @@ from headrace.relation.disk import DiskKind
 from headrace.relation.reader import PageReader, key_column, stored_keys
 from headrace.relation.store import TupleSources, TupleStore
 from headrace.semistream.hash_queue import HashQueue
-from headrace.semistream.slots import SlotWindow
+from headrace.semistream.slot_window import SlotWindow
 
 PAGE = 8192  # bytes; costs are given for pages of this size
 _LENGTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # pages of the requests that are measured
@@ -250,7 +250,7 @@ class _Bench:
         slots = self.H.oldest(part.num_rows)
         gone = self.H.number[slots]
         self.H.remove(slots)
-        self.window.leave(gone, lambda: self.H.number[self.H.oldest(self.H.used)])
+        self.window.leave(gone)
         spent["c_E"] = (now() - start) / part.num_rows
         return spent
 

@@ -42,9 +42,9 @@ def adaptive(facts: Facts, memory: int) -> Prediction:
     slices.
     """
     try:
-        plan = AdaptiveJoin.plan(facts.plan_facts, memory, order=facts.order)
+        plan = AdaptiveJoin.plan(facts.plan_facts("adaptive"), memory, order=facts.order)
     except MemoryRefused:
-        least = format_size(least_memory(facts.plan_facts))
+        least = format_size(least_memory(facts.plan_facts("adaptive")))
         return refused("adaptive", memory, f"index and buffers need {least} or more")
     room = _Room.of(facts, plan)
     overhead = facts.machine.overhead("adaptive")

@@ -12,10 +12,9 @@ from headrace.metrics import Factors, Overhead
 from headrace.relation import Relation
 from headrace.relation.columns import Column
 from headrace.semistream.base import Order
-from headrace.semistream.hash_queue import POINTER_BYTES, SLOT_BYTES
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.sizes import tuple_bytes
-from headrace.semistream.waiting_join import PROBE_BYTES
+from headrace.semistream.waiting_plan import page_bytes
 
 
 @dataclass(frozen=True)
@@ -180,11 +179,8 @@ class Facts:
         """Return these facts with another machine."""
         return replace(self, machine=machine)
 
-    # -- derived quantities ----------------------------------------------------------------------------------------------
-
-    @cached_property
-    def plan_facts(self) -> PlanFacts:
-        """What an operator plans its memory by."""
+    def plan_facts(self, algorithm: str) -> PlanFacts:
+        """What an operator's memory plan is made from, for an algorithm on this machine."""
         seek, transfer = self.costs()
         return PlanFacts(
             rows=self.rows,
@@ -206,7 +202,14 @@ class Facts:
             page_rows=self.page_rows,
             integer_key=self.integer_key,
             in_flight=self.costs(in_flight=True),
+            factors=self.machine.factors,
+            overhead=self.machine.overhead(algorithm),
+            matches=self.matches,
+            skew=self.skew,
+            popular=self.ordered,
         )
+
+    # -- derived quantities ------------------------------------------------------------------------------------------
 
     @property
     def rows_per_page(self) -> float:
@@ -242,12 +245,7 @@ class Facts:
     @property
     def page_bytes(self) -> int:
         """Bytes of a disk buffer per page, including scratch space for the probing of its tuples."""
-        return self.page_size + int(PROBE_BYTES * self.rows_per_page)
-
-    @property
-    def slot_bytes(self) -> float:
-        """Bytes of a waiting tuple in H: f * v_S of [MESH] eq. 1."""
-        return SLOT_BYTES - POINTER_BYTES + self.stream_bytes
+        return page_bytes(self.plan_facts(""))
 
     def costs(self, *, in_flight: bool = False, scan: bool = False) -> tuple[float, float]:
         """Return the seconds of a request and of a page of it. With `scan`, requests start where the last one ended."""

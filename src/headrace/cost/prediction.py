@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from headrace.cost.facts import Facts
 from headrace.metrics import Overhead
-
-_OUTPUT_ROWS, LEAST_OUTPUT = 1 << 13, 16  # most and fewest result rows that a window join buffers, as in WaitingJoin
 
 
 @dataclass(frozen=True)
@@ -58,10 +53,3 @@ class Prediction:
 def refused(algorithm: str, memory: int, why: str) -> Prediction:
     """Make the prediction that an algorithm cannot run."""
     return Prediction(algorithm, memory, 0.0, why=why)
-
-
-def output_bytes(facts: Facts, memory: int, least: float) -> int:
-    """Return the bytes of the result buffer of a join whose tuples wait; see `WaitingJoin`."""
-    each = facts.tuple_bytes + 40
-    rows = np.clip((memory - least) // 12 // (facts.tuple_bytes + 64), LEAST_OUTPUT, _OUTPUT_ROWS)
-    return int(rows * each) + facts.texts * facts.page_size

@@ -15,7 +15,7 @@ from headrace.cost.facts import Facts
 from headrace.cost.models import MODELS, least_memory, mesh_cost, predict
 from headrace.cost.prediction import Prediction, refused
 from headrace.errors import BadInput, HeadraceError, choice
-from headrace.semistream.mesh.meshjoin import candidate_buffers
+from headrace.semistream.mesh.mesh_cost import candidate_buffers
 from headrace.units import format_size
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ import numpy as np
 from headrace.errors import BadInput
 from headrace.metrics import Factors
 from headrace.relation.columns import Longs
-from headrace.semistream.ssij.stream_buffer import Times
+from headrace.semistream.waiting_store import Times
 from headrace.units import parse_duration
 
-_TRUSTED = 3  # phases of a size before their worst is believed
-_MARGIN = 1.1  # for the next to be worse, and for tuples that come at the last moment
+_TRUSTED = 3  # join phases of a size that must have been seen before the longest of them is taken for the worst
+_MARGIN = 1.1  # times the estimate: the next phase may be worse, and tuples come at the last moment
 
 
 class Deadlines:
-    """When results of the tuples in IB are wanted, in the order the tuples came; inf for those that may wait."""
+    """The deadlines of the tuples in IB, in the order the tuples came; inf for tuples that may wait."""
 
     def __init__(self) -> None:
         self._times: Times = np.empty(0)
@@ -26,11 +26,11 @@ class Deadlines:
 
     @property
     def earliest(self) -> float:
-        """The first of them."""
+        """The earliest deadline."""
         return float(self._times[:1].min(initial=np.inf) if self._rising else self._times.min())
 
     def add(self, times: Times) -> None:
-        """Tuples came."""
+        """Note the deadlines of tuples that came."""
         together = np.concatenate([self._times, times])
         seam = together[max(0, self._times.size - 1) :]
         self._rising = self._rising and not (seam[1:] < seam[:-1]).any()
@@ -48,7 +48,7 @@ class Deadlines:
 
 
 def seconds(deadlines: str | float | Sequence[float], rows: int) -> Times:
-    """How long each of some tuples may take."""
+    """How long each of so many tuples may take, from one value for all or from a value for each."""
     if isinstance(deadlines, str | float | int):
         return np.full(rows, parse_duration(deadlines, name="deadlines"))
     each = np.asarray(deadlines, np.float64)
@@ -58,7 +58,7 @@ def seconds(deadlines: str | float | Sequence[float], rows: int) -> Times:
 
 
 class JoinTime:
-    """How long the next join phase takes at most: at first a random read a block, later the worst that phases of its size took.
+    """Estimates how long the next join phase takes at most: at first a random read a block, later the worst of its size.
 
     A plan is never worse than a scan of the whole relation ([SSIJ] §V), which the text's first estimate leaves out: by it alone a
     deadline would keep phases from ever becoming large enough to be learned from.
@@ -80,11 +80,11 @@ class JoinTime:
         self.scan = np.inf  # seconds to read the whole relation
 
     def online(self, seconds: float) -> None:
-        """An online phase took so long."""
+        """Note that an online phase took so long."""
         self._online = max(self._online, seconds)
 
     def joined(self, blocks: int, seconds: float) -> None:
-        """A join phase that read so many wanted blocks took so long."""
+        """Note that a join phase that read so many wanted blocks took so long."""
         size = blocks.bit_length()
         self._seen[size] += 1
         total, block = self._worst.get(size, (0.0, 0.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -18,18 +19,61 @@ from headrace.relation.reader import PageReader
 from headrace.relation.store import StoreFull, TupleSources, TupleStore
 from headrace.semistream.base import How, On, SemiStreamJoin
 from headrace.semistream.page_ranges import Spans
+from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.results import ResultMaker
-from headrace.semistream.sizes import tuple_bytes
 from headrace.semistream.snapshot import Snapshot
+from headrace.semistream.waiting_plan import facts_of, text_room
 from headrace.units import format_size
 
-# Of a page in the pool, besides the page: place, links, scratch, its part of the table
-_FRAME_BYTES = 8 + 3 * 4 + 8 + 4 * 4
-_ROW_BYTES = 120  # of a stream tuple while it is joined: key, order, span, access
-_OUTPUT_BYTES = 40  # of a result, besides its columns
-_LEAST_ROWS, _MOST_ROWS = 16, 1 << 13
-_NOT_POOL = 0.15  # of the memory, at most, for what is not the pool
+_FRAME_BYTES = (
+    8 + 3 * 4 + 8 + 4 * 4
+)  # bytes of a page in the pool besides the page: place, links, scratch, part of the table
+_ROW_BYTES = 120  # bytes of a stream tuple while it is joined: key, order, span, access
+_OUTPUT_BYTES = 40  # bytes of a result besides its columns
+_LEAST_ROWS, _MOST_ROWS = 16, 1 << 13  # stream tuples that are joined together
+_NOT_POOL = 0.15  # share of the memory at most for what is not the pool
 _NONE: Ints = np.empty(0, np.int32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class INLPlan:
+    """How index nested loops divide a memory: | index | output: rows that are joined together | buffer pool: frames |.
+
+    Parameters
+    ----------
+    least
+        Bytes that it needs at least.
+    index, output, pool
+        Bytes of each part.
+    rows, frames
+        Stream tuples that are joined together, and pages of the pool.
+    """
+
+    least: int
+    index: int
+    output: int
+    pool: int
+    rows: int
+    frames: int
+
+    @classmethod
+    def of(cls, facts: PlanFacts, limit: int) -> INLPlan:
+        """A small share for the rows that are joined together, and the rest for the pool."""
+        index, frame = facts.index_bytes, facts.page_size + _FRAME_BYTES
+
+        def work(rows: int) -> int:
+            return int(rows * (_ROW_BYTES + _OUTPUT_BYTES + facts.tuple_bytes)) + facts.result_bytes(rows)
+
+        least = index + frame + work(_LEAST_ROWS)
+        spare = int(_NOT_POOL * (limit - least))
+        rows = int(np.clip(_LEAST_ROWS + spare // (work(1) - work(0)), _LEAST_ROWS, _MOST_ROWS))
+        frames = max(1, min((limit - index - work(rows)) // frame, facts.pages))
+        return cls(least=least, index=index, output=work(rows), pool=frames * frame, rows=rows, frames=frames)
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Bytes of each part, by its name in the budget."""
+        return {"index": self.index, "output": self.output, "buffer pool": self.pool}
 
 
 class IndexNestedLoop(SemiStreamJoin):
@@ -77,53 +121,34 @@ class IndexNestedLoop(SemiStreamJoin):
     ) -> None:
         super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock)
         self._version = relation.opened
-        page, index = relation.page_size, relation.index_bytes
-        least = index + page + _FRAME_BYTES + self._work_bytes(_LEAST_ROWS)
-        if least > self.budget.limit:
+        facts = facts_of(relation, self._payload, algorithm="inl", stream_bytes=0.0)
+        plan = self.plan(facts, self.budget.limit)
+        if plan.least > self.budget.limit:
             raise MemoryRefused(
                 f"memory={format_size(self.budget.limit)} is too small for IndexNestedLoop with {relation.path}: its index, one"
-                f" page and its buffers need {format_size(least)}; give {format_size(least)} or more"
+                f" page and its buffers need {format_size(plan.least)}; give {format_size(plan.least)} or more"
             )
-        a_row = self._work_bytes(1) - self._work_bytes(0)
-        spare = int(_NOT_POOL * (self.budget.limit - least))
-        self._rows = int(np.clip(_LEAST_ROWS + spare // a_row, _LEAST_ROWS, _MOST_ROWS))
-        work = self._work_bytes(self._rows)
-        room = (self.budget.limit - index - work) // (page + _FRAME_BYTES)
-        self.frames = int(min(room, max(1, relation.num_pages)))
-        reserve = self.budget.reserve
-        self._reserved = [
-            reserve("index", index),
-            reserve("output", work),
-            reserve("buffer pool", self.frames * (page + _FRAME_BYTES)),
-        ]
+        self._rows, self.frames = plan.rows, plan.frames
+        self._reserved = [self.budget.reserve(part, nbytes) for part, nbytes in plan.parts.items()]
         self._maker = ResultMaker(self.how, self._payload)
-        self._results = TupleStore(self._payload, self._rows, self._data_room(self._rows))
-        self._memory: Bytes = np.frombuffer(mmap.mmap(-1, self.frames * page), np.uint8)
+        self._results = TupleStore(self._payload, self._rows, text_room(relation, self._payload, self._rows))
+        self._memory: Bytes = np.frombuffer(mmap.mmap(-1, self.frames * relation.page_size), np.uint8)
         self._reader = PageReader(self._version, self._memory.size, self._memory, whole=True)
         self._clear()
 
+    @staticmethod
+    def plan(facts: PlanFacts, limit: int) -> INLPlan:
+        """How it divides a memory: see INLPlan."""
+        return INLPlan.of(facts, limit)
+
     def _clear(self) -> None:
-        """An empty pool."""
+        """Empty the pool."""
         n = self.frames
         self._table: Ints = np.full(1 << (2 * n - 1).bit_length(), -1, np.int32)
         self._place_of: Longs = np.full(n, -1, np.int64)
         self._older, self._younger = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
         self._ends: Longs = np.array([-1, -1, 0])
         self._scratch: Longs = np.empty(n, np.int64)
-
-    def _work_bytes(self, rows: int) -> int:
-        return rows * (_ROW_BYTES + _OUTPUT_BYTES + tuple_bytes(self.relation, self._payload)) + TupleStore.size(
-            self._payload, rows, self._data_room(rows)
-        )
-
-    def _data_room(self, rows: int) -> dict[str, int]:
-        """Bytes for the variable columns of so many tuples of mean size, and one page of them."""
-        total, variable = max(1, self.relation.num_rows), self.relation.variable_bytes
-        return {
-            c.name: int(1.05 * rows * variable[c.name] / total) + self.relation.page_size
-            for c in self._payload
-            if c.width == 0
-        }
 
     # -- one batch -------------------------------------------------------------------------------------------------------
 

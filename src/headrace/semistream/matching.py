@@ -12,7 +12,7 @@ The sorted copy is made again when tuples came or went, once an iteration at mos
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,15 +27,27 @@ from headrace.relation import Relation
 from headrace.relation.columns import Bytes, Longs
 from headrace.relation.keys import Ints, Keys
 from headrace.relation.store import TupleStore
-from headrace.semistream.hash_queue import HashQueue
 
-_SORTED_BYTES = 8 + 4 + 16  # of a waiting tuple: value and slot in order, and what sorting needs
-_SIDES = ("stream", "relation")
-_PREDICATE_BYTES = 64  # of a tuple of R, a predicate: its number, its bounds and what computing them needs
+_SORTED_BYTES = 8 + 4 + 16  # bytes of a waiting tuple in the sorted copy: value, slot, and what sorting needs
+_SIDES = ("stream", "relation")  # what messages call the two sides of a condition
+_PREDICATE_BYTES = 64  # bytes of a tuple of R for each predicate: its number, its bounds and what computing them needs
+
+
+class Queue(Protocol):
+    """The slots of the tuples that wait, in the order they came."""
+
+    @property
+    def used(self) -> int:
+        """How many there are."""
+        ...
+
+    def oldest(self, count: int) -> Ints:
+        """The first of them."""
+        ...
 
 
 class Matching:
-    """Finds the pairs that satisfy a condition, or keeps those that do.
+    """Finds the pairs that satisfy a condition, or filters given pairs by it.
 
     Parameters
     ----------
@@ -72,12 +84,12 @@ class Matching:
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of a waiting tuple."""
+        """Bytes that the condition takes for a waiting tuple."""
         return 8 * sum(p.size for p in self._predicates) + (_SORTED_BYTES if self._lead else 0)
 
     @property
     def tuple_bytes(self) -> int:
-        """Bytes of a tuple of R in the disk buffer."""
+        """Bytes that the condition takes for a tuple of R in the disk buffer."""
         return sum(_PREDICATE_BYTES + 8 * p.size for p in self._predicates)
 
     def check(self, stream: pa.Schema) -> None:
@@ -102,7 +114,7 @@ class Matching:
         return can.view(np.uint8)
 
     def hold(self, batch: pa.RecordBatch) -> Mask:
-        """The rows of a batch are all that waits, row i in slot i; says which of them can match anything."""
+        """Let the rows of a batch be all that waits, row i in slot i; returns which of them can match anything."""
         read = [predicate.read_left(batch) for predicate in self._predicates]
         for predicate, (values, _) in zip(self._predicates, read, strict=True):
             predicate.values = values
@@ -110,7 +122,7 @@ class Matching:
         return can
 
     def enter(self, slots: Ints, numbers: Longs) -> None:
-        """Tuples of the batch taken last have their slots."""
+        """Store the values of tuples of the batch that was taken last: they have their slots now."""
         rows = numbers - self._first
         for predicate, taken in zip(self._predicates, self._taken, strict=True):
             width = predicate.size
@@ -118,11 +130,11 @@ class Matching:
         self.changed()
 
     def changed(self) -> None:
-        """Tuples came or went."""
+        """Forget the sorted copy: tuples came or went."""
         self._sorted = None
 
     def resize(self, capacity: int, old: Ints, new: Ints) -> None:
-        """Another number of slots; what was in `old` is in `new`."""
+        """Have another number of slots; what was in `old` is in `new`."""
         for predicate in self._predicates:
             width = predicate.size
             values = np.empty((capacity, width), predicate.values.dtype)
@@ -133,14 +145,14 @@ class Matching:
     # -- the relation ----------------------------------------------------------------------------------------------------
 
     def meet(self, keys: Keys, store: TupleStore) -> None:
-        """Tuples of R, whose keys and columns (from 1 on) these are, are looked at from now on."""
+        """Tuples of R are compared from now on: their keys, and a store with their other columns from column 1 on."""
         columns: dict[str, Any] = {c.name: store.array(i + 1) for i, c in enumerate(self.columns)}
         if any(name in self._key for name in self.condition.right_columns):
             columns |= dict(zip(self._key, self._codec.decode(keys), strict=True))
         self.look_at(columns)
 
     def look_at(self, columns: dict[str, Any]) -> None:
-        """The same, given by their columns."""
+        """Tuples of R, whose columns these are, are compared from now on."""
         for predicate in self._predicates:
             predicate.read_right(columns)
 
@@ -152,7 +164,7 @@ class Matching:
         some = keep == 1
         return r[some], slots[some]
 
-    def pairs(self, H: HashQueue, most: int) -> Iterator[tuple[Ints, Ints]]:
+    def pairs(self, H: Queue, most: int) -> Iterator[tuple[Ints, Ints]]:
         """All pairs of a tuple of R and a slot that satisfy the condition, at most so many at a time."""
         assert self._lead is not None
         xs, order = self._in_order(H)
@@ -170,7 +182,8 @@ class Matching:
                 yield r[:filled], slots[:filled]
                 r, slots, filled = np.empty(most, np.int32), np.empty(most, np.int32), 0
 
-    def _in_order(self, H: HashQueue) -> tuple[Numbers, Ints]:
+    def _in_order(self, H: Queue) -> tuple[Numbers, Ints]:
+        """The values of the leading predicate, sorted, and their slots."""
         assert self._lead is not None
         if self._sorted is None:
             slots = H.oldest(H.used)

@@ -1,4 +1,4 @@
-"""Which keys stream tuples have and which pages they need: runs of pages, spelled out a bounded number at a time."""
+"""The keys of stream tuples, and the pages they need: as runs of pages, listed a bounded number of pages at a time."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ from headrace.relation.reader import FenceIndex, Version
 from headrace.semistream.base import On
 
 
+def all_places(relation: Relation) -> Longs:
+    """Where every page of a relation lies, sorted."""
+    shards = (relation.opened.places(s) for s in range(relation.num_shards))
+    places: Longs = np.sort(np.concatenate([np.empty(0, np.int64), *shards]))
+    return places
+
+
 @dataclass(frozen=True)
 class Spans:
     """Tuple row[i] needs pages first[i] .. stop[i] of the index of a shard; tuples that need none are left out."""
@@ -30,7 +37,7 @@ class Spans:
 
     @classmethod
     def equal(cls, version: Version, keys: Keys) -> Spans:
-        """Of tuples with these keys."""
+        """The pages that tuples with these keys need."""
         shard = version.shards_of(keys.hashes()) if len(version.indexes) > 1 else np.zeros(len(keys), np.int32)
         parts = []
         for number, index in enumerate(version.indexes):
@@ -43,7 +50,7 @@ class Spans:
 
     @classmethod
     def between(cls, version: Version, lows: Keys, highs: Keys) -> Spans:
-        """Of tuples with these ranges of keys, both ends included: a range has pages in every shard."""
+        """The pages that tuples with these ranges of keys need, both ends included: a range has pages in every shard."""
         parts = []
         by_low, by_high = lows.argsort(), highs.argsort()
         low, high = np.empty(len(lows), np.int32), np.empty(len(lows), np.int32)
@@ -92,7 +99,7 @@ class Spans:
 
 
 def keys_of(codec: KeyCodec, batch: pa.RecordBatch, columns: Sequence[Sequence[str]]) -> tuple[list[Keys], Longs]:
-    """Keys of the tuples without a null, one for each group of columns, and which tuples they are."""
+    """Keys of the rows of a batch without a null, one for each group of columns, and the numbers of these rows."""
     encoded = [codec.encode([batch.column(name) for name in names]) for names in columns]
     there = np.ones(batch.num_rows, np.bool_)
     for _, valid in encoded:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from headrace.metrics import Factors, Overhead
 from headrace.relation import Relation
 from headrace.relation.columns import Column
 from headrace.semistream.sizes import tuple_bytes
@@ -44,6 +45,19 @@ class PlanFacts:
         Whether keys are 64-bit integers; else they are byte strings.
     in_flight
         Seconds for a request and for a page of it with many requests in flight; as `seek` and `transfer` by default.
+    factors, overhead
+        Seconds of the steps of a join, and what the algorithm takes besides reads and steps on this machine.
+    matches
+        Results that a stream tuple gives, in the mean.
+    skew, popular
+        The exponent of the stream's Zipf distribution; whether the relation is stored by popularity.
+    condition_row_bytes, condition_slot_bytes
+        Memory that a condition takes for a tuple of R in the disk buffer, and for a waiting tuple.
+    column_extra_bytes
+        Memory of a waiting tuple's columns and key beyond stream_bytes.
+    store_row_bytes, store_base_bytes
+        Memory of a store of result tuples: for each row, and whatever the rows. By default they are estimated from tuple_bytes
+        and texts; an operator knows them.
     """
 
     rows: int
@@ -65,6 +79,16 @@ class PlanFacts:
     page_rows: int = 1
     integer_key: bool = True
     in_flight: tuple[float, float] | None = None
+    factors: Factors = field(default_factory=Factors)
+    overhead: Overhead = field(default_factory=Overhead)
+    matches: float = 1.0
+    skew: float = 0.0
+    popular: bool = False
+    condition_row_bytes: float = 0.0
+    condition_slot_bytes: float = 0.0
+    column_extra_bytes: float = 0.0
+    store_row_bytes: float | None = None
+    store_base_bytes: int | None = None
 
     @classmethod
     def of(
@@ -124,3 +148,9 @@ class PlanFacts:
     def pages_per_key(self) -> float:
         """Pages that the tuples of a key are in."""
         return 1 + (self.rows_per_key - 1) / self.rows_per_page
+
+    def result_bytes(self, rows: int) -> int:
+        """Memory of a store of so many result tuples."""
+        row = self.tuple_bytes if self.store_row_bytes is None else self.store_row_bytes
+        base = self.texts * self.page_size if self.store_base_bytes is None else self.store_base_bytes
+        return int(rows * row) + base

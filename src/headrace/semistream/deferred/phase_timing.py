@@ -12,7 +12,7 @@ from headrace.semistream.deadlines import JoinTime
 from headrace.semistream.deferred.deferral import Deferral
 from headrace.semistream.deferred.notes import Notes
 from headrace.semistream.deferred.remaining import ARRIVED
-from headrace.semistream.ssij.stream_buffer import Times
+from headrace.semistream.waiting_store import Times
 
 _SLACK = 1.25  # times the longest interval lately: the next micro-batch may come a quarter later than the ones before
 _FADES = 0.8  # of the longest interval is left one micro-batch later, so that one long one is forgotten after a few

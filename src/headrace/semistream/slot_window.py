@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pyarrow as pa
 
 from headrace.relation.columns import NO_BYTES, NO_LONGS, Buffers, Bytes, Longs, from_arrow, to_arrow, width_of
 from headrace.relation.keys import Ints
-from headrace.semistream.hash_queue import StreamWindow
+from headrace.semistream.stream_window import StreamWindow
 
 _IN_BATCHES = 8 + 8  # of a tuple with columns in batches: its number there, and its share of tuples that left
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -76,11 +75,11 @@ class SlotWindow:
                 arrays[i] = array
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def leave(self, numbers: Longs, waiting: Callable[[], Longs]) -> None:
+    def leave(self, numbers: Longs) -> None:
         """Tuples left; their slots may be given to others."""
         self._held -= numbers.size
         if self._others:
-            self._batches.leave(numbers, waiting)
+            self._batches.leave(numbers)
 
     def resize(self, capacity: int, before: Ints, after: Ints) -> None:
         """Other slots: the tuples in `before` are in `after` from now on."""
