@@ -281,7 +281,7 @@ class Runner:
 
 
 @contextmanager
-def _group(wanted: bool) -> Iterator[isolation.Group | None]:
+def _group(wanted: bool) -> Iterator[isolation.ControlGroup | None]:
     group = isolation.make_group(str(os.getpid())) if wanted else None
     try:
         yield group
