@@ -15,7 +15,7 @@ from benchmarks.compare.cli import main as compare
 from benchmarks.create import SYSTEMS as CREATE_SYSTEMS
 from benchmarks.progressive.plan import ProgressivePlan
 from benchmarks.report import report
-from benchmarks.runner import Plan, RunFailed, Runner
+from benchmarks.runner import RunFailed, Runner, RunPlan
 from benchmarks.service.plan import ServicePlan
 from benchmarks.spark import SYSTEMS as SPARK_SYSTEMS
 from benchmarks.spark.plan import SparkPlan
@@ -46,7 +46,7 @@ def main() -> int:
         return 2
     quick = arguments.quick
     sections = tuple(arguments.sections or SECTIONS)
-    plan = Plan(
+    plan = RunPlan(
         sections=sections,
         rows=arguments.rows or (1_000_000, 10_000_000),
         batches=arguments.batch,

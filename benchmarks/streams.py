@@ -62,7 +62,7 @@ def _zipf(rng: np.random.Generator, domain: int, rows: int) -> Int64s:
     return np.minimum(out, domain - 1)
 
 
-class StreamReader:
+class StreamFileReader:
     """Reads slices of a stream into a few reused buffers, so input costs no memory after the start.
 
     The buffers are touched here, before the baseline of the memory measurement is taken, and the
@@ -98,7 +98,7 @@ class StreamReader:
         return pa.record_batch(columns, schema=SCHEMA)
 
     def read_sorted(self, rows: int) -> pa.RecordBatch:
-        """The same batch in key order, for feeding it in slices."""
+        """Read the next batch as `read` does, and sort it by key, for systems that are fed in slices."""
         turn = self._turn
         batch = self.read(rows)
         order = np.argsort(self._ring[turn][0][:rows])

@@ -34,20 +34,20 @@ class Cell(ABC):
 
 @dataclass(frozen=True)
 class Measured(Cell):
-    """A service rate.
+    """A cell that measures a service rate.
 
     Parameters
     ----------
     series, x
-        The curve, and the place on it.
+        The curve, and the position on it.
     made, stream, memory
-        What is joined, in how many bytes.
+        The relation, the stream, and the budget in bytes.
     operator
-        Its name in headrace.semistream.ALGORITHMS, or a function that makes one.
+        The name of the join in headrace.semistream.ALGORITHMS, or a function that makes one.
     options
-        Handed on to the operator.
+        Passed to the operator.
     machine, method, measuring
-        See headrace.cost.service_rate.
+        As for `headrace.bench.service_rate`.
     """
 
     series: str
@@ -201,7 +201,7 @@ class Paper:
         return figure.real if self.clock == "real" and isinstance(figure.real, str) else ""
 
     def on(self, clock: Clock) -> Paper:
-        """The same figures on a clock: with cells that take the time of this machine, and with what each says of that."""
+        """Return the paper with its figures measured on another clock: with the cells and texts that each figure has for it."""
         if clock == self.clock:
             return self
         if not self.real:

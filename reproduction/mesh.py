@@ -90,7 +90,7 @@ def _figure_10a(scale: float) -> list[Cell]:
     for b in BUFFERS[2:]:
         pages = max(1, round(b * scale))
         cells.append(Predicted("predicted", b, made, memory, skew=Z_S, b=pages))
-        cells.append(Measured("measured", b, made, Zipf(made.rows, Z_S), memory, "meshjoin", {"b": pages}))
+        cells.append(Measured("measured", b, made, Zipf(made.rows, Z_S), memory, "meshjoin", options={"b": pages}))
     return cells
 
 
