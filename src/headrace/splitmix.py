@@ -12,9 +12,6 @@ import numpy as np
 
 from headrace.arrays import Float64s, Int64s, UInt64s
 
-Words = UInt64s
-Floats = Float64s
-
 GOLDEN = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio: SplitMix64's increment
 _MASK = (1 << 64) - 1  # Python's integers do not wrap around by themselves
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.arrays import AnyArray
 from headrace.progressive import (
     HMJ,
     LA,
@@ -167,7 +168,7 @@ def test_foresight_ranks_by_results_a_chance() -> None:
     assert scores[0, 1] > scores[0, 0] > scores[1, 0] > scores[1, 1] > 0
 
 
-def steps(policy: Foresight, results: list[list[int]]) -> np.ndarray[Any, Any]:
+def steps(policy: Foresight, results: list[list[int]]) -> AnyArray:
     for flushes, recent in enumerate(results):
         scores = policy.scores(
             stats([[50] * 4, [50] * 4], fresh=[[5] * 4, [5] * 4], recent=[recent, recent], flushes=flushes)

@@ -11,6 +11,7 @@ from math import ceil, inf
 
 import numpy as np
 
+from headrace.arrays import Float64s
 from headrace.cost.facts import Facts
 from headrace.cost.popularity import Popularity
 from headrace.cost.prediction import Prediction, Work, refused
@@ -110,7 +111,7 @@ class _Some:
     share: float
 
     @classmethod
-    def of(cls, keys: Popularity, chance: np.ndarray[tuple[int], np.dtype[np.float64]]) -> _Some:
+    def of(cls, keys: Popularity, chance: Float64s) -> _Some:
         """Those of each group that the chance leaves."""
         count = keys.count * chance
         some = count > 1e-9

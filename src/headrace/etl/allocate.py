@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import Bools, Int64s
 from headrace.errors import BadInput
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
 from headrace.relation.keys import KeyCodec, Keys, positions
 from headrace.relation.update import Change
 
@@ -175,7 +175,7 @@ def encoded(keys: pa.Table, codec: KeyCodec) -> Keys:
     return codec.encode([keys.column(name) for name in codec.names])[0]
 
 
-def distinct(keys: pa.Table, codec: KeyCodec) -> tuple[Longs, Longs]:
+def distinct(keys: pa.Table, codec: KeyCodec) -> tuple[Int64s, Int64s]:
     """For each row which of the distinct keys it has, and the first row of each distinct key, in the order they come in."""
     those = encoded(keys, codec)
     order = those.argsort()
@@ -195,12 +195,12 @@ def align(keys: pa.Table, rows: pa.Table, codec: KeyCodec) -> pa.Table:
     return rows.take(pa.array(at, mask=~equal))
 
 
-def among(keys: pa.Table, others: pa.Table, codec: KeyCodec) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def among(keys: pa.Table, others: pa.Table, codec: KeyCodec) -> Bools:
     """Which keys are among others, which are distinct."""
     return _places(keys, others, codec)[1]
 
 
-def _places(keys: pa.Table, rows: pa.Table, codec: KeyCodec) -> tuple[Longs, np.ndarray[Any, np.dtype[np.bool_]]]:
+def _places(keys: pa.Table, rows: pa.Table, codec: KeyCodec) -> tuple[Int64s, Bools]:
     mine, theirs = encoded(keys, codec), encoded(rows, codec)
     order, by_key = mine.argsort(), theirs.argsort()
     low, same = positions(mine.take(order), theirs.take(by_key))

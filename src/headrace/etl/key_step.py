@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import Int64s
 from headrace.errors import VersionGone
 from headrace.etl.allocate import Lookup, surrogates_of
 from headrace.relation import Relation
@@ -92,7 +92,7 @@ class KeyStep:
         if held:
             yield from self._with_new_keys(held)
 
-    def _unknown(self, batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def _unknown(self, batch: pa.RecordBatch) -> Int64s:
         """Rows that have a key and no number yet. A row without a key stays without a number."""
         unknown = pc.is_null(batch.column(batch.num_columns - 1))
         for name in self._stream_key():

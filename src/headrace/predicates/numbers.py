@@ -20,8 +20,6 @@ from headrace.errors import UnsupportedType
 from headrace.relation.columns import plain_type
 from headrace.relation.keys import as_ints
 
-Mask = Bools
-Numbers = AnyArray  # of either type
 Types = Mapping[str, pa.DataType]  # types of the columns of a side, by name
 
 _LEAST, _MOST = -(2**63), 2**63 - 1  # of 64-bit integers

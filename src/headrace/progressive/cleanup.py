@@ -8,28 +8,27 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Float64s, Int32s, Int64s, UInt64s
 from headrace.kernels import cells
 from headrace.kernels.segments import keep_unjoined
-from headrace.progressive.grids.partitioning import LEFT, NO_DOUBLES, RIGHT, CellEntries, Doubles
+from headrace.progressive.grids.partitioning import LEFT, NO_DOUBLES, RIGHT, CellEntries
 from headrace.progressive.memory.sides import Sides
 from headrace.progressive.memory.spill import Spill, SpilledRows
 from headrace.progressive.output import BatchRows, MemoryRows, all_rows, left_and_right
 from headrace.progressive.policies.stats import PartitionStats
 from headrace.progressive.stats import ProgressiveStats
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Hashes, Ints
 
 
 @dataclass(frozen=True, slots=True)
 class LeftBlock:
     """A block of left segments in memory, with a hash table of its cells. Row i is in slot i."""
 
-    segments: Longs
+    segments: Int64s
     rows: SpilledRows
-    heads: Ints
-    codes: Hashes
-    after: Ints
-    values: Doubles
+    heads: Int32s
+    codes: UInt64s
+    after: Int32s
+    values: Float64s
     """what rows compare by"""
 
 
@@ -37,15 +36,15 @@ class LeftBlock:
 class DiskJoin:
     """A join of some left partitions with the right ones that may match, on disk. It may stop between two pairs of blocks."""
 
-    pairs: list[tuple[Longs, Longs]]
+    pairs: list[tuple[Int64s, Int64s]]
     """blocks of segments, left and right, that are still to be joined; the last pair is next"""
-    partitions: Ints
+    partitions: Int32s
     """the left partitions that are joined"""
     stamp: int
     """segments that departed up to this stamp are joined by it"""
     done: int
     """segments that departed up to this stamp were joined with each other before"""
-    meetings: tuple[Longs, Longs, Longs, Longs] = field(repr=False)
+    meetings: tuple[Int64s, Int64s, Int64s, Int64s] = field(repr=False)
     """`Spill.meetings` of the left and of the right side"""
 
 
@@ -120,7 +119,7 @@ class Cleanup:
 
     # -- memory with disk ------------------------------------------------------------------------------------------------
 
-    def _join_with_memory(self, number: int, spill: Spill, segments: Longs) -> Iterator[pa.RecordBatch]:
+    def _join_with_memory(self, number: int, spill: Spill, segments: Int64s) -> Iterator[pa.RecordBatch]:
         """Join segments with tuples of the other side's memory that arrived since the segments last met it, or departed."""
         other = self._sides.memory(1 - number)
         block = spill.read(segments)
@@ -158,7 +157,7 @@ class Cleanup:
         self._disk_join = self._plan_disk_join(left, right, wanted[:fit].astype(np.int32))
         return True
 
-    def _plan_disk_join(self, left: Spill, right: Spill, partitions: Ints) -> DiskJoin:
+    def _plan_disk_join(self, left: Spill, right: Spill, partitions: Int32s) -> DiskJoin:
         most, done = self._sides.block_bytes, int(self._joined_until[partitions[0]])
         mine = np.flatnonzero(np.isin(left.partition, partitions))
         theirs = np.flatnonzero(np.isin(right.partition, self._partitioning.neighbours(partitions)))
@@ -208,7 +207,7 @@ class Cleanup:
             self._joined_until[join.partitions] = join.stamp
             self._disk_join = None
 
-    def _hashed(self, segments: Longs, block: SpilledRows) -> LeftBlock:
+    def _hashed(self, segments: Int64s, block: SpilledRows) -> LeftBlock:
         """Make the hash table of a left block."""
         n = block.cell.size
         heads, ends = np.full(max(1, n), -1, np.int32), np.array([-1, 0, 0], np.int64)
@@ -219,7 +218,7 @@ class Cleanup:
         values = partitioning.read(LEFT, block.rows).values if partitioning.width else NO_DOUBLES
         return LeftBlock(segments, block, heads, codes, after, values)
 
-    def _matches(self, block: LeftBlock, theirs: SpilledRows) -> Iterator[tuple[Ints, Ints]]:
+    def _matches(self, block: LeftBlock, theirs: SpilledRows) -> Iterator[tuple[Int32s, Int32s]]:
         """Pairs of a row of a left block and a row of a right block that match."""
         partitioning = self._partitioning
         most = self._sides.pairs_at_once(block.rows.row_bytes, theirs.row_bytes)
@@ -236,13 +235,13 @@ class Cleanup:
 
     # -- for both kinds of join ------------------------------------------------------------------------------------------
 
-    def _productive_first(self, number: int, partitions: Ints | Longs) -> Longs:
+    def _productive_first(self, number: int, partitions: Int32s | Int64s) -> Int64s:
         """The order of partitions by results a tuple; segments of one partition stay together, the oldest first."""
         stats = self._partition_stats
         rate = stats.results[number] / np.maximum(1, stats.arrived[number])
         return np.lexsort([partitions, -rate[partitions]])
 
-    def _probes(self, number: int, block: SpilledRows) -> Iterator[tuple[CellEntries, Doubles]]:
+    def _probes(self, number: int, block: SpilledRows) -> Iterator[tuple[CellEntries, Float64s]]:
         """The cells of the other side that rows of a block probe, for as many rows at a time as fit working memory."""
         partitioning = self._partitioning
         if partitioning.identity:
@@ -254,7 +253,7 @@ class Cleanup:
             yield some, keys.values
 
 
-def _newest(spill: Spill, partitions: int) -> Longs:
+def _newest(spill: Spill, partitions: int) -> Int64s:
     """The stamp at which the latest segment of each partition departed; -1 if none did."""
     newest = np.full(partitions, -1, np.int64)
     np.maximum.at(newest, spill.partition, spill.departed)

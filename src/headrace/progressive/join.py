@@ -9,12 +9,13 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Float64s
 from headrace.clock import Clock, SystemClock
 from headrace.conditions import Condition, check_condition
 from headrace.errors import BadInput, MemoryRefused, choice
 from headrace.memory import MemoryBudget
 from headrace.progressive.cleanup import Cleanup
-from headrace.progressive.grids.partitioning import SIDES, CellEntries, Doubles, Partitioning
+from headrace.progressive.grids.partitioning import SIDES, CellEntries, Partitioning
 from headrace.progressive.memory.evict import Evictor
 from headrace.progressive.memory.side_memory import SideMemory
 from headrace.progressive.memory.sides import Sides
@@ -211,7 +212,7 @@ class ProgressiveJoin:
             self.partition_stats.arrived_tuples(number, partitions)
 
     def _probe(
-        self, other: SideMemory, batch: pa.RecordBatch, reach: CellEntries, values: Doubles
+        self, other: SideMemory, batch: pa.RecordBatch, reach: CellEntries, values: Float64s
     ) -> Iterator[pa.RecordBatch]:
         """Join arriving tuples with the other side's memory."""
         most = self._sides.pairs_at_once(batch.nbytes // max(1, batch.num_rows), other.row_bytes)

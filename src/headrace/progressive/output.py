@@ -9,19 +9,19 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Bools, Int32s
 from headrace.conditions import AllOf, Condition, Equal
 from headrace.errors import BadInput
 from headrace.predicates import Residual
-from headrace.progressive.grids.partitioning import LEFT, SIDES, Mask
+from headrace.progressive.grids.partitioning import LEFT, SIDES
 from headrace.progressive.memory.row_chunks import take
 from headrace.progressive.memory.side_memory import SideMemory
-from headrace.relation.keys import Ints
 
 
 class PairRows(Protocol):
     """The rows of one side of some pairs, wherever they are stored; row k belongs to pair k."""
 
-    def take(self, columns: Sequence[str] | None = None, which: Mask | None = None) -> pa.RecordBatch:
+    def take(self, columns: Sequence[str] | None = None, which: Bools | None = None) -> pa.RecordBatch:
         """Copy the rows; or some of their columns, and only the rows that `which` marks."""
         ...
 
@@ -31,9 +31,9 @@ class BatchRows:
     """Rows of a record batch, by their numbers."""
 
     batch: pa.RecordBatch
-    rows: Ints
+    rows: Int32s
 
-    def take(self, columns: Sequence[str] | None = None, which: Mask | None = None) -> pa.RecordBatch:
+    def take(self, columns: Sequence[str] | None = None, which: Bools | None = None) -> pa.RecordBatch:
         """Copy the rows out of the batch."""
         batch = self.batch if columns is None else self.batch.select(list(columns))
         return take(batch, self.rows if which is None else self.rows[which])
@@ -44,9 +44,9 @@ class MemoryRows:
     """Rows in the memory of a side, by their slots in the order of `SideMemory.by_chunk`."""
 
     side: SideMemory
-    slots: Ints
+    slots: Int32s
 
-    def take(self, columns: Sequence[str] | None = None, which: Mask | None = None) -> pa.RecordBatch:
+    def take(self, columns: Sequence[str] | None = None, which: Bools | None = None) -> pa.RecordBatch:
         """Copy the rows out of the side's memory."""
         return self.side.rows(self.slots if which is None else self.slots[which], columns)
 
@@ -85,9 +85,9 @@ class Output:
         self.schema = pa.schema(fields)
         self._residual = None if ask is None else Residual(ask, left, right)
 
-    def make(self, left: PairRows, right: PairRows) -> tuple[pa.RecordBatch, Mask | None]:
+    def make(self, left: PairRows, right: PairRows) -> tuple[pa.RecordBatch, Bools | None]:
         """Return the results of pairs, and a mask of the pairs that they are made of (None if all are)."""
-        which: Mask | None = None
+        which: Bools | None = None
         if self._residual is not None:
             which = self._residual.keep(left.take(self._residual.columns(0)), right.take(self._residual.columns(1)))
             if which.all():
@@ -121,6 +121,6 @@ def left_and_right(side: int, mine: PairRows, other: PairRows) -> tuple[PairRows
     return (mine, other) if side == LEFT else (other, mine)
 
 
-def all_rows(n: int) -> Ints:
+def all_rows(n: int) -> Int32s:
     """The numbers of the first n rows: 0, 1, 2, ..."""
     return np.arange(n, dtype=np.int32)

@@ -16,9 +16,6 @@ import pyarrow.compute as pc
 from headrace.arrays import AnyArray, Int64s, UInt8s
 from headrace.errors import BadInput, UnsupportedType
 
-Bytes = UInt8s
-Longs = Int64s
-
 NO_BYTES: UInt8s = np.empty(0, np.uint8)
 NO_LONGS: Int64s = np.empty(0, np.int64)
 

@@ -21,9 +21,6 @@ from headrace.kernels import hashing, index, pages, store, unique
 from headrace.kernels import keys as kernels
 from headrace.relation.columns import NO_BYTES, Buffers, address, from_arrow, plain_type, to_arrow
 
-Ints = Int32s
-Hashes = UInt64s
-
 _LONGEST_INT_DECIMAL = 18  # digits of a decimal that always fits into 64 bits
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import Bools, Int64s
 from headrace.errors import RunLogError
-
-Codes = np.ndarray[Any, np.dtype[np.int64]]
-Which = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class RowMultiset:
@@ -42,7 +38,7 @@ class RowMultiset:
             _, first, counts = np.unique(_code(self._rows.columns, self.left), return_index=True, return_counts=True)
             self._rows, self._counts = self._rows.take(pa.array(first)), counts.astype(np.int64)
 
-    def take(self, batch: pa.RecordBatch) -> Which:
+    def take(self, batch: pa.RecordBatch) -> Bools:
         """Say which rows of a batch are in the multiset, and take them out: of equal rows no more are found than it holds."""
         if not self.left or not batch.num_rows:
             return np.zeros(batch.num_rows, np.bool_)
@@ -60,7 +56,7 @@ class RowMultiset:
         starts = np.flatnonzero(np.diff(mine[order], prepend=-1))
         nth = np.empty(mine.size, np.int64)  # how many equal rows come before each row
         nth[order] = np.arange(mine.size) - np.repeat(starts, np.diff(starts, append=mine.size))
-        taken: Which = nth < room[mine]
+        taken: Bools = nth < room[mine]
         np.subtract.at(room, mine[taken], 1)
         self._counts = room[codes[:n]]
         self.left -= int(taken.sum())
@@ -71,9 +67,9 @@ def _named(schema: pa.Schema) -> str:
     return ", ".join(f"{f.name} {f.type}" for f in schema)
 
 
-def _code(columns: list[pa.ChunkedArray], rows: int) -> Codes:
+def _code(columns: list[pa.ChunkedArray], rows: int) -> Int64s:
     """Number the rows so that equal rows, and only those, have equal numbers."""
-    codes: Codes = np.zeros(rows, np.int64)
+    codes: Int64s = np.zeros(rows, np.int64)
     for column in columns:
         codes = _combine(codes, _numbers(_one(column)))
     return codes
@@ -83,14 +79,14 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
-def _combine(a: Codes, b: Codes) -> Codes:
+def _combine(a: Int64s, b: Int64s) -> Int64s:
     # Numbers are made dense at each step, since the product of many columns would overflow.
     together = a * (int(b.max(initial=0)) + 1) + b
-    dense: Codes = np.unique(together, return_inverse=True)[1].astype(np.int64)
+    dense: Int64s = np.unique(together, return_inverse=True)[1].astype(np.int64)
     return dense
 
 
-def _numbers(array: pa.Array) -> Codes:
+def _numbers(array: pa.Array) -> Int64s:
     """Number the values so that equal values, and only those, have equal numbers."""
     type_ = array.type
     if isinstance(type_, pa.BaseExtensionType):
@@ -111,11 +107,11 @@ def _numbers(array: pa.Array) -> Codes:
     return np.asarray(array.dictionary_encode(null_encoding="encode").indices).astype(np.int64)
 
 
-def _valid(array: pa.Array) -> Codes:
+def _valid(array: pa.Array) -> Int64s:
     return np.asarray(array.is_valid()).astype(np.int64)
 
 
-def _lists(array: pa.Array) -> Codes:
+def _lists(array: pa.Array) -> Int64s:
     """Number lists and maps: their values are numbered, and the bytes of those numbers are compared."""
     if pa.types.is_map(array.type):
         entry = pa.struct([pa.field("key", array.type.key_type), pa.field("item", array.type.item_type)])

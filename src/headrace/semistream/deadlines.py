@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from headrace.arrays import Float64s, Int64s
 from headrace.errors import BadInput
 from headrace.metrics import Factors
-from headrace.relation.columns import Longs
-from headrace.semistream.waiting_store import Times
 from headrace.units import parse_duration
 
 _TRUSTED = 3  # join phases of a size that must have been seen before the longest of them is taken for the worst
@@ -21,7 +20,7 @@ class Deadlines:
     """The deadlines of the tuples in IB, in the order the tuples came; inf for tuples that may wait."""
 
     def __init__(self) -> None:
-        self._times: Times = np.empty(0)
+        self._times: Float64s = np.empty(0)
         self._rising = True  # the first tuples are the most urgent: the usual case
 
     @property
@@ -29,14 +28,14 @@ class Deadlines:
         """The earliest deadline."""
         return float(self._times[:1].min(initial=np.inf) if self._rising else self._times.min())
 
-    def add(self, times: Times) -> None:
+    def add(self, times: Float64s) -> None:
         """Note the deadlines of tuples that came."""
         together = np.concatenate([self._times, times])
         seam = together[max(0, self._times.size - 1) :]
         self._rising = self._rising and not (seam[1:] < seam[:-1]).any()
         self._times = together
 
-    def take(self, count: int) -> tuple[Times, Longs | None]:
+    def take(self, count: int) -> tuple[Float64s, Int64s | None]:
         """The most urgent tuples leave IB: their deadlines, and which they are; None for the first ones, in order."""
         if self._rising:
             taken, self._times = self._times[:count], self._times[count:]
@@ -47,7 +46,7 @@ class Deadlines:
         return taken, first
 
 
-def seconds(deadlines: str | float | Sequence[float], rows: int) -> Times:
+def seconds(deadlines: str | float | Sequence[float], rows: int) -> Float64s:
     """How long each of so many tuples may take, from one value for all or from a value for each."""
     if isinstance(deadlines, str | float | int):
         return np.full(rows, parse_duration(deadlines, name="deadlines"))

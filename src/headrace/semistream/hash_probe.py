@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s, Int64s, UInt8s, UInt64s
 from headrace.clock import Clock
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
-from headrace.relation.columns import NO_BYTES, Bytes, Longs
-from headrace.relation.keys import Hashes, Ints, Keys
+from headrace.relation.columns import NO_BYTES
+from headrace.relation.keys import Keys
 from headrace.relation.reader import PageReader, key_column, stored_keys
 from headrace.semistream.input_buffer import InputBuffer
 from headrace.semistream.result_emitter import ResultEmitter
@@ -47,7 +48,7 @@ class HashProbe:
         H: HashWindow,
         results: ResultEmitter,
         clock: Clock,
-        leave_at_once: Callable[[pa.RecordBatch, Longs, Longs], Iterator[pa.RecordBatch]],
+        leave_at_once: Callable[[pa.RecordBatch, Int64s, Int64s], Iterator[pa.RecordBatch]],
     ) -> None:
         self._relation, self._codec = relation, relation.codec
         self._stream_key = stream_key
@@ -57,7 +58,7 @@ class HashProbe:
 
     # -- stream tuples ---------------------------------------------------------------------------------------------------
 
-    def take_in(self, count: int, entered: list[tuple[Ints, Hashes]] | None = None) -> Iterator[pa.RecordBatch]:
+    def take_in(self, count: int, entered: list[tuple[Int32s, UInt64s]] | None = None) -> Iterator[pa.RecordBatch]:
         """Move up to so many tuples from the stream buffer to H. Tuples with a null in the key leave at once.
 
         `entered` collects slots and hashes of the tuples that are in H now.
@@ -76,7 +77,7 @@ class HashProbe:
             if entered is not None:
                 entered.append((slots, hashes))
 
-    def _hashed(self, taken: pa.RecordBatch, numbers: Longs) -> tuple[Hashes, Bytes]:
+    def _hashed(self, taken: pa.RecordBatch, numbers: Int64s) -> tuple[UInt64s, UInt8s]:
         """Hashes of tuples, and 1 for those without a null in the key or for the condition (empty: all)."""
         if self._stream_key:
             keys, valid = self._codec.encode([taken.column(name) for name in self._stream_key])
@@ -91,7 +92,7 @@ class HashProbe:
     # -- pages -----------------------------------------------------------------------------------------------------------
 
     def probe(
-        self, reader: PageReader, addresses: Longs, stats: JoinStats, met: list[Ints] | None = None
+        self, reader: PageReader, addresses: Int64s, stats: JoinStats, met: list[Int32s] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Join the pages at these addresses with all that waits. `met` collects the slots of tuples that match."""
         if not addresses.size or not self._H.used:
@@ -104,7 +105,7 @@ class HashProbe:
                 met.append(slots)
             yield from self._results.found(slots, at[r], row[r])
 
-    def tuples_of(self, reader: PageReader, addresses: Longs) -> tuple[Keys, Longs, Ints]:
+    def tuples_of(self, reader: PageReader, addresses: Int64s) -> tuple[Keys, Int64s, Int32s]:
         """Key, page address and row of every tuple in some pages, which the condition compares from now on."""
         matching = self._H.matching
         columns = (key_column(self._codec), *(matching.columns if matching else ()))
@@ -114,7 +115,7 @@ class HashProbe:
             matching.meet(keys, store)
         return keys, at, row
 
-    def _pairs(self, keys: Keys) -> Iterator[tuple[Ints, Ints]]:
+    def _pairs(self, keys: Keys) -> Iterator[tuple[Int32s, Int32s]]:
         """KeyPages of a tuple of R, given by its key, and the slot of a waiting tuple that match; a bounded number at a time."""
         matching, most = self._H.matching, self._results.rows
         if matching and not self._stream_key:
@@ -130,7 +131,7 @@ class HashProbe:
             if r.size:
                 yield r, slots
 
-    def equal(self, keys: Keys, r: Ints, slots: Ints) -> tuple[Ints, Ints]:
+    def equal(self, keys: Keys, r: Int32s, slots: Int32s) -> tuple[Int32s, Int32s]:
         """Those pairs whose keys are equal. Hashes of integers are one to one; texts with one hash may differ."""
         if self._codec.integer or not r.size:
             return r, slots

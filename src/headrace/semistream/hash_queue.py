@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from headrace.arrays import Float64s, Int32s, Int64s, UInt8s, UInt64s
 from headrace.kernels import multimap
-from headrace.relation.columns import Bytes, Longs
-from headrace.relation.keys import Hashes, Ints
 
 _BUCKETS = 1.5  # buckets a slot: chains stay short
 # Bytes of a tuple in H, besides its columns: hash, four links, number, time, whether it matched, buckets, bits of its nulls
@@ -31,9 +28,9 @@ class HashQueue:
         self._hashes = np.empty(capacity, np.uint64)
         self._before, self._after, self._older, self._younger = (np.empty(capacity, np.int32) for _ in range(4))
         self._ends = np.empty(4, np.int64)
-        self.number: Longs = np.empty(capacity, np.int64)  # of the tuple in a slot
+        self.number: Int64s = np.empty(capacity, np.int64)  # of the tuple in a slot
         self.arrived = np.empty(capacity, np.float64)  # when
-        self.matched: Bytes = np.empty(capacity, np.uint8)
+        self.matched: UInt8s = np.empty(capacity, np.uint8)
         multimap.clear(self._heads, self._after, self._older, self._younger, self._ends)
 
     @staticmethod
@@ -51,7 +48,7 @@ class HashQueue:
         """Tuples there is room for."""
         return self.capacity - self.used
 
-    def insert(self, hashes: Hashes, numbers: Longs, now: float) -> Ints:
+    def insert(self, hashes: UInt64s, numbers: Int64s, now: float) -> Int32s:
         """Queue tuples; returns their slots."""
         slots = np.empty(hashes.size, np.int32)
         multimap.insert(
@@ -62,24 +59,24 @@ class HashQueue:
         self.matched[slots] = 0
         return slots
 
-    def remove(self, slots: Ints) -> None:
+    def remove(self, slots: Int32s) -> None:
         """Let tuples go."""
         multimap.remove(
             self._heads, self._hashes, self._before, self._after, self._older, self._younger, self._ends, slots
         )
 
-    def waited(self, slots: Ints, now: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def waited(self, slots: Int32s, now: float) -> Float64s:
         """How long tuples have been here."""
-        waited: np.ndarray[Any, np.dtype[np.float64]] = now - self.arrived[slots]
+        waited: Float64s = now - self.arrived[slots]
         return waited
 
-    def oldest(self, count: int) -> Ints:
+    def oldest(self, count: int) -> Int32s:
         """Slots of the tuples that have waited longest, in order."""
         slots = np.empty(min(count, self.used), np.int32)
         multimap.oldest(self._younger, self._ends, slots)
         return slots
 
-    def probe(self, hashes: Hashes, stop: Longs, number: Ints, slots: Ints) -> int:
+    def probe(self, hashes: UInt64s, stop: Int64s, number: Int32s, slots: Int32s) -> int:
         """KeyPages of a hash and a slot, as many as the output takes; see the kernel."""
         return int(multimap.probe(self._heads, self._hashes, self._after, hashes, stop, number, slots))
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Bools, Int32s, Int64s, UInt8s
 from headrace.clock import Clock
 from headrace.errors import MemoryRefused
 from headrace.kernels.cache import OLDEST, lru, spell_out
 from headrace.relation import Relation
-from headrace.relation.columns import Bytes, Longs, address
-from headrace.relation.keys import Ints, Keys
+from headrace.relation.columns import address
+from headrace.relation.keys import Keys
 from headrace.relation.reader import PageReader
 from headrace.relation.store import StoreFull, TupleSources, TupleStore
 from headrace.semistream.base import How, On, SemiStreamJoin
@@ -32,7 +33,7 @@ _ROW_BYTES = 120  # bytes of a stream tuple while it is joined: key, order, span
 _OUTPUT_BYTES = 40  # bytes of a result besides its columns
 _LEAST_ROWS, _MOST_ROWS = 16, 1 << 13  # stream tuples that are joined together
 _NOT_POOL = 0.15  # share of the memory at most for what is not the pool
-_NONE: Ints = np.empty(0, np.int32)
+_NONE: Int32s = np.empty(0, np.int32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +133,7 @@ class IndexNestedLoop(SemiStreamJoin):
         self._reserved = [self.budget.reserve(part, nbytes) for part, nbytes in plan.parts.items()]
         self._maker = ResultMaker(self.how, self._payload)
         self._results = TupleStore(self._payload, self._rows, text_room(relation, self._payload, self._rows))
-        self._memory: Bytes = np.frombuffer(mmap.mmap(-1, self.frames * relation.page_size), np.uint8)
+        self._memory: UInt8s = np.frombuffer(mmap.mmap(-1, self.frames * relation.page_size), np.uint8)
         self._reader = PageReader(self._version, self._memory.size, self._memory, whole=True)
         self._clear()
 
@@ -144,11 +145,11 @@ class IndexNestedLoop(SemiStreamJoin):
     def _clear(self) -> None:
         """Empty the pool."""
         n = self.frames
-        self._table: Ints = np.full(1 << (2 * n - 1).bit_length(), -1, np.int32)
-        self._place_of: Longs = np.full(n, -1, np.int64)
+        self._table: Int32s = np.full(1 << (2 * n - 1).bit_length(), -1, np.int32)
+        self._place_of: Int64s = np.full(n, -1, np.int64)
         self._older, self._younger = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
-        self._ends: Longs = np.array([-1, -1, 0])
-        self._scratch: Longs = np.empty(n, np.int64)
+        self._ends: Int64s = np.array([-1, -1, 0])
+        self._scratch: Int64s = np.empty(n, np.int64)
 
     # -- one batch -------------------------------------------------------------------------------------------------------
 
@@ -175,7 +176,7 @@ class IndexNestedLoop(SemiStreamJoin):
         first, last, shard = (np.zeros(n, np.int32) for _ in range(3))
         first[at], last[at], shard[at] = spans.first, spans.stop, spans.shard
         matched, missed = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
-        stop: Longs = np.zeros(2, np.int64)
+        stop: Int64s = np.zeros(2, np.int64)
         while stop[0] < n:
             row, page = np.empty(self._rows, np.int32), np.empty(self._rows, np.int32)
             count = int(spell_out(first, last + np.int32(1), stop, row, page))
@@ -196,7 +197,7 @@ class IndexNestedLoop(SemiStreamJoin):
         stats.matched += int(matched.sum())
         stats.unmatched += n - int(matched.sum())
 
-    def _serve(self, places: Longs, frame: Ints, miss: Bytes) -> int:
+    def _serve(self, places: Int64s, frame: Int32s, miss: UInt8s) -> int:
         """Have the pages of as many accesses as the pool takes at once; returns how many."""
         served = int(
             lru(places, self._table, self._place_of, self._older, self._younger, self._ends, self._scratch, frame, miss)
@@ -205,7 +206,7 @@ class IndexNestedLoop(SemiStreamJoin):
         self._reader.read_into(places[read], self._addresses(frame[read]), self.stats)
         return served
 
-    def _addresses(self, frames: Ints) -> Longs:
+    def _addresses(self, frames: Int32s) -> Int64s:
         return address(self._memory) + frames.astype(np.int64) * self.relation.page_size
 
     def _results_of(
@@ -213,9 +214,9 @@ class IndexNestedLoop(SemiStreamJoin):
         batch: pa.RecordBatch,
         schema: pa.Schema,
         keys: Keys,
-        row: Ints,
-        frame: Ints,
-        matched: np.ndarray[tuple[int], np.dtype[np.bool_]],
+        row: Int32s,
+        frame: Int32s,
+        matched: Bools,
     ) -> Iterator[pa.RecordBatch]:
         """Results of accesses whose pages are all in the pool. An access without a page ends its tuple."""
         low, high = np.zeros(row.size, np.int32), np.zeros(row.size, np.int32)
@@ -232,7 +233,7 @@ class IndexNestedLoop(SemiStreamJoin):
         if self.how != "inner":
             ends = np.flatnonzero(frame < 0)
             high[ends] = matched[row[ends]] if self.how == "semi" else ~matched[row[ends]]
-        stop: Longs = np.zeros(2, np.int64)
+        stop: Int64s = np.zeros(2, np.int64)
         most = self._rows
         while stop[0] < row.size:
             back = stop.copy()
@@ -250,7 +251,9 @@ class IndexNestedLoop(SemiStreamJoin):
             self.relation.disk.spend({"c_O": n})
             yield out
 
-    def _made(self, batch: pa.RecordBatch, schema: pa.Schema, row: Ints, page: Longs, line: Ints) -> pa.RecordBatch:
+    def _made(
+        self, batch: pa.RecordBatch, schema: pa.Schema, row: Int32s, page: Int64s, line: Int32s
+    ) -> pa.RecordBatch:
         """Stream tuples with the tuple at (page, line) each; where there is no page, with nulls."""
         if not self._payload:
             return self._maker.gather(batch, schema, None, row, _NONE, _NONE)
@@ -280,6 +283,6 @@ class IndexNestedLoop(SemiStreamJoin):
         frame, miss = np.empty(places.size, np.int32), np.empty(places.size, np.uint8)
         self._serve(places, frame, miss)
 
-    def _named(self, arrays: dict[str, Longs]) -> Snapshot:
+    def _named(self, arrays: dict[str, Int64s]) -> Snapshot:
         names = tuple(column.name for column in self._payload)
         return Snapshot(type(self).__name__, str(self.relation.path), self.relation.version, names, dict(arrays))

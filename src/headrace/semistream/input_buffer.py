@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from headrace.relation.columns import Longs
+from headrace.arrays import Int64s
 
 
 class InputBuffer:
@@ -23,7 +23,7 @@ class InputBuffer:
         self._batches.append(batch)
         self.rows += batch.num_rows
 
-    def take(self, count: int) -> tuple[pa.RecordBatch, Longs]:
+    def take(self, count: int) -> tuple[pa.RecordBatch, Int64s]:
         """The first tuples, and their numbers."""
         parts, left = [], count
         while left:
@@ -37,13 +37,13 @@ class InputBuffer:
         self.rows -= sum(part.num_rows for part in parts)
         return (parts[0] if len(parts) == 1 else pa.concat_batches(parts)), self._numbers(count)
 
-    def take_rows(self, rows: Longs) -> tuple[pa.RecordBatch, Longs]:
+    def take_rows(self, rows: Int64s) -> tuple[pa.RecordBatch, Int64s]:
         """The tuples at these positions, ascending, and their numbers."""
         whole = pa.concat_batches(self._batches)
         rest = np.setdiff1d(np.arange(whole.num_rows), rows, assume_unique=True)
         self._batches, self.rows = [whole.take(pa.array(rest))], rest.size
         return whole.take(pa.array(rows)), self._numbers(rows.size)
 
-    def _numbers(self, count: int) -> Longs:
+    def _numbers(self, count: int) -> Int64s:
         self._numbered += count
         return np.arange(self._numbered - count, self._numbered)

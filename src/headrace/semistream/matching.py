@@ -17,15 +17,15 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import AnyArray, Bools, Int32s, Int64s, UInt8s
 from headrace.conditions import Condition, check_condition
 from headrace.errors import BadInput
 from headrace.kernels.ranges import expand_ranges
 from headrace.predicates.distances import DistanceTerm
-from headrace.predicates.numbers import Mask, Numbers, Scale
+from headrace.predicates.numbers import Scale
 from headrace.predicates.terms import terms
 from headrace.relation import Relation
-from headrace.relation.columns import Bytes, Longs
-from headrace.relation.keys import Ints, Keys
+from headrace.relation.keys import Keys
 from headrace.relation.store import TupleStore
 
 _SORTED_BYTES = 8 + 4 + 16  # bytes of a waiting tuple in the sorted copy: value, slot, and what sorting needs
@@ -41,7 +41,7 @@ class Queue(Protocol):
         """How many there are."""
         ...
 
-    def oldest(self, count: int) -> Ints:
+    def oldest(self, count: int) -> Int32s:
         """The first of them."""
         ...
 
@@ -78,9 +78,9 @@ class Matching:
         # A range finds its pairs exactly; the first coordinate of a distance does not.
         self._filters = [p for p in self._predicates if p is not self._lead or isinstance(p, DistanceTerm)]
         self._capacity = 0
-        self._taken: list[Numbers] = []  # values of the batch that is being taken in
+        self._taken: list[AnyArray] = []  # values of the batch that is being taken in
         self._first = 0
-        self._sorted: tuple[Numbers, Ints] | None = None
+        self._sorted: tuple[AnyArray, Int32s] | None = None
 
     @property
     def slot_bytes(self) -> int:
@@ -106,22 +106,22 @@ class Matching:
 
     # -- the stream ------------------------------------------------------------------------------------------------------
 
-    def take(self, batch: pa.RecordBatch, first: int) -> Bytes:
+    def take(self, batch: pa.RecordBatch, first: int) -> UInt8s:
         """Values of tuples that are numbered from `first` on; 1 for those that can match anything."""
         read = [predicate.read_left(batch) for predicate in self._predicates]
         self._taken, self._first = [values for values, _ in read], first
-        can: Mask = np.logical_and.reduce([there for _, there in read])
+        can: Bools = np.logical_and.reduce([there for _, there in read])
         return can.view(np.uint8)
 
-    def hold(self, batch: pa.RecordBatch) -> Mask:
+    def hold(self, batch: pa.RecordBatch) -> Bools:
         """Let the rows of a batch be all that waits, row i in slot i; returns which of them can match anything."""
         read = [predicate.read_left(batch) for predicate in self._predicates]
         for predicate, (values, _) in zip(self._predicates, read, strict=True):
             predicate.values = values
-        can: Mask = np.logical_and.reduce([there for _, there in read])
+        can: Bools = np.logical_and.reduce([there for _, there in read])
         return can
 
-    def enter(self, slots: Ints, numbers: Longs) -> None:
+    def enter(self, slots: Int32s, numbers: Int64s) -> None:
         """Store the values of tuples of the batch that was taken last: they have their slots now."""
         rows = numbers - self._first
         for predicate, taken in zip(self._predicates, self._taken, strict=True):
@@ -133,7 +133,7 @@ class Matching:
         """Forget the sorted copy: tuples came or went."""
         self._sorted = None
 
-    def resize(self, capacity: int, old: Ints, new: Ints) -> None:
+    def resize(self, capacity: int, old: Int32s, new: Int32s) -> None:
         """Have another number of slots; what was in `old` is in `new`."""
         for predicate in self._predicates:
             width = predicate.size
@@ -156,7 +156,7 @@ class Matching:
         for predicate in self._predicates:
             predicate.read_right(columns)
 
-    def kept(self, r: Ints, slots: Ints) -> tuple[Ints, Ints]:
+    def kept(self, r: Int32s, slots: Int32s) -> tuple[Int32s, Int32s]:
         """Those pairs of a tuple of R and a slot that satisfy the condition."""
         keep = np.ones(r.size, np.uint8)
         for predicate in self._predicates if self._lead is None else self._filters:
@@ -164,7 +164,7 @@ class Matching:
         some = keep == 1
         return r[some], slots[some]
 
-    def pairs(self, H: Queue, most: int) -> Iterator[tuple[Ints, Ints]]:
+    def pairs(self, H: Queue, most: int) -> Iterator[tuple[Int32s, Int32s]]:
         """All pairs of a tuple of R and a slot that satisfy the condition, at most so many at a time."""
         assert self._lead is not None
         xs, order = self._in_order(H)
@@ -182,7 +182,7 @@ class Matching:
                 yield r[:filled], slots[:filled]
                 r, slots, filled = np.empty(most, np.int32), np.empty(most, np.int32), 0
 
-    def _in_order(self, H: Queue) -> tuple[Numbers, Ints]:
+    def _in_order(self, H: Queue) -> tuple[AnyArray, Int32s]:
         """The values of the leading predicate, sorted, and their slots."""
         assert self._lead is not None
         if self._sorted is None:

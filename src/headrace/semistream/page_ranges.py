@@ -8,20 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s, Int64s
 from headrace.conditions import Between
 from headrace.errors import BadInput
 from headrace.kernels.cache import spell_out
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Ints, KeyCodec, Keys
+from headrace.relation.keys import KeyCodec, Keys
 from headrace.relation.reader import FenceIndex, Version
 from headrace.semistream.base import On
 
 
-def all_places(relation: Relation) -> Longs:
+def all_places(relation: Relation) -> Int64s:
     """Where every page of a relation lies, sorted."""
     shards = (relation.opened.places(s) for s in range(relation.num_shards))
-    places: Longs = np.sort(np.concatenate([np.empty(0, np.int64), *shards]))
+    places: Int64s = np.sort(np.concatenate([np.empty(0, np.int64), *shards]))
     return places
 
 
@@ -30,10 +30,10 @@ class Spans:
     """Tuple row[i] needs pages first[i] .. stop[i] of the index of a shard; tuples that need none are left out."""
 
     version: Version
-    row: Ints
-    shard: Ints
-    first: Ints
-    stop: Ints
+    row: Int32s
+    shard: Int32s
+    first: Int32s
+    stop: Int32s
 
     @classmethod
     def equal(cls, version: Version, keys: Keys) -> Spans:
@@ -63,7 +63,7 @@ class Spans:
         return cls._of(version, parts)
 
     @classmethod
-    def _of(cls, version: Version, parts: list[tuple[Longs, int, Ints, Ints]]) -> Spans:
+    def _of(cls, version: Version, parts: list[tuple[Int64s, int, Int32s, Int32s]]) -> Spans:
         row, shard, first, stop = [], [], [], []
         for rows, number, low, high in parts:
             some = low >= 0
@@ -78,18 +78,18 @@ class Spans:
         """How many runs there are."""
         return self.row.size
 
-    def pages(self, rows: int) -> Ints:
+    def pages(self, rows: int) -> Int32s:
         """How many pages each of so many tuples needs."""
         total = np.bincount(self.row, weights=self.stop - self.first, minlength=rows)
         return total.astype(np.int32)
 
-    def some(self, stop: Longs, most: int) -> tuple[Ints, Longs]:
+    def some(self, stop: Int64s, most: int) -> tuple[Int32s, Int64s]:
         """The next pairs of a tuple and a place, at most so many; stop says how far this is, from (0, 0) to (size, 0)."""
         which, page = np.empty(most, np.int32), np.empty(most, np.int32)
         n = int(spell_out(self.first, self.stop, stop, which, page))
         return self.row[which[:n]], self.places(self.shard[which[:n]], page[:n])
 
-    def places(self, shard: Ints, page: Ints) -> Longs:
+    def places(self, shard: Int32s, page: Int32s) -> Int64s:
         """Where pages of indexes lie."""
         out = np.empty(page.size, np.int64)
         for number, index in enumerate(self.version.indexes):
@@ -98,7 +98,7 @@ class Spans:
         return out
 
 
-def keys_of(codec: KeyCodec, batch: pa.RecordBatch, columns: Sequence[Sequence[str]]) -> tuple[list[Keys], Longs]:
+def keys_of(codec: KeyCodec, batch: pa.RecordBatch, columns: Sequence[Sequence[str]]) -> tuple[list[Keys], Int64s]:
     """Keys of the rows of a batch without a null, one for each group of columns, and the numbers of these rows."""
     encoded = [codec.encode([batch.column(name) for name in names]) for names in columns]
     there = np.ones(batch.num_rows, np.bool_)

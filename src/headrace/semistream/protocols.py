@@ -7,11 +7,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from headrace.arrays import Int32s
 from headrace.conditions import Condition
 from headrace.memory import MemoryBudget
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
-from headrace.relation.keys import Ints
 
 
 class BatchOperator(Protocol):
@@ -87,7 +87,7 @@ class DeferrableOperator(WaitingOperator, Protocol):
         """Give the tuples that wait back: the caller keeps them. They count as `deferred` alone."""
         ...
 
-    def by_page(self, batch: pa.RecordBatch) -> Ints:
+    def by_page(self, batch: pa.RecordBatch) -> Int32s:
         """The rows of a batch in an order in which those of a page are neighbours, as an array of row numbers."""
         ...
 

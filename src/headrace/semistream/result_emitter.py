@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s, Int64s
 from headrace.errors import MemoryRefused
 from headrace.relation import Relation
-from headrace.relation.columns import Column, Longs, from_arrow
-from headrace.relation.keys import ByteKeys, IntKeys, Ints, Keys
+from headrace.relation.columns import Column, from_arrow
+from headrace.relation.keys import ByteKeys, IntKeys, Keys
 from headrace.relation.store import StoreFull, TupleSources, TupleStore
 from headrace.semistream.base import How, Order
 from headrace.semistream.plan_facts import PlanFacts
@@ -59,7 +60,7 @@ class ResultEmitter:
         self._memory = memory
         self._schema_for = schema_for
         self._held: list[
-            tuple[Longs, pa.RecordBatch]
+            tuple[Int64s, pa.RecordBatch]
         ] = []  # results that wait for their turn, with their tuples' numbers
         self._output = output
         self._make_store(relation, payload)
@@ -77,7 +78,7 @@ class ResultEmitter:
 
     # -- matches ---------------------------------------------------------------------------------------------------------
 
-    def found(self, slots: Ints, at: Longs, row: Ints) -> Iterator[pa.RecordBatch]:
+    def found(self, slots: Int32s, at: Int64s, row: Int32s) -> Iterator[pa.RecordBatch]:
         """KeyPages of a waiting tuple and a tuple of R at (page address, row) match."""
         waiting = self._waiting
         if self.how == "semi":
@@ -91,7 +92,7 @@ class ResultEmitter:
         if self.how != "anti":
             yield from self._pairs(slots, at, row)
 
-    def _pairs(self, slots: Ints, at: Longs, row: Ints) -> Iterator[pa.RecordBatch]:
+    def _pairs(self, slots: Int32s, at: Int64s, row: Int32s) -> Iterator[pa.RecordBatch]:
         self._store.clear()
         try:
             self._store.append_from_pages(at, row)
@@ -122,14 +123,14 @@ class ResultEmitter:
 
     # -- tuples without a match ------------------------------------------------------------------------------------------
 
-    def unmatched(self, slots: Ints) -> Iterator[pa.RecordBatch]:
+    def unmatched(self, slots: Int32s) -> Iterator[pa.RecordBatch]:
         """Tuples leave without a match; their slots were freed, and nobody has got them yet."""
         if self.how in ("left", "anti"):
             for a in range(0, slots.size, self.rows):
                 some = slots[a : a + self.rows]
                 yield from self._emit(self._waiting.number[some], self._waiting.columns(some), None)
 
-    def unmatched_rows(self, batch: pa.RecordBatch, numbers: Longs, rows: Longs) -> Iterator[pa.RecordBatch]:
+    def unmatched_rows(self, batch: pa.RecordBatch, numbers: Int64s, rows: Int64s) -> Iterator[pa.RecordBatch]:
         """Some rows of a batch leave without a match, before they had a slot."""
         if self.how in ("left", "anti"):
             for a in range(0, rows.size, self.rows):
@@ -138,7 +139,9 @@ class ResultEmitter:
 
     # -- order -----------------------------------------------------------------------------------------------------------
 
-    def _emit(self, numbers: Longs, stream: pa.RecordBatch, payload: list[pa.Array] | None) -> Iterator[pa.RecordBatch]:
+    def _emit(
+        self, numbers: Int64s, stream: pa.RecordBatch, payload: list[pa.Array] | None
+    ) -> Iterator[pa.RecordBatch]:
         """Send results out, or hold them until all earlier tuples have left."""
         arrays: list[Any] = list(stream.columns)
         schema = self._schema_for(stream.schema)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s
 from headrace.kernels.store import ANTI, INNER, LEFT, SEMI, expand
 from headrace.relation.columns import Column
-from headrace.relation.keys import Ints
 from headrace.relation.store import StoreFull, TupleSources
 from headrace.semistream.base import How
 
@@ -27,10 +27,10 @@ class Matches:
     pos[u] .. pos[u] + count[u] of source src[u].
     """
 
-    uid: Ints
-    src: Ints
-    pos: Ints
-    count: Ints
+    uid: Int32s
+    src: Int32s
+    pos: Int32s
+    count: Int32s
     sources: TupleSources | None
 
 
@@ -53,7 +53,7 @@ class ResultMaker:
         self.mark = mark
 
     def emit(
-        self, batch: pa.RecordBatch, schema: pa.Schema, matches: Matches, rows: int, which: Ints | None = None
+        self, batch: pa.RecordBatch, schema: pa.Schema, matches: Matches, rows: int, which: Int32s | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Results of a batch, or of some of its rows, at most `rows` at a time."""
         stop = np.zeros(2, np.int64)
@@ -77,7 +77,13 @@ class ResultMaker:
             yield out
 
     def gather(
-        self, batch: pa.RecordBatch, schema: pa.Schema, sources: TupleSources | None, row: Ints, src: Ints, pos: Ints
+        self,
+        batch: pa.RecordBatch,
+        schema: pa.Schema,
+        sources: TupleSources | None,
+        row: Int32s,
+        src: Int32s,
+        pos: Int32s,
     ) -> pa.RecordBatch:
         """One batch of results: stream row row[i] beside tuple pos[i] of source src[i], or beside nulls where that is -1."""
         n = row.size

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.relation.columns import NO_BYTES, NO_LONGS, Buffers, Bytes, Longs, from_arrow, to_arrow, width_of
-from headrace.relation.keys import Ints
+from headrace.arrays import AnyArray, Int32s, Int64s, UInt8s
+from headrace.relation.columns import NO_BYTES, NO_LONGS, Buffers, from_arrow, to_arrow, width_of
 from headrace.semistream.stream_window import StreamWindow
 
 _IN_BATCHES = 8 + 8  # of a tuple with columns in batches: its number there, and its share of tuples that left
@@ -36,7 +36,7 @@ class SlotWindow:
         self._fixed = [i for i, field in enumerate(schema) if _in_slots(field.type)]
         self._others = [i for i in range(len(schema)) if i not in self._fixed]
         self._values = [_room(schema.field(i).type, capacity) for i in self._fixed]
-        self._nulls: Bytes = np.zeros((len(self._fixed) + 7) // 8 * capacity, np.uint8)  # a plane for 8 columns
+        self._nulls: UInt8s = np.zeros((len(self._fixed) + 7) // 8 * capacity, np.uint8)  # a plane for 8 columns
         self._capacity, self._held, self._null_seen = capacity, 0, False
         self._batches = StreamWindow()
 
@@ -52,7 +52,7 @@ class SlotWindow:
         """Tuples held; where some columns lie in batches, with those that left and were not dropped yet."""
         return self._batches.rows if self._others else self._held
 
-    def enter(self, batch: pa.RecordBatch, numbers: Longs, slots: Ints) -> None:
+    def enter(self, batch: pa.RecordBatch, numbers: Int64s, slots: Int32s) -> None:
         """Hold tuples with these numbers in these slots."""
         self._held += numbers.size
         for c, i in enumerate(self._fixed):
@@ -63,7 +63,7 @@ class SlotWindow:
         if self._others:
             self._batches.enter(batch.select(self._others), numbers, slots)
 
-    def take(self, numbers: Longs, slots: Ints) -> pa.RecordBatch:
+    def take(self, numbers: Int64s, slots: Int32s) -> pa.RecordBatch:
         """The tuples in these slots, in this order."""
         arrays: list[Any] = [None] * len(self._schema)
         for c, i in enumerate(self._fixed):
@@ -75,24 +75,24 @@ class SlotWindow:
                 arrays[i] = array
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def leave(self, numbers: Longs) -> None:
+    def leave(self, numbers: Int64s) -> None:
         """Tuples left; their slots may be given to others."""
         self._held -= numbers.size
         if self._others:
             self._batches.leave(numbers)
 
-    def resize(self, capacity: int, before: Ints, after: Ints) -> None:
+    def resize(self, capacity: int, before: Int32s, after: Int32s) -> None:
         """Other slots: the tuples in `before` are in `after` from now on."""
         for c, i in enumerate(self._fixed):
             values = _room(self._schema.field(i).type, capacity)
             values[after] = self._values[c][before]
             self._values[c] = values
         planes = (len(self._fixed) + 7) // 8
-        nulls: Bytes = np.zeros((planes, capacity), np.uint8)
+        nulls: UInt8s = np.zeros((planes, capacity), np.uint8)
         nulls[:, after] = self._nulls.reshape(planes, self._capacity)[:, before]
         self._nulls, self._capacity = nulls.reshape(-1), capacity
 
-    def _note_nulls(self, c: int, slots: Ints, valid: Bytes) -> None:
+    def _note_nulls(self, c: int, slots: Int32s, valid: UInt8s) -> None:
         if not valid.size and not self._null_seen:
             return
         self._null_seen = True
@@ -101,11 +101,11 @@ class SlotWindow:
         kept = plane[slots] & ~bit
         plane[slots] = kept | np.where(valid == 0, bit, np.uint8(0)) if valid.size else kept
 
-    def _valid(self, c: int, slots: Ints) -> Bytes:
+    def _valid(self, c: int, slots: Int32s) -> UInt8s:
         if not self._null_seen:
             return NO_BYTES
         plane = self._nulls[c // 8 * self._capacity :][: self._capacity]
-        valid: Bytes = (plane[slots] & np.uint8(1 << c % 8) == 0).view(np.uint8)
+        valid: UInt8s = (plane[slots] & np.uint8(1 << c % 8) == 0).view(np.uint8)
         return valid
 
 
@@ -115,7 +115,7 @@ def _in_slots(type_: pa.DataType) -> bool:
     return bool(plain or t.is_boolean(type_) or (t.is_fixed_size_binary(type_) and type_.byte_width))
 
 
-def _room(type_: pa.DataType, capacity: int) -> np.ndarray[Any, Any]:
+def _room(type_: pa.DataType, capacity: int) -> AnyArray:
     """An array for values of a type; those wider than a word are rows of words, or of bytes."""
     width = width_of(type_)
     if width in _WORDS:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
+from headrace.arrays import AnyArray
 from headrace.errors import BadInput
 
-Arrays = dict[str, np.ndarray[Any, Any]]
+Arrays = dict[str, AnyArray]
 
 
 @dataclass(frozen=True)

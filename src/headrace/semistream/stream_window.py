@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import Int32s, Int64s
 from headrace.kernels.store import locate, take_fixed, take_sizes, take_variable, take_wide
 from headrace.memory import release_freed_memory
-from headrace.relation.columns import NO_BYTES, Buffers, Longs, address, to_arrow
-from headrace.relation.keys import Ints
+from headrace.relation.columns import NO_BYTES, Buffers, address, to_arrow
 
 _CHUNKS = 32  # batches held before two of them are put together
 _FULL = 7 / 8  # share of a batch that is alive, below which its dead tuples are dropped
@@ -27,8 +27,8 @@ _WHOLE = 2  # a slice may keep alive so many times its own size
 @dataclass
 class _Chunk:
     batch: pa.RecordBatch
-    numbers: Longs  # of its rows, ascending
-    dead: list[Longs] = field(default_factory=list)  # numbers of rows that left and were not dropped yet
+    numbers: Int64s  # of its rows, ascending
+    dead: list[Int64s] = field(default_factory=list)  # numbers of rows that left and were not dropped yet
 
     @property
     def alive(self) -> int:
@@ -44,7 +44,7 @@ def _pool() -> pa.MemoryPool:
     return pa.system_memory_pool()
 
 
-def _rows(batch: pa.RecordBatch, rows: Longs) -> pa.RecordBatch:
+def _rows(batch: pa.RecordBatch, rows: Int64s) -> pa.RecordBatch:
     return pc.take(batch, pa.array(rows), memory_pool=_pool())
 
 
@@ -59,7 +59,7 @@ class _Columns:
         self.numbers = np.array([address(numbers) for numbers in self._numbers])
         self._addresses = [self._of(i) for i in range(self._batches[0].num_columns)]
 
-    def _of(self, i: int) -> tuple[Longs, Longs] | None:
+    def _of(self, i: int) -> tuple[Int64s, Int64s] | None:
         """Addresses of a column's buffers in every batch; None where it has nulls, or is not of plain values."""
         parts = [batch.column(i) for batch in self._batches]
         type_ = parts[0].type
@@ -70,7 +70,7 @@ class _Columns:
         texts = [] if width else [b.address if (b := part.buffers()[2]) else 0 for part in parts]
         return np.array(values, np.int64), np.array(texts, np.int64)
 
-    def take(self, src: Ints, pos: Ints) -> pa.RecordBatch:
+    def take(self, src: Int32s, pos: Int32s) -> pa.RecordBatch:
         """Rows pos[i] of batches src[i]."""
         schema, n = self._batches[0].schema, src.size
         arrays: list[pa.Array | None] = []
@@ -94,7 +94,7 @@ class _Columns:
                 arrays[i] = array
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _others(self, columns: list[int], src: Ints, pos: Ints) -> list[pa.Array]:
+    def _others(self, columns: list[int], src: Int32s, pos: Int32s) -> list[pa.Array]:
         """The same by Arrow, batch by batch: lists, dictionaries, columns with nulls."""
         order = np.argsort(src, kind="stable")
         begins = np.searchsorted(src[order], np.arange(len(self._batches) + 1))
@@ -131,7 +131,7 @@ class StreamWindow:
         """Tuples held, with those that left and were not dropped yet: an eighth at most."""
         return sum(chunk.numbers.size for chunk in self._chunks)
 
-    def enter(self, batch: pa.RecordBatch, numbers: Longs, slots: Ints) -> None:
+    def enter(self, batch: pa.RecordBatch, numbers: Int64s, slots: Int32s) -> None:
         """Hold tuples with these numbers, which are higher than all before."""
         self._columns = None
         if batch.num_rows:
@@ -141,17 +141,17 @@ class StreamWindow:
         if len(self._chunks) > _CHUNKS:
             self._put_together()
 
-    def resize(self, capacity: int, before: Ints, after: Ints) -> None:
+    def resize(self, capacity: int, before: Int32s, after: Int32s) -> None:
         """Tuples have other slots now, which it knows nothing of."""
 
-    def take(self, numbers: Longs, slots: Ints) -> pa.RecordBatch:
+    def take(self, numbers: Int64s, slots: Int32s) -> pa.RecordBatch:
         """The tuples with these numbers, in this order."""
         src, pos = np.empty(numbers.size, np.int32), np.empty(numbers.size, np.int32)
         columns = self._columns = self._columns or _Columns(self._chunks)
         locate(columns.firsts, columns.numbers, columns.sizes, np.ascontiguousarray(numbers), src, pos)
         return columns.take(src, pos)
 
-    def leave(self, numbers: Longs) -> None:
+    def leave(self, numbers: Int64s) -> None:
         """Some tuples left: a batch that lost an eighth is copied without its dead. Most leave with the batch they came in."""
         self._columns = None
         rising = np.sort(numbers)
@@ -170,7 +170,7 @@ class StreamWindow:
             del chunk
             self._give_back()
 
-    def keep(self, alive: Longs) -> None:
+    def keep(self, alive: Int64s) -> None:
         """All tuples left but those with these numbers, ascending."""
         self._columns = None
         some = [np.isin(chunk.numbers, alive, assume_unique=True) for chunk in self._chunks]

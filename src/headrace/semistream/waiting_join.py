@@ -12,17 +12,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import AnyArray, Int32s, Int64s
 from headrace.clock import Clock
 from headrace.conditions import ON_FORMS, Condition
 from headrace.errors import BadInput, MemoryRefused, choice
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Ints
 from headrace.relation.reader import key_column
 from headrace.semistream.base import How, On, Order, SemiStreamJoin, empty
 from headrace.semistream.hash_probe import HashProbe
@@ -289,20 +287,20 @@ class WaitingJoin(SemiStreamJoin):
         self._input.schema = schema
         self._waiting.begin_stream(schema)
 
-    def _leave_at_once(self, taken: pa.RecordBatch, numbers: Longs, nulls: Longs) -> Iterator[pa.RecordBatch]:
+    def _leave_at_once(self, taken: pa.RecordBatch, numbers: Int64s, nulls: Int64s) -> Iterator[pa.RecordBatch]:
         """Some of the tuples that come in have a null and no match."""
         self.stats.nulls += nulls.size
         self.stats.unmatched += nulls.size
         yield from self._results.unmatched_rows(taken, numbers, nulls)
 
-    def _leave(self, slots: Ints, *, hits: bool = False, queued: bool = True) -> Iterator[pa.RecordBatch]:
+    def _leave(self, slots: Int32s, *, hits: bool = False, queued: bool = True) -> Iterator[pa.RecordBatch]:
         """Tuples have met every page they need. `hits`: without a read of their own; `queued`: after they had to wait."""
         if slots.size:
             numbers = self._waiting.number[slots]
             yield from self._free(slots, hits=hits, queued=queued)
             self._waiting.drop(numbers)
 
-    def _free(self, slots: Ints, *, hits: bool = False, queued: bool = True) -> Iterator[pa.RecordBatch]:
+    def _free(self, slots: Int32s, *, hits: bool = False, queued: bool = True) -> Iterator[pa.RecordBatch]:
         """Count tuples that leave, free their slots and send out those without a match; their columns are not dropped."""
         waiting, stats = self._waiting, self.stats
         matched, waited = waiting.matched[slots] == 1, waiting.waited(slots, self.clock.now())
@@ -338,7 +336,7 @@ class WaitingJoin(SemiStreamJoin):
     def _go_to(self, position: int) -> None:
         """Start from a position."""
 
-    def _named(self, arrays: dict[str, np.ndarray[Any, Any]]) -> Snapshot:
+    def _named(self, arrays: dict[str, AnyArray]) -> Snapshot:
         names = tuple(column.name for column in self._payload)
         return Snapshot(type(self).__name__, str(self.relation.path), self.relation.version, names, arrays)
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Float64s, Int32s, Int64s, UInt8s, UInt64s
 from headrace.conditions import Condition
 from headrace.relation import Relation
-from headrace.relation.columns import Bytes, Longs
-from headrace.relation.keys import Hashes, Ints
 from headrace.semistream.hash_queue import HashQueue
 from headrace.semistream.matching import Matching
 from headrace.semistream.slot_window import SlotWindow
-
-Times = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class WaitingStore(Protocol):
@@ -32,32 +28,32 @@ class WaitingStore(Protocol):
         ...
 
     @property
-    def number(self) -> Longs:
+    def number(self) -> Int64s:
         """The number of the tuple in each slot; numbers rise with arrival."""
         ...
 
     @property
-    def matched(self) -> Bytes:
+    def matched(self) -> UInt8s:
         """1 for slots whose tuple has met a match."""
         ...
 
-    def columns(self, slots: Ints) -> pa.RecordBatch:
+    def columns(self, slots: Int32s) -> pa.RecordBatch:
         """The columns of the tuples in these slots; of tuples that were removed too, until they are dropped."""
         ...
 
-    def waited(self, slots: Ints, now: float) -> Times:
+    def waited(self, slots: Int32s, now: float) -> Float64s:
         """Seconds that these tuples have been here."""
         ...
 
-    def oldest(self, count: int) -> Ints:
+    def oldest(self, count: int) -> Int32s:
         """Slots of the tuples that came first, in order."""
         ...
 
-    def remove(self, slots: Ints) -> None:
+    def remove(self, slots: Int32s) -> None:
         """Free slots. The columns of their tuples stay until `drop`."""
         ...
 
-    def drop(self, numbers: Longs) -> None:
+    def drop(self, numbers: Int64s) -> None:
         """Drop the columns of removed tuples with these numbers."""
         ...
 
@@ -120,12 +116,12 @@ class HashWindow:
         return self._H.room
 
     @property
-    def number(self) -> Longs:
+    def number(self) -> Int64s:
         """The number of the tuple in each slot; numbers rise with arrival."""
         return self._H.number
 
     @property
-    def matched(self) -> Bytes:
+    def matched(self) -> UInt8s:
         """1 for slots whose tuple has met a match."""
         return self._H.matched
 
@@ -164,7 +160,7 @@ class HashWindow:
         if self.matching:
             self.matching.resize(self._H.capacity, before, after)
 
-    def enter(self, batch: pa.RecordBatch, hashes: Hashes, numbers: Longs, now: float) -> Ints:
+    def enter(self, batch: pa.RecordBatch, hashes: UInt64s, numbers: Int64s, now: float) -> Int32s:
         """Queue tuples; returns their slots."""
         assert self._columns is not None, "the first stream tuple makes the columns"
         slots = self._H.insert(hashes, numbers, now)
@@ -173,30 +169,30 @@ class HashWindow:
             self.matching.enter(slots, numbers)
         return slots
 
-    def columns(self, slots: Ints) -> pa.RecordBatch:
+    def columns(self, slots: Int32s) -> pa.RecordBatch:
         """The columns of the tuples in these slots; of tuples that were removed too, until they are dropped."""
         assert self._columns is not None, "the first stream tuple makes the columns"
         return self._columns.take(self._H.number[slots], slots)
 
-    def waited(self, slots: Ints, now: float) -> Times:
+    def waited(self, slots: Int32s, now: float) -> Float64s:
         """Seconds that these tuples have been here."""
         return self._H.waited(slots, now)
 
-    def oldest(self, count: int) -> Ints:
+    def oldest(self, count: int) -> Int32s:
         """Slots of the tuples that came first, in order."""
         return self._H.oldest(count)
 
-    def remove(self, slots: Ints) -> None:
+    def remove(self, slots: Int32s) -> None:
         """Free slots. The columns of their tuples stay until `drop`."""
         self._H.remove(slots)
         if self.matching:
             self.matching.changed()
 
-    def drop(self, numbers: Longs) -> None:
+    def drop(self, numbers: Int64s) -> None:
         """Drop the columns of removed tuples with these numbers."""
         assert self._columns is not None, "the first stream tuple makes the columns"
         self._columns.leave(numbers)
 
-    def probe(self, hashes: Hashes, stop: Longs, number: Ints, slots: Ints) -> int:
+    def probe(self, hashes: UInt64s, stop: Int64s, number: Int32s, slots: Int32s) -> int:
         """KeyPages of a hash and a slot with that hash, as many as the output takes; see kernels.multimap.probe."""
         return self._H.probe(hashes, stop, number, slots)

@@ -17,7 +17,6 @@ from headrace.arrays import Bools, Float64s, UInt64s
 from headrace.errors import BadInput, choice
 from headrace.splitmix import mix, uniform_floats
 
-Mask = Bools
 Objective = Literal["max-subset", "random-sample"]
 
 _SALT = np.uint64(0x5851F42D4C957F2D)  # makes random scores independent of the words that order ties

@@ -12,16 +12,15 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Bools, Float64s, UInt64s
 from headrace.relation import Relation
 from headrace.shedding import ALL, STRATEGIES, KeyFrequencies, Strategy, row_hashes
 from headrace.shedding.ledger import BatchHistory, Decision, Ledger, TaskRecord
 from headrace.shedding.shed_file import ShedDraft
-from headrace.shedding.strategies import Mask
 from headrace.spark.recorded import RecordedJoin, write_recorded
 from headrace.spark.reports import ShedReport
 from headrace.spark.shed import ShedStep
 from headrace.spark.steps import Batches, SparkTask
-from headrace.splitmix import Floats, Words
 
 
 class Divider:
@@ -101,7 +100,7 @@ class Divider:
             return rows
         return rows.filter(pa.array(~np.asarray(batch.columns[-1])))
 
-    def _among_all(self, batch: pa.RecordBatch, kept: Mask) -> Mask:
+    def _among_all(self, batch: pa.RecordBatch, kept: Bools) -> Bools:
         """Which rows stay of all, heartbeats among them."""
         if kept.size == batch.num_rows:
             return kept
@@ -122,14 +121,14 @@ class Divider:
             results_kept=self.results_kept,
         )
 
-    def _kept(self, rows: pa.RecordBatch) -> Mask:
+    def _kept(self, rows: pa.RecordBatch) -> Bools:
         f, words = self._f(rows), row_hashes(rows, self._seed)
         mask = self.decision.cut.kept(self.strategy.scores(f, words), words)
         self.results += float(f.sum())
         self.results_kept += float(f[mask].sum())
         return mask
 
-    def _f(self, batch: pa.RecordBatch) -> Floats:
+    def _f(self, batch: pa.RecordBatch) -> Float64s:
         """f_R of each row; 1 for all rows where keys are unique in R and the strategy does not go by frequency."""
         if not self.step.keys or (self.relation.unique and not self.strategy.by_frequency):
             return np.ones(batch.num_rows)
@@ -160,8 +159,8 @@ class Divider:
         if self.step.rate is None and past.rate is None:  # the first micro-batch: there is nothing to go by
             return decision, batches
         held = _Held(self.step.held)
-        f: list[Floats] = []
-        words: list[Words] = []
+        f: list[Float64s] = []
+        words: list[UInt64s] = []
         rows = 0
         for batch in batches:
             held.add(batch)

@@ -9,15 +9,14 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Float64s, Int32s, Int64s, UInt64s
 from headrace.conditions import Intersects
 from headrace.errors import BadInput, choice
 from headrace.kernels.boxes import cover_tiles, match_boxes
 from headrace.kernels.hashing import hash_ints, shards_of
 from headrace.predicates.numbers import Scale
 from headrace.progressive.grids.grid import Grid, check_tiles, observed_space, parse_cells, parse_space
-from headrace.progressive.grids.partitioning import SIDES, CellEntries, Doubles, JoinKeys, Partitioning
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Hashes, Ints
+from headrace.progressive.grids.partitioning import SIDES, CellEntries, JoinKeys, Partitioning
 
 _CELLS = 100  # of a grid in all, by default: the grid of [PQP] Table 5.1 in two dimensions
 _GRID_DIMENSIONS = 6  # that have tiles, and cells by default; more would have more tiles than boxes
@@ -134,7 +133,7 @@ class BoxGrid(Partitioning):
         names = self.condition.left if side == 0 else self.condition.right
         d, n = self.width // 2, batch.num_rows
         values, valid = np.empty((n, 2 * d)), np.ones(n, np.bool_)
-        plain: list[Longs | Doubles] = []
+        plain: list[Int64s | Float64s] = []
         for j, (name, scale) in enumerate(zip(names, self._scales[side], strict=True)):
             column, there = scale.read(batch.column(name), as_doubles=False)
             plain.append(column)
@@ -168,7 +167,7 @@ class BoxGrid(Partitioning):
         self.cells_per_row = max(1.0, n / max(1, valid.size))
         return CellEntries(rows[:n], codes[:n])
 
-    def partition_of(self, cells: Hashes) -> Ints:
+    def partition_of(self, cells: UInt64s) -> Int32s:
         """The partition that each tile's cell is assigned to."""
         assert self.grid is not None or not cells.size
         number = (cells >> np.uint64(self.grid.bits if self.grid else 0)).astype(np.int64)
@@ -181,7 +180,7 @@ class BoxGrid(Partitioning):
         shards_of(hashes, self.partitions, out)
         return out
 
-    def _make_grid_for(self, boxes: Doubles) -> None:
+    def _make_grid_for(self, boxes: Float64s) -> None:
         """Make the grid from the first boxes: their space, and tiles as small as keeps copies few."""
         d = self.width // 2
         low, high = self._corners if self.space is not None else observed_space(boxes[:, :d], boxes[:, d:])
@@ -201,7 +200,7 @@ class BoxGrid(Partitioning):
             shift += 1
         self._make_grid(low, high, shift)
 
-    def _make_grid(self, low: Doubles, high: Doubles, shift: int) -> None:
+    def _make_grid(self, low: Float64s, high: Float64s, shift: int) -> None:
         shifts = np.where(np.arange(low.size) < _GRID_DIMENSIONS, shift, 0).astype(np.int64)
         self.grid = check_tiles(Grid(low, high, self._cells, shifts))
         self.limits = self.grid.numbers()
@@ -216,7 +215,7 @@ class BoxGrid(Partitioning):
         )
 
 
-def _usual_cells(d: int) -> Longs:
+def _usual_cells(d: int) -> Int64s:
     """The default number of cells in each of d dimensions."""
     each = max(2, round(_CELLS ** (1 / min(d, _GRID_DIMENSIONS))))
     return np.array([each if j < _GRID_DIMENSIONS else 1 for j in range(d)], np.int64)
@@ -228,7 +227,7 @@ def _fits_double(type_: pa.DataType) -> bool:
     return bool(t.is_floating(type_) or t.is_date32(type_) or (t.is_integer(type_) and type_.bit_width <= 32))
 
 
-def _outwards(column: Longs | Doubles, scale: Scale, to: float) -> Doubles:
+def _outwards(column: Int64s | Float64s, scale: Scale, to: float) -> Float64s:
     """Convert numbers to doubles that keep their order, though some may become equal; move those rounded twice towards `to`.
 
     One rounding keeps the order of low and high corners, and equal numbers stay equal. Two roundings, to a double and by a

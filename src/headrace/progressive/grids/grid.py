@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.arrays import Float64s, Int64s
 from headrace.errors import BadInput
-from headrace.progressive.grids.partitioning import Doubles
-from headrace.relation.columns import Longs
 
 _FAR = (
     0.25  # times the width between the 1st and the 99th percentile: tuples farther out do not widen an observed space
@@ -22,10 +21,10 @@ _MOST_TILES = 2.0**62  # the code of a tile is a 64-bit number
 class Grid:
     """A grid with `cells` cells in each dimension between the corners low and high; a cell has 2 ** shift tiles in each."""
 
-    low: Doubles
-    high: Doubles
-    cells: Longs
-    shift: Longs
+    low: Float64s
+    high: Float64s
+    cells: Int64s
+    shift: Int64s
 
     @property
     def bits(self) -> int:
@@ -33,18 +32,18 @@ class Grid:
         return int(self.shift.sum())
 
     @property
-    def widths(self) -> Doubles:
+    def widths(self) -> Float64s:
         """The width of a cell in each dimension."""
         return (self.high - self.low) / self.cells
 
-    def numbers(self) -> Doubles:
+    def numbers(self) -> Float64s:
         """The grid as one array, in the layout of kernels.grids."""
         with np.errstate(divide="ignore", over="ignore"):
             a_unit = self.cells / (self.high - self.low) * 2.0**self.shift
         return np.concatenate([self.low, a_unit, self.cells, self.shift]).astype(np.float64)
 
 
-def parse_space(space: object, dimensions: int) -> tuple[Doubles, Doubles]:
+def parse_space(space: object, dimensions: int) -> tuple[Float64s, Float64s]:
     """Return the low and the high corner of a space that a user gave as one sequence of numbers."""
     numbers = list(space) if isinstance(space, Sequence) and not isinstance(space, str) else []
     if len(numbers) != 2 * dimensions or not all(_is_number(x) for x in numbers):
@@ -60,7 +59,7 @@ def parse_space(space: object, dimensions: int) -> tuple[Doubles, Doubles]:
     return low, high
 
 
-def observed_space(low: Doubles, high: Doubles) -> tuple[Doubles, Doubles]:
+def observed_space(low: Float64s, high: Float64s) -> tuple[Float64s, Float64s]:
     """The space that boxes lie in, given their corners as [row, dimension]. A few boxes that lie far off do not widen it."""
     corners = []
     for j in range(low.shape[1]):
@@ -77,7 +76,7 @@ def observed_space(low: Doubles, high: Doubles) -> tuple[Doubles, Doubles]:
     return np.array([a for a, _ in corners]), np.array([b for _, b in corners])
 
 
-def parse_cells(cells: int | Sequence[int], dimensions: int) -> Longs:
+def parse_cells(cells: int | Sequence[int], dimensions: int) -> Int64s:
     """Return the cells of each dimension, which a user gave as one number or as one for each."""
     each = [cells] * dimensions if isinstance(cells, int) else list(cells)
     if len(each) != dimensions or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in each):

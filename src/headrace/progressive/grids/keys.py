@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s, UInt64s
 from headrace.conditions import Equal
 from headrace.errors import BadInput, UnsupportedType
 from headrace.kernels.cells import match_codes
 from headrace.kernels.hashing import shards_of
 from headrace.progressive.grids.partitioning import NO_DOUBLES, SIDES, CellEntries, JoinKeys, Partitioning
 from headrace.relation.columns import plain_type
-from headrace.relation.keys import Hashes, Ints, KeyCodec
+from headrace.relation.keys import KeyCodec
 
 
 class HashPartitioning(Partitioning):
@@ -80,7 +81,7 @@ class HashPartitioning(Partitioning):
         rows = np.flatnonzero(keys.valid).astype(np.int32)
         return CellEntries(rows, keys.codes[rows])
 
-    def partition_of(self, cells: Hashes) -> Ints:
+    def partition_of(self, cells: UInt64s) -> Int32s:
         """The range that each hash is in."""
         out = np.empty(cells.size, np.int32)
         shards_of(cells, self.partitions, out)

@@ -13,30 +13,27 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.relation.keys import Hashes, Ints
-
-Doubles = np.ndarray[Any, np.dtype[np.float64]]
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
+from headrace.arrays import Bools, Float64s, Int32s, UInt64s
 
 LEFT, RIGHT = 0, 1
 SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
-NO_DOUBLES: Doubles = np.empty(0, np.float64)
+NO_DOUBLES: Float64s = np.empty(0, np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class JoinKeys:
     """The columns of a batch that rows are divided and matched by, in the form that kernels take."""
 
-    codes: Hashes
+    codes: UInt64s
     """the hash of each row's key; empty where rows are divided by a grid"""
-    values: Doubles
+    values: Float64s
     """the coordinates of each row, `width` numbers a row; empty where rows are divided by a hash"""
-    valid: Mask
+    valid: Bools
     """whether each row can match anything: a row with a null or NaN in these columns cannot"""
     outside: int = 0
     """the number of valid rows that lie outside the space of the grid, and so in the cells at its edge"""
@@ -46,8 +43,8 @@ class JoinKeys:
 class CellEntries:
     """Rows with their cells: entry k puts row[k] into cell[k]. Rows are in ascending order; an invalid row has no entry."""
 
-    row: Ints
-    cell: Hashes
+    row: Int32s
+    cell: UInt64s
 
 
 class Partitioning(ABC):
@@ -67,7 +64,7 @@ class Partitioning(ABC):
     """whether every pair that `match` finds satisfies the condition; otherwise the pairs are tested again"""
     match: Callable[..., int]
     """the kernel that finds pairs; its signature is kernels.cells.MATCH"""
-    limits: Doubles = NO_DOUBLES
+    limits: Float64s = NO_DOUBLES
     """the parameters of that kernel, such as eps or the grid"""
     cells_per_row: float = 1.0
     """the number of cells that a row probes, on average so far; buffers are allocated for so many"""
@@ -100,9 +97,9 @@ class Partitioning(ABC):
             yield CellEntries(some.row + np.int32(at), some.cell)
 
     @abstractmethod
-    def partition_of(self, cells: Hashes) -> Ints:
+    def partition_of(self, cells: UInt64s) -> Int32s:
         """The partition of each cell."""
 
-    def neighbours(self, partitions: Ints) -> Ints:
+    def neighbours(self, partitions: Int32s) -> Int32s:
         """kappa: the partitions of the other side that may hold matches of tuples in these, in ascending order, each once."""
         return np.unique(partitions)

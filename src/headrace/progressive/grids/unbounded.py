@@ -14,14 +14,14 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Float64s, Int32s, UInt64s
 from headrace.conditions import Intersects, Within
 from headrace.errors import BadInput
 from headrace.kernels.hashing import shards_of
 from headrace.kernels.unbounded_grids import cover_cells, match_unbounded_boxes
 from headrace.progressive.grids.boxes import BoxGrid
-from headrace.progressive.grids.partitioning import SIDES, CellEntries, Doubles, JoinKeys
+from headrace.progressive.grids.partitioning import SIDES, CellEntries, JoinKeys
 from headrace.progressive.grids.vectors import VectorGrid
-from headrace.relation.keys import Hashes, Ints
 
 _BOX_DIMENSIONS = 6  # of a grid over boxes, at most; in more a box would be in too many cells
 _VECTOR_DIMENSIONS = 3  # of a grid over vectors, at most; a right vector is in up to 2 ** 3 cells
@@ -52,7 +52,7 @@ class UnboundedBoxes(BoxGrid):
         self._widths = widths(cell, d)[:_BOX_DIMENSIONS]
         self.limits = np.concatenate([[float(d)], self._widths])
 
-    def _make_grid_for(self, boxes: Doubles) -> None:
+    def _make_grid_for(self, boxes: Float64s) -> None:
         """Do nothing: cells are found without a grid."""
 
     def home(self, side: int, keys: JoinKeys) -> CellEntries:
@@ -68,7 +68,7 @@ class UnboundedBoxes(BoxGrid):
         self.cells_per_row = max(1.0, entries.row.size / max(1, boxes.shape[0]))
         return entries
 
-    def partition_of(self, cells: Hashes) -> Ints:
+    def partition_of(self, cells: UInt64s) -> Int32s:
         """The range that each code is in; cells that lie together have codes that lie together."""
         return _range_of(cells, self.partitions)
 
@@ -101,7 +101,7 @@ class UnboundedVectors(VectorGrid):
         if (self._widths < 2 * self._eps).any():
             raise BadInput(f"cell={self.cell!r} is less than twice eps={self._eps:g}; give at least {2 * self._eps:g}")
 
-    def _make_grid(self, low: Doubles, high: Doubles) -> None:
+    def _make_grid(self, low: Float64s, high: Float64s) -> None:
         """Do nothing: cells are found without a grid."""
 
     def home(self, side: int, keys: JoinKeys) -> CellEntries:
@@ -116,12 +116,12 @@ class UnboundedVectors(VectorGrid):
         self.cells_per_row = max(1.0, entries.row.size / max(1, keys.valid.size))
         return entries
 
-    def partition_of(self, cells: Hashes) -> Ints:
+    def partition_of(self, cells: UInt64s) -> Int32s:
         """The range that each code is in; cells that lie together have codes that lie together."""
         return _range_of(cells, self.partitions)
 
 
-def widths(cell: float | Sequence[float], dimensions: int) -> Doubles:
+def widths(cell: float | Sequence[float], dimensions: int) -> Float64s:
     """Return the width of a cell in each dimension. Anything but positive numbers is refused."""
     each = list(cell) if isinstance(cell, list | tuple) else [cell] * dimensions
     fits = all(isinstance(w, int | float) and not isinstance(w, bool) and math.isfinite(w) and w > 0 for w in each)
@@ -131,7 +131,7 @@ def widths(cell: float | Sequence[float], dimensions: int) -> Doubles:
 
 
 def _cells_between(
-    low: Doubles, high: Doubles, keys: JoinKeys, size: int, width: Doubles, cells_per_row: float
+    low: Float64s, high: Float64s, keys: JoinKeys, size: int, width: Float64s, cells_per_row: float
 ) -> tuple[CellEntries, int | None]:
     """The cells between two corners of each row, each code of a row once; or the first row that has more than _MOST_CELLS."""
     valid = keys.valid.view(np.uint8)
@@ -155,7 +155,7 @@ def _cells_between(
     return CellEntries(rows, codes), None
 
 
-def _range_of(cells: Hashes, partitions: int) -> Ints:
+def _range_of(cells: UInt64s, partitions: int) -> Int32s:
     """Divide codes into ranges of equal width."""
     out = np.empty(cells.size, np.int32)
     shards_of(cells, partitions, out)

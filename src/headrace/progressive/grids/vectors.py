@@ -8,15 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Float64s, Int32s, Int64s, UInt64s
 from headrace.conditions import METRICS, Within
 from headrace.errors import BadInput
 from headrace.kernels.grids import home_tiles
 from headrace.kernels.vectors import match_vectors, neighbour_cells, reach_tiles
 from headrace.predicates.distances import Vector
 from headrace.progressive.grids.grid import Grid, observed_space, parse_cells, parse_space
-from headrace.progressive.grids.partitioning import SIDES, CellEntries, Doubles, JoinKeys, Partitioning
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Hashes, Ints
+from headrace.progressive.grids.partitioning import SIDES, CellEntries, JoinKeys, Partitioning
 
 _MOST_PARTITIONS = 256  # more would be flushed in pieces too small to be written and read with profit
 _MAX_TILES = 256  # that a vector probes by default
@@ -104,7 +103,7 @@ class VectorGrid(Partitioning):
         parse_cells(cells, self._cell_dimensions)
         self.grid: Grid | None = None
         """the grid, once the space is known"""
-        self.axes: Longs = np.empty(0, np.int64)
+        self.axes: Int64s = np.empty(0, np.int64)
         """the dimensions of the vectors that the grid has"""
         self._vectors: list[Vector | None] = [None, None]
         self._eps, self._metric = float(condition.eps), METRICS.index(condition.metric)
@@ -178,11 +177,11 @@ class VectorGrid(Partitioning):
                 return CellEntries(rows[:found], codes[:found])
             room = found
 
-    def partition_of(self, cells: Hashes) -> Ints:
+    def partition_of(self, cells: UInt64s) -> Int32s:
         """The cell of each tile."""
         return (cells >> np.uint64(self.grid.bits if self.grid else 0)).astype(np.int32)
 
-    def neighbours(self, partitions: Ints) -> Ints:
+    def neighbours(self, partitions: Int32s) -> Int32s:
         """kappa: the cells within eps of these."""
         if self.grid is None:
             return np.unique(partitions)
@@ -193,7 +192,7 @@ class VectorGrid(Partitioning):
         neighbour_cells(numbers, grid.cells, grid.widths, slack, self._eps, self._metric, found)
         return np.flatnonzero(found).astype(np.int32)
 
-    def _make_grid(self, low: Doubles, high: Doubles) -> None:
+    def _make_grid(self, low: Float64s, high: Float64s) -> None:
         """Make the grid over the widest dimensions, as many as keep a probe within `max_tiles`.
 
         The first of them have cells and tiles, the others one cell with tiles. A tile is at least eps wide, or the whole cell.

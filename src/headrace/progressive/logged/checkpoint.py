@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int64s
 from headrace.errors import OtherLog
 from headrace.progressive.grids.partitioning import SIDES
-from headrace.progressive.policies.stats import Counts, PartitionStats
+from headrace.progressive.policies.stats import PartitionStats
 from headrace.runlog import Decision
 
 NEVER = -(1 << 62)  # earlier than every event time
@@ -24,21 +25,21 @@ _MARKS = 64  # watermarks that are remembered, each with its step; with more, ev
 class Checkpoint:
     """State of one shard. Arrays are [side, partition] or [partition]; a step is a chunk of rows of one side, numbered from 0."""
 
-    first: Counts
+    first: Int64s
     """memory holds the rows of steps from this one on"""
-    flushed: Counts
+    flushed: Int64s
     """rows of steps before this one are on disk alone and may match rows to come; at most `first`, 0 if there are none"""
-    until: Counts
+    until: Int64s
     """no row that was flushed has a later event time than this"""
-    caught: Counts
+    caught: Int64s
     """all pairs that rows of steps before this one owed are out"""
-    target: Counts
+    target: Int64s
     """rows of steps before this one are being caught up; 0 if none are"""
-    phase: Counts
+    phase: Int64s
     """the side whose rows from `caught` to `target` are being caught up"""
-    at: Counts
+    at: Int64s
     """they have met the rows of the other side of steps before this one"""
-    owed: Counts
+    owed: Int64s
     """how many rows of steps from `caught` on owe pairs with rows on disk"""
     ledger: PartitionStats
     """arrivals and results, which flush policies choose by"""
@@ -76,7 +77,7 @@ class Checkpoint:
         """Note that all that was owed is out."""
         self.owed[:] = self.target[:] = 0
 
-    def owe(self, step: int, partition: Counts) -> None:
+    def owe(self, step: int, partition: Int64s) -> None:
         """Note that rows of a step, in these partitions, owe pairs."""
         came = np.bincount(partition, minlength=self.partitions)
         self.caught[(self.owed == 0) & (came > 0)] = step

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int64s
 from headrace.metrics import JoinStats
 from headrace.progressive.logged.checkpoint import NEVER, Checkpoint
 from headrace.progressive.logged.join_spec import TimeBound
 from headrace.progressive.logged.state_cache import StateCache
-from headrace.progressive.policies.stats import Counts
 
 
 class EventTime:
@@ -61,7 +61,7 @@ class EventTime:
         return NEVER if self.bound is None else int(self.bound.times(number, rows).max())
 
 
-def _first_alive(bound: TimeBound, checkpoint: Checkpoint, cache: StateCache, expired: int) -> Counts:
+def _first_alive(bound: TimeBound, checkpoint: Checkpoint, cache: StateCache, expired: int) -> Int64s:
     """The step from which on memory is needed, [side, partition]: all rows in it of steps before have expired."""
     first = checkpoint.first.copy()
     for side, column in zip(cache.sides, bound.columns, strict=True):

@@ -8,12 +8,12 @@ from datetime import timedelta
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int64s
 from headrace.conditions import AllOf, Band, Condition
 from headrace.errors import BadInput
 from headrace.progressive.grids.partitioning import SIDES, Partitioning
 from headrace.progressive.logged.checkpoint import NEVER
 from headrace.progressive.output import Output
-from headrace.relation.columns import Longs
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class TimeBound:
                     f"column {name!r} of the {SIDES[side]} side has type {schema.field(name).type}; an event time is a timestamp"
                 )
 
-    def times(self, side: int, rows: pa.RecordBatch) -> Longs:
+    def times(self, side: int, rows: pa.RecordBatch) -> Int64s:
         """The event times of rows in microseconds; NEVER for a row without one, which matches nothing."""
         column = rows.column(rows.schema.get_field_index(self.columns[side]))
         column = column.cast(pa.timestamp("us", column.type.tz), safe=False).view(pa.int64())

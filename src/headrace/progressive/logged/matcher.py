@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
+from headrace.arrays import Bools, Int32s
 from headrace.metrics import JoinStats
-from headrace.progressive.grids.partitioning import Mask
 from headrace.progressive.logged.join_spec import JoinSpec
 from headrace.progressive.logged.sharding import ShardedRows
 from headrace.progressive.memory.side_memory import SideMemory
 from headrace.progressive.output import BatchRows, MemoryRows, left_and_right
-from headrace.relation.keys import Ints
 
 _PAIR_BYTES = 64  # bytes of a pair beside its rows: row numbers, slots, masks
 _LEAST_PAIRS = 64  # made at a time, however wide rows are
@@ -35,8 +34,8 @@ class Matcher:
         self.spec, self.stats, self.chunk = spec, stats, chunk
 
     def matches(
-        self, number: int, rows: ShardedRows, other: SideMemory, keep: Callable[[Ints, Ints], Mask] | None = None
-    ) -> Iterator[tuple[pa.RecordBatch, Ints]]:
+        self, number: int, rows: ShardedRows, other: SideMemory, keep: Callable[[Int32s, Int32s], Bools] | None = None
+    ) -> Iterator[tuple[pa.RecordBatch, Int32s]]:
         """Give the results of a side's rows with the other side's slots, and those slots.
 
         Parameters
@@ -62,7 +61,7 @@ class Matcher:
                     yield out, slots if some is None else slots[some]
 
 
-def _pairs(rows: ShardedRows, side: SideMemory, most: int) -> Iterator[tuple[Ints, Ints]]:
+def _pairs(rows: ShardedRows, side: SideMemory, most: int) -> Iterator[tuple[Int32s, Int32s]]:
     """Pairs of a row and a slot of a side, slots in the order in which `side.rows` wants them."""
     for entries, slots in side.match(rows.entries.cell, rows.entries.row, rows.values, most):
         order = side.by_chunk(slots)

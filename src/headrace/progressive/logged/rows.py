@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Bools, Int32s, Int64s
 from headrace.errors import OtherLog
 from headrace.progressive.grids.partitioning import SIDES
 from headrace.progressive.logged.checkpoint import NEVER
 from headrace.progressive.logged.sharding import ShardedRows
 from headrace.progressive.memory.row_chunks import POOL, take
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Ints
 from headrace.runlog import DecisionDraft, LogFile, ShardLog
 from headrace.runlog.files import StateDraft, read_state
 
@@ -40,11 +38,11 @@ class SteppedRows:
     """Rows from the log, with the partition, the step, and what each of them sees."""
 
     rows: pa.RecordBatch
-    partition: Ints
-    step: Ints
-    sees: Ints
+    partition: Int32s
+    step: Int32s
+    sees: Int32s
 
-    def where(self, which: np.ndarray[Any, np.dtype[np.bool_]]) -> SteppedRows:
+    def where(self, which: Bools) -> SteppedRows:
         """Select rows: a copy, or these themselves if it is all of them."""
         if which.all():
             return self
@@ -75,7 +73,7 @@ class LoggedRows:
         shard: ShardLog,
         side: int,
         schema: pa.Schema,
-        times: Callable[[int, pa.RecordBatch], Longs] | None = None,
+        times: Callable[[int, pa.RecordBatch], Int64s] | None = None,
         *,
         size: int = 1 << 22,
     ) -> None:
@@ -207,7 +205,7 @@ class RowDraft:
         """How many rows there are."""
         return 0 if self._draft is None else self._draft.rows
 
-    def add(self, rows: ShardedRows, step: int, sees: Longs, latest: int) -> None:
+    def add(self, rows: ShardedRows, step: int, sees: Int64s, latest: int) -> None:
         """Add the rows of a step. `latest` is the latest event time in it."""
         if self._draft is None:
             self._draft, self._first = self._decision.beside(self._rows.kind, self._rows.written), step

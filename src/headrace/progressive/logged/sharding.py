@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace.progressive.grids.partitioning import LEFT, NO_DOUBLES, CellEntries, Doubles, JoinKeys, Partitioning
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Hashes, Ints
+from headrace.arrays import Float64s, Int32s, Int64s, UInt64s
+from headrace.progressive.grids.partitioning import LEFT, NO_DOUBLES, CellEntries, JoinKeys, Partitioning
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,15 +16,15 @@ class ShardedRows:
     """Rows of one side in one shard, sorted by partition; a row that belongs to several partitions is there several times."""
 
     rows: pa.RecordBatch
-    partition: Ints
+    partition: Int32s
     """the partition of each row"""
     entries: CellEntries
     """the cells of each row that lie in its partition"""
-    values: Doubles
+    values: Float64s
     """coordinates that rows are compared by; empty for keys"""
 
     @property
-    def at(self) -> Ints:
+    def at(self) -> Int32s:
         """The partition of each entry."""
         return self.partition[self.entries.row]
 
@@ -63,7 +62,7 @@ class Sharding:
         taken = batch.take(pa.array(rows)) if rows.size else batch.slice(0, 0)
         return ShardedRows(taken, at[new], CellEntries(copy.astype(np.int32), cell), self._values(reading, rows))
 
-    def reassign(self, side: int, batch: pa.RecordBatch, partition: Ints) -> ShardedRows:
+    def reassign(self, side: int, batch: pa.RecordBatch, partition: Int32s) -> ShardedRows:
         """Find the cells of rows that `assign` gave before, and that come from the log with their partitions."""
         reading, entries, at = self._read(side, batch)
         mine = at == partition[entries.row]
@@ -71,7 +70,7 @@ class Sharding:
             entries = CellEntries(entries.row[mine], entries.cell[mine])
         return ShardedRows(batch, partition, entries, reading.values)
 
-    def shards_of(self, side: int, batch: pa.RecordBatch) -> tuple[Ints, Ints]:
+    def shards_of(self, side: int, batch: pa.RecordBatch) -> tuple[Int32s, Int32s]:
         """Pairs of a row and a shard that it goes to, each shard of a row once; a row that can match nothing goes nowhere."""
         _, entries = self._cells(side, batch)
         pairs = np.unique(entries.row.astype(np.int64) * self.shards + shard_of(entries.cell, self.shards))
@@ -84,21 +83,21 @@ class Sharding:
             return reading, partitioning.home(side, reading)
         return reading, partitioning.reach(side, reading)
 
-    def _read(self, side: int, batch: pa.RecordBatch) -> tuple[JoinKeys, CellEntries, Ints]:
+    def _read(self, side: int, batch: pa.RecordBatch) -> tuple[JoinKeys, CellEntries, Int32s]:
         reading, entries = self._cells(side, batch)
         if self.shards > 1:
             mine = shard_of(entries.cell, self.shards) == self.shard
             entries = CellEntries(entries.row[mine], entries.cell[mine])
         return reading, entries, self.partitioning.partition_of(entries.cell)
 
-    def _values(self, reading: JoinKeys, rows: Ints) -> Doubles:
+    def _values(self, reading: JoinKeys, rows: Int32s) -> Float64s:
         width = self.partitioning.width
         if not width:
             return NO_DOUBLES
         return np.ascontiguousarray(reading.values.reshape(-1, width)[rows]).reshape(-1)
 
 
-def shard_of(cells: Hashes, shards: int) -> Longs:
+def shard_of(cells: UInt64s, shards: int) -> Int64s:
     """The shards of cells, by a hash of the high half of their codes: neighbouring cells may share a shard."""
     mixed = (cells >> np.uint64(32)) * np.uint64(0x9E3779B97F4A7C15)
     return ((mixed >> np.uint64(33)) % np.uint64(shards)).astype(np.int64)

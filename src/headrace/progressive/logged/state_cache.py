@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int64s
 from headrace.memory import MemoryBudget
 from headrace.progressive.logged.checkpoint import Checkpoint
 from headrace.progressive.logged.rows import LoggedRows
@@ -14,8 +15,6 @@ from headrace.progressive.logged.sharding import ShardedRows, Sharding
 from headrace.progressive.memory.side_memory import SideMemory, slot_bytes
 from headrace.progressive.policies.base import FlushPolicy
 from headrace.progressive.policies.driver import partition_scores
-from headrace.progressive.policies.stats import Counts
-from headrace.relation.columns import Longs
 
 _NO_BATCH = -2  # of a cache that agrees with no checkpoint; -1 is the one before the first micro-batch
 _SLACK = 2  # times `memory`: the operator keeps to that, but a cache that is rebuilt may need more for a moment
@@ -89,12 +88,12 @@ class StateCache:
         """Bytes that rows of a side will take."""
         return int(rows.rows.nbytes) + self.sides[number].more_bytes(rows.entries.row.size)
 
-    def insert(self, number: int, rows: ShardedRows, step: int | Longs) -> None:
+    def insert(self, number: int, rows: ShardedRows, step: int | Int64s) -> None:
         """Insert rows of a side; there must be room for them. `step` is that of all, or one for each row."""
         stamp = step if isinstance(step, int) else step[rows.entries.row]
         self.sides[number].insert(rows.rows, rows.entries, rows.values, rows.at, stamp)
 
-    def drop(self, first: Counts) -> None:
+    def drop(self, first: Int64s) -> None:
         """Drop rows of steps before these, [side, partition]."""
         for side in self.sides:
             slots = side.live()
@@ -105,7 +104,7 @@ class StateCache:
 
     # -- flushes ---------------------------------------------------------------------------------------------------------
 
-    def victims(self, checkpoint: Checkpoint, wanted: int) -> Counts:
+    def victims(self, checkpoint: Checkpoint, wanted: int) -> Int64s:
         """The first steps to keep, [side, partition], when about so many tuples are flushed: more, since whole steps go."""
         policy, ledger = self.policy, checkpoint.ledger
         scores, held = partition_scores(policy, ledger), ledger.held

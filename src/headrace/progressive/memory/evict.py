@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s
 from headrace.errors import MemoryRefused
 from headrace.memory import trim_malloc
 from headrace.progressive.grids.partitioning import SIDES
@@ -18,7 +19,6 @@ from headrace.progressive.policies.base import FlushPolicy
 from headrace.progressive.policies.driver import lowest_partitions, tuple_scores
 from headrace.progressive.policies.stats import PartitionStats, TupleStats
 from headrace.progressive.stats import ProgressiveStats
-from headrace.relation.keys import Ints
 from headrace.units import format_size
 
 
@@ -94,7 +94,7 @@ class Evictor:
         self._stats.flushes += 1
 
 
-def victims(policy: FlushPolicy, stats: PartitionStats, sides: Sequence[SideMemory], wanted: int) -> list[Ints]:
+def victims(policy: FlushPolicy, stats: PartitionStats, sides: Sequence[SideMemory], wanted: int) -> list[Int32s]:
     """The slots that leave, of each side: `wanted` of them, or more where partitions leave as a whole."""
     if policy.per_tuple:
         return _worst_tuples(policy, stats, sides, wanted)
@@ -112,7 +112,7 @@ def victims(policy: FlushPolicy, stats: PartitionStats, sides: Sequence[SideMemo
     return out
 
 
-def _worst_tuples(policy: FlushPolicy, stats: PartitionStats, sides: Sequence[SideMemory], wanted: int) -> list[Ints]:
+def _worst_tuples(policy: FlushPolicy, stats: PartitionStats, sides: Sequence[SideMemory], wanted: int) -> list[Int32s]:
     """The slots of the tuples with the lowest scores; of equal ones the oldest."""
     slots = [side.live() for side in sides]
     scores, arrived = [], []
@@ -126,7 +126,7 @@ def _worst_tuples(policy: FlushPolicy, stats: PartitionStats, sides: Sequence[Si
     return [mine[which] for mine, which in zip(slots, np.split(leave, cuts), strict=True)]
 
 
-def write_segments(side: SideMemory, spill: Spill, slots: Ints, stamp: int, room: int) -> None:
+def write_segments(side: SideMemory, spill: Spill, slots: Int32s, stamp: int, room: int) -> None:
     """Write slots to disk, a segment for each partition, as many rows at a time as fit `room` bytes."""
     slots = slots[np.argsort(side.partition[slots], kind="stable")]
     step = max(1, room // (2 * side.row_bytes + 16))

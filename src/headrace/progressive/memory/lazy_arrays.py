@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from headrace.arrays import AnyArray
+
 
 class LazyArrays:
     """Arrays with an item for each slot, of which only the part that was used takes memory.
@@ -23,7 +25,7 @@ class LazyArrays:
         self.slots = slots
         self._mappings: list[tuple[mmap.mmap, int]] = []  # each with its bytes a slot
 
-    def allocate(self, type_: Any, width: int = 1) -> np.ndarray[Any, Any]:
+    def allocate(self, type_: Any, width: int = 1) -> AnyArray:
         """Return a new array with `width` numbers a slot, one slot after the other; it is empty if the width is 0."""
         each = np.dtype(type_).itemsize * width
         if not each:

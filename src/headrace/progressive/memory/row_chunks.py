@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import Int32s, Int64s
 from headrace.memory import Reservation
 from headrace.progressive.memory.lazy_arrays import LazyArrays
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Ints
 
 # Arrow's own pool keeps freed memory for later use: with chunks that come and go, three times what is in use.
 POOL = pa.system_memory_pool()
@@ -24,7 +23,7 @@ class Chunk:
     """Rows that lie in one record batch."""
 
     rows: pa.RecordBatch
-    slots: Ints
+    slots: Int32s
     """the slots of its rows when it was made; a slot that has left memory since belongs to another chunk, or to none"""
 
 
@@ -59,7 +58,7 @@ class RowChunks:
 
     # -- changes ---------------------------------------------------------------------------------------------------------
 
-    def insert(self, batch: pa.RecordBatch, rows: Ints, slots: Ints) -> None:
+    def insert(self, batch: pa.RecordBatch, rows: Int32s, slots: Int32s) -> None:
         """Copy rows of a batch, given by their numbers in ascending order, for their slots. Slots may share a row."""
         first = np.ones(rows.size, np.bool_)
         np.not_equal(rows[1:], rows[:-1], out=first[1:])
@@ -71,7 +70,7 @@ class RowChunks:
         self._tuples.resize(self._tuples.nbytes + kept.nbytes)
         self._merge()
 
-    def remove(self, slots: Ints) -> None:
+    def remove(self, slots: Int32s) -> None:
         """Forget slots. Rows that no slot points to any more take memory until `compact`."""
         self._chunk[slots] = -1
 
@@ -100,7 +99,7 @@ class RowChunks:
             self._tuples.resize(self._tuples.nbytes - before + after)
         self._merge(everywhere=True)
 
-    def renumber(self, live: Ints, number: Ints) -> None:
+    def renumber(self, live: Int32s, number: Int32s) -> None:
         """Give slot live[i] the number i; `number` is the inverse, and -1 for slots that are not in use."""
         for name, chunk in self._chunks.items():
             chunk.slots = number[chunk.slots[self._chunk[chunk.slots] == name]]
@@ -136,11 +135,11 @@ class RowChunks:
 
     # -- reading ---------------------------------------------------------------------------------------------------------
 
-    def by_chunk(self, slots: Ints) -> Longs:
+    def by_chunk(self, slots: Int32s) -> Int64s:
         """The order that puts slots of one chunk together, as `rows` needs them."""
         return np.argsort(self._chunk[slots], kind="stable")
 
-    def rows(self, slots: Ints, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    def rows(self, slots: Int32s, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """The rows of slots, or some of their columns. The slots must be in the order of `by_chunk`."""
         if not slots.size:
             schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
@@ -154,7 +153,7 @@ class RowChunks:
         return parts[0] if len(parts) == 1 else pa.concat_batches(parts, memory_pool=POOL)
 
 
-def take(batch: pa.RecordBatch, rows: Ints | Longs) -> pa.RecordBatch:
+def take(batch: pa.RecordBatch, rows: Int32s | Int64s) -> pa.RecordBatch:
     """A copy of some rows of a batch."""
     return pc.take(batch, pa.array(rows), memory_pool=POOL)
 

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Bools, Float64s, Int32s, Int64s, UInt64s
 from headrace.kernels import cells
 from headrace.memory import MemoryBudget
-from headrace.progressive.grids.partitioning import SIDES, CellEntries, Doubles, Mask, Partitioning
+from headrace.progressive.grids.partitioning import SIDES, CellEntries, Partitioning
 from headrace.progressive.memory.lazy_arrays import LazyArrays
 from headrace.progressive.memory.row_chunks import RowChunks
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Hashes, Ints
 
 _SLOT_BYTES = 8 + 4 + 8 + 4 + 4 + 4 + 4 + 4  # cell, partition, arrival, chunk, row, two links, slot in its chunk
 _FLUSH_BYTES = 8  # of a slot during a flush: whether it leaves, where chunks have their rows, its new number
@@ -97,13 +96,13 @@ class SideMemory:
         """The bytes of a row in memory, on average."""
         return self._chunks.row_bytes
 
-    def in_partitions(self, partitions: Mask, most: int) -> Ints:
+    def in_partitions(self, partitions: Bools, most: int) -> Int32s:
         """The slots in use of the marked partitions, of which there are at most `most`."""
         slots = np.empty(most, np.int32)
         n = cells.in_partitions(self.partition, self.touched, partitions.view(np.uint8), slots)
         return slots[:n]
 
-    def live(self) -> Ints:
+    def live(self) -> Int32s:
         """The slots in use."""
         return self.in_partitions(np.ones(self._partitioning.partitions, np.bool_), self.used)
 
@@ -114,7 +113,7 @@ class SideMemory:
     # -- changes ---------------------------------------------------------------------------------------------------------
 
     def insert(
-        self, batch: pa.RecordBatch, entries: CellEntries, values: Doubles, partitions: Ints, stamp: int | Longs
+        self, batch: pa.RecordBatch, entries: CellEntries, values: Float64s, partitions: Int32s, stamp: int | Int64s
     ) -> None:
         """Put rows of a batch into their cells, with one stamp of arrival or one for each entry. There must be room."""
         n = entries.row.size
@@ -132,7 +131,7 @@ class SideMemory:
         self.latest = int(np.max(stamp))
         self._chunks.insert(batch, entries.row, slots)
 
-    def remove(self, slots: Ints) -> None:
+    def remove(self, slots: Int32s) -> None:
         """Take slots out of the index. `compact` frees the rows that no slot points to any more."""
         cells.remove(self._heads, self.cell, self._before, self._after, self._ends, slots)
         self.partition[slots] = -1
@@ -170,7 +169,7 @@ class SideMemory:
 
     # -- reading ---------------------------------------------------------------------------------------------------------
 
-    def match(self, wanted: Hashes, rows: Ints, values: Doubles, most: int) -> Iterator[tuple[Ints, Ints]]:
+    def match(self, wanted: UInt64s, rows: Int32s, values: Float64s, most: int) -> Iterator[tuple[Int32s, Int32s]]:
         """Pairs of an entry of the other side, by its position in `wanted`, and a slot; at most `most` pairs at a time."""
         stop = np.array([0, -1], np.int64)
         order = None
@@ -196,11 +195,11 @@ class SideMemory:
             if n:
                 yield number[:n] if order is None else order[number[:n]], slots[:n]
 
-    def by_chunk(self, slots: Ints) -> Longs:
+    def by_chunk(self, slots: Int32s) -> Int64s:
         """The order in which `rows` needs slots."""
         return self._chunks.by_chunk(slots)
 
-    def rows(self, slots: Ints, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    def rows(self, slots: Int32s, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """The rows of slots, or some of their columns. The slots must be in the order of `by_chunk`."""
         return self._chunks.rows(slots, columns)
 

@@ -15,13 +15,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s, Int64s, UInt64s
 from headrace.memory import MemoryBudget
 from headrace.progressive.grids.partitioning import SIDES
 from headrace.progressive.memory.row_chunks import POOL
 from headrace.progressive.stats import ProgressiveStats
-from headrace.relation.columns import Longs
 from headrace.relation.disk import Disk
-from headrace.relation.keys import Hashes, Ints
 
 PAGE = 4096  # bytes: the unit that reads and writes are counted in
 _FIELDS = {  # of a segment; see the properties of Spill
@@ -41,11 +40,11 @@ class SpilledRows:
     """Tuples that were read from disk."""
 
     rows: pa.RecordBatch
-    arrived: Longs
+    arrived: Int64s
     """the stamp of arrival of each row"""
-    cell: Hashes
+    cell: UInt64s
     """the cell of each row"""
-    segment: Ints
+    segment: Int32s
     """the number of each row's segment"""
 
     @property
@@ -90,7 +89,7 @@ class Spill:
         self._segments = {name: np.empty(0, type_) for name, type_ in _FIELDS.items()}
         self._room = self._count = 0
         self._new: list[tuple[int, ...]] = []
-        self._meetings: list[tuple[Ints, int]] = []  # segments, and when they met memory
+        self._meetings: list[tuple[Int32s, int]] = []  # segments, and when they met memory
         self._met = 0
         self._plain = schema
         self._list = budget.reserve(f"{SIDES[number]} segments", 0)
@@ -99,22 +98,22 @@ class Spill:
         return self._count
 
     @property
-    def partition(self) -> Ints:
+    def partition(self) -> Int32s:
         """The partition of each segment."""
         return self._segments["partition"][: self._count]
 
     @property
-    def departed(self) -> Longs:
+    def departed(self) -> Int64s:
         """The stamp at which each segment left memory."""
         return self._segments["departed"][: self._count]
 
     @property
-    def met(self) -> Longs:
+    def met(self) -> Int64s:
         """The stamp at which each segment last met the other side's memory: it was joined with all tuples that arrived before."""
         return self._segments["met"][: self._count]
 
     @property
-    def length(self) -> Longs:
+    def length(self) -> Int64s:
         """The bytes of each segment."""
         return self._segments["length"][: self._count]
 
@@ -125,7 +124,7 @@ class Spill:
 
     # -- writing ---------------------------------------------------------------------------------------------------------
 
-    def write(self, partition: int, rows: pa.RecordBatch, arrived: Longs, cell: Hashes, stamp: int) -> None:
+    def write(self, partition: int, rows: pa.RecordBatch, arrived: Int64s, cell: UInt64s, stamp: int) -> None:
         """Append a segment. `wrote` must follow when the flush has written all of its segments."""
         whole = pa.RecordBatch.from_arrays([*rows.columns, pa.array(arrived), pa.array(cell)], schema=self.schema)
         data = whole.serialize(memory_pool=POOL)
@@ -161,7 +160,7 @@ class Spill:
 
     # -- keys ---------------------------------------------------------------------------------------------------------
 
-    def read(self, segments: Longs) -> SpilledRows:
+    def read(self, segments: Int64s) -> SpilledRows:
         """Read the tuples of some segments; segments that lie together in the file are one read request."""
         order = np.sort(segments)  # segments are numbered in the order in which they lie in the file
         chosen = {name: column[order] for name, column in self._segments.items()}
@@ -191,7 +190,7 @@ class Spill:
             np.repeat(order.astype(np.int32), chosen["rows"]),
         )
 
-    def blocks(self, segments: Longs, most: int) -> Iterator[Longs]:
+    def blocks(self, segments: Int64s, most: int) -> Iterator[Int64s]:
         """Divide segments into groups of about `most` bytes, in their order."""
         if segments.size:
             group = np.cumsum(self.length[segments]) // max(1, most)
@@ -204,13 +203,13 @@ class Spill:
 
     # -- meetings with the other side's memory ---------------------------------------------------------------------------
 
-    def meet(self, segments: Longs, stamp: int) -> None:
+    def meet(self, segments: Int64s, stamp: int) -> None:
         """Note that segments were joined, at this stamp, with all tuples in the memory of the other side."""
         self._segments["met"][segments] = stamp
         self._meetings.append((segments.astype(np.int32), stamp))
         self._met += segments.size
 
-    def meetings(self) -> tuple[Longs, Longs]:
+    def meetings(self) -> tuple[Int64s, Int64s]:
         """The stamps at which segments met the other side's memory: those of segment g are stamps[first[g] : first[g + 1]]."""
         first = np.zeros(self._count + 1, np.int64)
         if not self._meetings:

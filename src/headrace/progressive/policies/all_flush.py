@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.progressive.grids.partitioning import Doubles
+from headrace.arrays import Float64s
 from headrace.progressive.policies.base import FlushPolicy
 from headrace.progressive.policies.stats import PartitionStats
 
@@ -21,6 +21,6 @@ class AllFlush(FlushPolicy):
     def __init__(self, share: float | int = 1.0) -> None:
         super().__init__(share)
 
-    def scores(self, stats: PartitionStats) -> Doubles:
+    def scores(self, stats: PartitionStats) -> Float64s:
         """Return the same score for all."""
         return np.zeros(stats.held.shape)

@@ -12,10 +12,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from headrace.arrays import Float64s, Int32s, UInt64s
 from headrace.errors import BadInput
-from headrace.progressive.grids.partitioning import Doubles
 from headrace.progressive.policies.stats import PartitionStats, TupleStats
-from headrace.relation.keys import Hashes, Ints
 
 
 class FlushPolicy(ABC):
@@ -54,7 +53,7 @@ class FlushPolicy(ABC):
         self.share = share
 
     @abstractmethod
-    def scores(self, stats: PartitionStats) -> Doubles:
+    def scores(self, stats: PartitionStats) -> Float64s:
         """Return a number for each partition, of shape [side, partition]. The lowest leave first. Called once a flush."""
 
     def wanted(self, held: int) -> int:
@@ -63,7 +62,7 @@ class FlushPolicy(ABC):
             return min(self.share, held)
         return min(held, max(1, round(self.share * held)))
 
-    def arrive(self, side: int, cells: Hashes, partitions: Ints) -> None:  # noqa: B027
+    def arrive(self, side: int, cells: UInt64s, partitions: Int32s) -> None:  # noqa: B027
         """Learn of tuples that have just arrived. Most policies need no more than PartitionStats has."""
 
 
@@ -81,9 +80,9 @@ class TupleFlushPolicy(FlushPolicy):
     per_tuple: ClassVar[bool] = True
 
     @abstractmethod
-    def tuple_scores(self, stats: PartitionStats, side: int, tuples: TupleStats) -> Doubles:
+    def tuple_scores(self, stats: PartitionStats, side: int, tuples: TupleStats) -> Float64s:
         """Return a number for each tuple of a side. The lowest leave first, and the oldest of equal ones."""
 
-    def scores(self, stats: PartitionStats) -> Doubles:
+    def scores(self, stats: PartitionStats) -> Float64s:
         """Return 0 for every partition: this policy does not tell partitions apart, and the driver does not ask."""
         return np.zeros(stats.held.shape)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.arrays import Bools, Float64s
 from headrace.errors import BadInput
-from headrace.progressive.grids.partitioning import SIDES, Doubles, Mask
+from headrace.progressive.grids.partitioning import SIDES
 from headrace.progressive.policies.base import FlushPolicy, TupleFlushPolicy
 from headrace.progressive.policies.stats import PartitionStats, TupleStats
 
@@ -19,7 +20,7 @@ from headrace.progressive.policies.stats import PartitionStats, TupleStats
 class Victims:
     """The partitions that a flush removes."""
 
-    leave: Mask
+    leave: Bools
     """of shape [side, partition]"""
     last: tuple[int, int]
     """side and partition that is removed last; only its oldest tuples leave if `spare` is above 0"""
@@ -27,7 +28,7 @@ class Victims:
     """tuples of the last partition that stay, since enough others leave"""
 
 
-def partition_scores(policy: FlushPolicy, stats: PartitionStats) -> Doubles:
+def partition_scores(policy: FlushPolicy, stats: PartitionStats) -> Float64s:
     """The scores of partitions by a policy, of shape [side, partition]. Refuses an array of another shape, and NaN."""
     scores = np.asarray(policy.scores(stats), np.float64)
     name = f"{type(policy).__name__}.scores"
@@ -42,7 +43,7 @@ def partition_scores(policy: FlushPolicy, stats: PartitionStats) -> Doubles:
     return scores
 
 
-def tuple_scores(policy: FlushPolicy, stats: PartitionStats, side: int, tuples: TupleStats) -> Doubles:
+def tuple_scores(policy: FlushPolicy, stats: PartitionStats, side: int, tuples: TupleStats) -> Float64s:
     """The scores of the tuples of a side by a policy with `per_tuple`. Refuses an array of another shape, and NaN."""
     name = type(policy).__name__
     if not isinstance(policy, TupleFlushPolicy):

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from headrace.progressive.grids.partitioning import Doubles
+from headrace.arrays import Float64s, Int32s, UInt64s
 from headrace.progressive.policies.base import FlushPolicy
 from headrace.progressive.policies.stats import PartitionStats
-from headrace.relation.keys import Hashes, Ints
 
 _KEEP = np.array(
     [1.0, 7 / 8, 1 / 2, 0.0]
@@ -54,11 +53,11 @@ class Foresight(FlushPolicy):
         """Return the share of `held` that the last flush found worthwhile."""
         return min(held, max(1, round(self._share * held)))
 
-    def arrive(self, side: int, cells: Hashes, partitions: Ints) -> None:
+    def arrive(self, side: int, cells: UInt64s, partitions: Int32s) -> None:
         """Count arrivals by side, with those about to be inserted: their results are in PartitionStats, but they are not."""
         self._came[side] += partitions.size
 
-    def scores(self, stats: PartitionStats) -> Doubles:
+    def scores(self, stats: PartitionStats) -> Float64s:
         """Return the worth of a tuple of each partition, and learn from what came since the last flush."""
         came = self._came if self._came.any() else stats.fresh.sum(axis=1, keepdims=True)
         mean_held = np.maximum(0.0, stats.held - stats.fresh / 2)
@@ -77,8 +76,8 @@ class Foresight(FlushPolicy):
         self._lately = max(0.0, 1 - came.sum() / max(1, stats.held.sum())) * self._lately + came
         self._came = np.zeros((2, 1))
         other = self._lately[::-1] / max(1.0, self._lately.sum())
-        worths: Doubles = self._rates(one) * other
-        worth: Doubles = worths[int(np.argmin(self._errors))]
+        worths: Float64s = self._rates(one) * other
+        worth: Float64s = worths[int(np.argmin(self._errors))]
         self._share = _share(worth, np.maximum(worth, worths[0]), stats.held)
         return worth
 
@@ -88,7 +87,7 @@ class Foresight(FlushPolicy):
         return (self._results + results / chances.clip(min=1.0) * one) / (self._chances + one)
 
 
-def _share(worth: Doubles, may_bring: Doubles, held: Any) -> float:
+def _share(worth: Float64s, may_bring: Float64s, held: Any) -> float:
     """The share of the tuples that can leave, the worst first, while the results they would bring stay below _LOSS."""
     order = np.argsort(worth, axis=None, kind="stable")
     tuples, results = (np.append(0, np.cumsum(each.reshape(-1)[order])) for each in (held, may_bring * held))

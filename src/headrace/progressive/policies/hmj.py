@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.progressive.grids.partitioning import Doubles
+from headrace.arrays import Float64s
 from headrace.progressive.policies.base import FlushPolicy
 from headrace.progressive.policies.stats import PartitionStats
 
@@ -23,7 +23,7 @@ class HMJ(FlushPolicy):
 
     pairs = True
 
-    def scores(self, stats: PartitionStats) -> Doubles:
+    def scores(self, stats: PartitionStats) -> Float64s:
         """Return minus the size of the pair of partitions, for both sides; pairs that keep the sides even come first."""
         pair = stats.held.sum(axis=0)
         larger = int(np.argmax(stats.held.sum(axis=1)))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from headrace.arrays import Float64s, Int32s, UInt64s
 from headrace.errors import BadInput
-from headrace.progressive.grids.partitioning import Doubles
 from headrace.progressive.policies.base import FlushPolicy
 from headrace.progressive.policies.stats import PartitionStats
-from headrace.relation.keys import Hashes, Ints
 
 
 class LA(FlushPolicy):
@@ -43,12 +42,12 @@ class LA(FlushPolicy):
         self.b = b
         self._last = np.empty((2, 0), np.int32)  # the sides and partitions of the last h arrivals, the latest last
 
-    def arrive(self, side: int, cells: Hashes, partitions: Ints) -> None:
+    def arrive(self, side: int, cells: UInt64s, partitions: Int32s) -> None:
         """Remember the last h arrivals."""
         new = np.stack([np.full(partitions.size, side, np.int32), partitions])
         self._last = np.concatenate([self._last, new], axis=1)[:, -self.h :]
 
-    def scores(self, stats: PartitionStats) -> Doubles:
+    def scores(self, stats: PartitionStats) -> Float64s:
         """Return the probability that the next tuple arrives in the opposite partition."""
         popularity = stats.arrived / max(1, int(stats.arrived.sum()))
         places = np.ravel_multi_index(tuple(self._last), stats.arrived.shape)

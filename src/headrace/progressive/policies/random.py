@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.progressive.grids.partitioning import Doubles
+from headrace.arrays import Float64s
 from headrace.progressive.policies.base import FlushPolicy
 from headrace.progressive.policies.stats import PartitionStats
 
@@ -25,6 +25,6 @@ class Random(FlushPolicy):
         self.seed = seed
         self._draw = np.random.default_rng(seed)
 
-    def scores(self, stats: PartitionStats) -> Doubles:
+    def scores(self, stats: PartitionStats) -> Float64s:
         """Return random numbers."""
         return np.asarray(self._draw.random(stats.held.shape))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.progressive.grids.partitioning import Doubles
+from headrace.arrays import Float64s
 from headrace.progressive.policies.base import FlushPolicy
 from headrace.progressive.policies.stats import PartitionStats
 
@@ -27,11 +27,11 @@ class RPJ(FlushPolicy):
         super().__init__(share)
         self._lately = np.zeros((2, 1))  # arrivals of each side, older ones discounted
 
-    def scores(self, stats: PartitionStats) -> Doubles:
+    def scores(self, stats: PartitionStats) -> Float64s:
         """Return the probability that the next tuple arrives in the opposite partition."""
         keep = max(0.0, 1 - stats.fresh.sum() / max(1, stats.held.sum()))
         self._lately = keep * self._lately + stats.fresh.sum(axis=1, keepdims=True)
         of_side = self._lately / max(1.0, self._lately.sum())
         within = stats.arrived / np.maximum(1, stats.arrived.sum(axis=1, keepdims=True))
-        chance: Doubles = within * of_side
+        chance: Float64s = within * of_side
         return chance[::-1]

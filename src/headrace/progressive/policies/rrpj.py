@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from headrace.arrays import Float64s
 from headrace.errors import BadInput
-from headrace.progressive.grids.partitioning import Doubles
 from headrace.progressive.policies.base import FlushPolicy, TupleFlushPolicy
 from headrace.progressive.policies.stats import PartitionStats, TupleStats
 
@@ -18,7 +18,7 @@ class RRPJ(FlushPolicy):
     useless as it may be, has the highest value of all and is kept the next time. Measured: `docs/reference/flush-policies.md`.
     """
 
-    def scores(self, stats: PartitionStats) -> Doubles:
+    def scores(self, stats: PartitionStats) -> Float64s:
         """Return results over arrivals."""
         return np.divide(stats.results, np.maximum(1, stats.arrived))
 
@@ -41,9 +41,9 @@ class AmortisedRRPJ(FlushPolicy):
         if not 0 <= sigma <= 1:
             raise BadInput(f"sigma={sigma!r} is not a weight of the past; give one from 0 to 1")
         self.sigma = sigma
-        self._results: Doubles = np.zeros((2, 1))  # discounted results, [side, partition]
+        self._results: Float64s = np.zeros((2, 1))  # discounted results, [side, partition]
 
-    def scores(self, stats: PartitionStats) -> Doubles:
+    def scores(self, stats: PartitionStats) -> Float64s:
         """Return discounted results over arrivals."""
         self._results = (self.sigma * self._results + stats.recent).astype(np.float64)
         return self._results / np.maximum(1, stats.arrived)
@@ -55,6 +55,6 @@ class RRPJF(TupleFlushPolicy):
     Choose it when the tuples of one partition differ much, as boxes of many sizes do. It costs a counter a tuple.
     """
 
-    def tuple_scores(self, stats: PartitionStats, side: int, tuples: TupleStats) -> Doubles:
+    def tuple_scores(self, stats: PartitionStats, side: int, tuples: TupleStats) -> Float64s:
         """Return the results that each tuple took part in."""
         return tuples.results.astype(np.float64)

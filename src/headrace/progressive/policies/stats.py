@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Hashes, Ints
-
-Counts = np.ndarray[Any, np.dtype[np.int64]]
+from headrace.arrays import Int32s, Int64s, UInt64s
 
 
 @dataclass(slots=True)
@@ -21,15 +17,15 @@ class PartitionStats:
     A result is credited to the partition that was probed, and not to that of the arriving tuple.
     """
 
-    held: Counts
+    held: Int64s
     """N_i: tuples in memory"""
-    arrived: Counts
+    arrived: Int64s
     """tuples that have arrived since the join began"""
-    fresh: Counts
+    fresh: Int64s
     """tuples that have arrived since the last flush"""
-    results: Counts
+    results: Int64s
     """R_i: results of probes against the partition since the join began"""
-    recent: Counts
+    recent: Int64s
     """results of probes against the partition since the last flush"""
     flushes: int = 0
     """flushes since the join began"""
@@ -40,19 +36,19 @@ class PartitionStats:
         held, arrived, fresh, results, recent = (np.zeros((2, partitions), np.int64) for _ in range(5))
         return cls(held, arrived, fresh, results, recent)
 
-    def arrived_tuples(self, side: int, partitions: Ints) -> None:
+    def arrived_tuples(self, side: int, partitions: Int32s) -> None:
         """Count tuples that were just put into memory, each by its partition."""
         came = np.bincount(partitions, minlength=self.held.shape[1])
         for counts in (self.held, self.arrived, self.fresh):
             counts[side] += came
 
-    def made_results(self, side: int, partitions: Ints) -> None:
+    def made_results(self, side: int, partitions: Int32s) -> None:
         """Count results, each by the partition of the tuple in memory that took part in it."""
         made = np.bincount(partitions, minlength=self.held.shape[1])
         self.results[side] += made
         self.recent[side] += made
 
-    def flushed_tuples(self, side: int, partitions: Ints) -> None:
+    def flushed_tuples(self, side: int, partitions: Int32s) -> None:
         """Count tuples that left memory, each by its partition."""
         self.held[side] -= np.bincount(partitions, minlength=self.held.shape[1])
 
@@ -66,9 +62,9 @@ class PartitionStats:
 class TupleStats:
     """The tuples of one side that are in memory, for a policy that chooses among tuples. Each array has an item a tuple."""
 
-    partition: Ints
-    cell: Hashes
-    arrived: Longs
+    partition: Int32s
+    cell: UInt64s
+    arrived: Int64s
     """the stamp of arrival; a later tuple has a larger one"""
-    results: Ints
+    results: Int32s
     """results that the tuple took part in when it was probed in memory"""

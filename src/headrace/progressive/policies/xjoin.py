@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.progressive.grids.partitioning import Doubles
+from headrace.arrays import Float64s
 from headrace.progressive.policies.base import FlushPolicy
 from headrace.progressive.policies.stats import PartitionStats
 
@@ -17,6 +17,6 @@ class XJoin(FlushPolicy):
 
     whole = True
 
-    def scores(self, stats: PartitionStats) -> Doubles:
+    def scores(self, stats: PartitionStats) -> Float64s:
         """Return minus the number of tuples in memory."""
         return -stats.held.astype(np.float64)

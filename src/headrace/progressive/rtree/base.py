@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int64s
 from headrace.clock import ManualClock
 from headrace.errors import BadInput, MemoryRefused, choice
 from headrace.progressive.rtree.boxes import Columns, columns_of
-from headrace.progressive.rtree.disk import Disk2008, Ints, SpatialStats
+from headrace.progressive.rtree.disk import Disk2008, SpatialStats
 from headrace.units import format_size, parse_size
 
 SideName = Literal["left", "right"]
@@ -25,8 +26,8 @@ SCHEMA = pa.schema([("left", pa.int64()), ("right", pa.int64())])
 class PairBuffer:
     """The output of a kernel: pairs of a row of the side that is being joined and a row of the other side."""
 
-    own: Ints
-    other: Ints
+    own: Int64s
+    other: Int64s
 
     @classmethod
     def of_size(cls, pairs: int) -> PairBuffer:

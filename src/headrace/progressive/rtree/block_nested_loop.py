@@ -8,11 +8,12 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int64s
 from headrace.kernels.nested_loop import FOUND, PAIRS, PLACE, READS, TESTS, nested_loop
 from headrace.progressive.rtree.base import PairBuffer, SideName, SpatialJoin, opposite
 from headrace.progressive.rtree.blocks import Blocks
 from headrace.progressive.rtree.boxes import Columns
-from headrace.progressive.rtree.disk import Disk2008, Ints
+from headrace.progressive.rtree.disk import Disk2008
 
 
 class SymmetricBlockNestedLoop(SpatialJoin):
@@ -85,7 +86,7 @@ class SymmetricBlockNestedLoop(SpatialJoin):
         pages = np.arange(self._pages(self.blocks.sides[opposite(side)].joined))
         yield from self._compare(side, pages, np.full(pages.size, low), np.full(pages.size, high))
 
-    def _compare(self, side: SideName, pages: Ints, low: Ints, high: Ints) -> Iterator[pa.RecordBatch]:
+    def _compare(self, side: SideName, pages: Int64s, low: Int64s, high: Int64s) -> Iterator[pa.RecordBatch]:
         """Join rows low[k] to high[k] of a side with page pages[k] of the other. Equal pages must follow each other."""
         mine, theirs = self.blocks.sides[side], self.blocks.sides[opposite(side)]
         # Pages that are not written yet are in memory, and need not be read.

@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.arrays import Float64s
 from headrace.errors import BadInput
 
 NAMES = ("xmin", "ymin", "xmax", "ymax")
-Columns = npt.NDArray[np.float64]  # (4, rows)
+Columns = Float64s  # (4, rows)
 _EXACT = 2**53  # whole numbers up to this are doubles without rounding
 
 
@@ -63,7 +64,7 @@ def _from_array(boxes: Any, side: str) -> Columns:
     return np.ascontiguousarray(_numbers(array, side, "a coordinate").T)
 
 
-def _numbers(values: npt.NDArray[Any], side: str, name: str) -> npt.NDArray[np.float64]:
+def _numbers(values: npt.NDArray[Any], side: str, name: str) -> Float64s:
     if values.dtype.kind not in "iuf" and values.size:
         raise BadInput(f"{name} of the {side} side is of type {values.dtype}; boxes have numbers as coordinates")
     if values.dtype.kind in "iu" and values.size and max(abs(int(values.min())), abs(int(values.max()))) > _EXACT:

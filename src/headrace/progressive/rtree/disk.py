@@ -6,13 +6,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from headrace.arrays import Int64s
 from headrace.clock import ManualClock
 from headrace.errors import BadInput
 from headrace.kernels.lru import READS, VISITS, WRITES, empty_lru, touch_page
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -119,8 +117,8 @@ class Buffer:
 
     def __init__(self, frames: int) -> None:
         self.frames = frames
-        self.lru: Ints = empty_lru(frames)
-        self.where: Ints = np.full(64, -1, np.int64)
+        self.lru: Int64s = empty_lru(frames)
+        self.where: Int64s = np.full(64, -1, np.int64)
 
     def ensure(self, pages: int) -> None:
         """Prepare for pages with numbers below `pages`."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.arrays import Int64s
 from headrace.errors import HeadraceError
 from headrace.kernels.rtree import (
     COUNT,
@@ -24,7 +25,7 @@ from headrace.kernels.rtree import (
 from headrace.kernels.rtree_join import FOUND, PLACE, probe_list
 from headrace.progressive.rtree.base import SideName
 from headrace.progressive.rtree.boxes import Columns
-from headrace.progressive.rtree.disk import Buffer, Ints
+from headrace.progressive.rtree.disk import Buffer
 
 _FILL = 0.4  # the least share of its entries that a node has after a split; the usual choice
 
@@ -53,7 +54,7 @@ class RTree:
         self.buffer = buffer
         self.most, self.offset, self.stride = most, offset, stride
         self.entries = 0
-        self._tree: Ints = np.zeros(HEADER, np.int64)
+        self._tree: Int64s = np.zeros(HEADER, np.int64)
         self._tree[MOST], self._tree[LEAST] = most, max(2, int(_FILL * most))
         self._tree[STRIDE], self._tree[OFFSET] = stride, offset
         self._boxes = np.empty((0, 4, most + 1))
@@ -64,7 +65,7 @@ class RTree:
         buffer.touch(offset, dirty=True, fresh=True)
 
     @property
-    def arrays(self) -> tuple[Ints, Any, Ints, Ints]:
+    def arrays(self) -> tuple[Int64s, Any, Int64s, Int64s]:
         """The arrays that kernels take: header, boxes, children and nodes."""
         return self._tree, self._boxes, self._child, self._node
 
@@ -93,11 +94,11 @@ class RTree:
         self.prepare(columns.shape[1])
         insert_all(*self.arrays, columns, first, self.buffer.lru, self.buffer.where)
 
-    def search(self, columns: Columns) -> tuple[Ints, Ints]:
+    def search(self, columns: Columns) -> tuple[Int64s, Int64s]:
         """Find pairs of a box, by its number, and a row that it intersects, in one traversal for all of the boxes."""
         place, stack, queue = self.list_scratch(columns.shape[1])
         own, other = (np.empty(max(4096, columns.shape[1]), np.int64) for _ in range(2))
-        parts: list[tuple[Ints, Ints]] = []
+        parts: list[tuple[Int64s, Int64s]] = []
         done = False
         while not done:
             lru, where = self.buffer.lru, self.buffer.where
@@ -106,7 +107,7 @@ class RTree:
             place[FOUND] = 0
         return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
 
-    def list_scratch(self, boxes: int) -> tuple[Ints, Ints, Ints]:
+    def list_scratch(self, boxes: int) -> tuple[Int64s, Int64s, Int64s]:
         """The arrays `place`, `stack` and `queue` for a search by a list of boxes; see kernels.rtree_join.probe_list."""
         return (
             np.zeros(PLACE, np.int64),
@@ -120,7 +121,7 @@ class RTree:
         self._tree[TESTS] = 0
         return tests
 
-    def leaf_rows(self) -> Ints:
+    def leaf_rows(self) -> Int64s:
         """The rows in the tree, leaf by leaf."""
         leaves = [n for n in range(self.nodes) if self._node[n, LEVEL] == 0]
         return np.concatenate([self._child[n, : self._node[n, COUNT]] for n in leaves])

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Bools, Int32s
 from headrace.clock import Clock
 from headrace.conditions import Condition
 from headrace.errors import BadInput, MemoryRefused
-from headrace.predicates.numbers import Mask
 from headrace.relation import Relation
-from headrace.relation.keys import Ints
 from headrace.semistream.adaptive.group import Group
 from headrace.semistream.adaptive.join import AdaptiveJoin
 from headrace.semistream.adaptive.memory_plan import least_memory
@@ -179,7 +178,7 @@ class ConditionalJoin(SemiStreamJoin):
         stats, n, keyed = self.stats, batch.num_rows, self._keyed
         results, matched, unmatched = stats.results, stats.matched, stats.unmatched
         can = None if self._matching is None else self._matching.hold(batch)
-        passed: Mask = np.zeros(n, np.bool_)
+        passed: Bools = np.zeros(n, np.bool_)
         done = emitted = 0  # rows before `done` have all their results, where they come in order
         keyed.offer(batch.append_column(_ROW_NUMBER, pa.array(np.arange(n, dtype=np.int32))))
         for pairs in keyed.advance() if wait else keyed.drain():
@@ -197,7 +196,7 @@ class ConditionalJoin(SemiStreamJoin):
             if some.num_rows:
                 yield some
         held = keyed.let_wait() if wait else None
-        decided: Mask = np.ones(n, np.bool_)
+        decided: Bools = np.ones(n, np.bool_)
         if held is not None:
             decided[np.asarray(held.column(batch.num_columns))] = False
             self._held.append(pa.RecordBatch.from_arrays(held.columns[:-1], schema=batch.schema))
@@ -212,7 +211,7 @@ class ConditionalJoin(SemiStreamJoin):
         stats.results, stats.matched = results + emitted, matched + found
         stats.unmatched = unmatched + int(decided.sum()) - found
 
-    def _kept(self, pairs: pa.RecordBatch, rows: Ints, can: Mask | None) -> Any:
+    def _kept(self, pairs: pa.RecordBatch, rows: Int32s, can: Bools | None) -> Any:
         """Which pairs satisfy the condition."""
         if self._matching is None or can is None or not rows.size:
             return np.arange(rows.size)
@@ -277,7 +276,7 @@ class ConditionalJoin(SemiStreamJoin):
         """Bytes of stream tuples that a worker may gather to be joined at once."""
         return self._keyed.wanted_bytes
 
-    def by_page(self, batch: pa.RecordBatch) -> Ints:
+    def by_page(self, batch: pa.RecordBatch) -> Int32s:
         """The rows in an order in which those of a page are neighbours."""
         return self._keyed.by_page(batch)
 

@@ -22,8 +22,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from headrace.arrays import Int64s, UInt8s
 from headrace.relation import Relation
-from headrace.relation.columns import Bytes, Column, Longs
+from headrace.relation.columns import Column
 from headrace.relation.store import ArrayAllocator
 from headrace.semistream.adaptive.hot_set import SEGMENTS
 from headrace.semistream.adaptive.keyed_store import KeyedStore, Records
@@ -187,7 +188,7 @@ class GroupMemory:
         """The size of the hot set that the group agreed on."""
         return int(self.header["hot_bytes"][0])
 
-    def sidecars(self, part: Sidecar) -> list[Bytes]:
+    def sidecars(self, part: Sidecar) -> list[UInt8s]:
         """Where the indexes, or the filters, of the relation's shards lie."""
         return [self.memory.piece(at, size) for at, size in self._sidecars[part]]
 
@@ -224,14 +225,14 @@ class GroupMemory:
         header: Records = self.header["slots"][0][slot : slot + 1]
         return header
 
-    def out_since(self) -> Longs:
+    def out_since(self) -> Int64s:
         """Of each region: the generation it went out with."""
-        generations: Longs = self.header["out_since"][0]
+        generations: Int64s = self.header["out_since"][0]
         return generations
 
-    def written(self) -> Longs:
+    def written(self) -> Int64s:
         """Of each region: how many of its bytes were written."""
-        nbytes: Longs = self.header["written"][0]
+        nbytes: Int64s = self.header["written"][0]
         return nbytes
 
     def directory(self, generation: int) -> Records:

@@ -16,12 +16,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from headrace.relation.columns import Column, Longs
-from headrace.relation.keys import ByteKeys, Hashes, Ints, Keys
+from headrace.arrays import Int32s, Int64s, UInt32s, UInt64s
+from headrace.relation.columns import Column
+from headrace.relation.keys import ByteKeys, Keys
 from headrace.relation.store import StoreFull, TupleSources
 from headrace.semistream.adaptive.keyed_store import KeyedStore
 from headrace.semistream.adaptive.sketch import Sketch
@@ -33,15 +33,13 @@ SEGMENTS = 8
 _SAMPLE = 1024  # keys of a segment whose counts are looked at to see how much it is used
 _EMPTY = 0.6  # share of a segment's bytes below which it is filled up before another is begun
 
-FilterWords = np.ndarray[Any, np.dtype[np.uint32]]
-
 
 @dataclass(frozen=True)
 class _Winners:
     """Entries that would make a new segment, and what they are worth."""
 
-    store: Longs  # 0: young, 1: the segment that would be replaced
-    entry: Longs
+    store: Int64s  # 0: young, 1: the segment that would be replaced
+    entry: Int64s
     gain: float  # hits in the sketch's window more than the segment that would be replaced had
     bytes: int
 
@@ -60,7 +58,7 @@ class HotSet(ABC):
     """
 
     #: The filters for absent keys that may be asked now, one a shard; none while their memory is given up.
-    filters: list[FilterWords]
+    filters: list[UInt32s]
 
     def __init__(
         self, columns: Sequence[Column], integer: bool, memory: int, young: KeyedStore, sketch: Sketch
@@ -128,7 +126,7 @@ class HotSet(ABC):
             self._sources = TupleSources([*(s.tuples for s in self.segments), self.young.tuples])
         return self._sources
 
-    def probe(self, keys: Keys, hashes: Hashes, src: Ints, pos: Ints, count: Ints) -> int:
+    def probe(self, keys: Keys, hashes: UInt64s, src: Int32s, pos: Int32s, count: Int32s) -> int:
         """Look up the keys that have no source yet; returns how many were found."""
         found = 0
         for number, segment in enumerate(self.segments):

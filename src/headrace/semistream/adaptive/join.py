@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
+from headrace.arrays import Int32s
 from headrace.clock import Clock
 from headrace.conditions import Condition
 from headrace.errors import BadInput, choice
 from headrace.memory import MemoryBudget
 from headrace.relation import Relation
-from headrace.relation.keys import Ints
 from headrace.semistream.adaptive.group import Group, GroupMembership
 from headrace.semistream.adaptive.keyed_store import Arrays
 from headrace.semistream.adaptive.lookup import KeyLookup
@@ -221,7 +221,7 @@ class AdaptiveJoin(SemiStreamJoin):
         """Give the rows that wait back: the caller keeps them, and offers them again. They count as `deferred` alone."""
         return self._execution.let_wait()
 
-    def by_page(self, batch: pa.RecordBatch) -> Ints:
+    def by_page(self, batch: pa.RecordBatch) -> Int32s:
         """The rows in an order in which those of a page are neighbours."""
         return self._lookup.by_page(batch)
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from headrace.arrays import AnyArray, Int32s, Int64s, UInt8s, UInt64s
 from headrace.kernels.store import table_insert
-from headrace.relation.columns import Buffers, Bytes, Column, Longs
-from headrace.relation.keys import ByteKeys, Hashes, IntKeys, Ints, Keys
+from headrace.relation.columns import Buffers, Column
+from headrace.relation.keys import ByteKeys, IntKeys, Keys
 from headrace.relation.store import ArrayAllocator, StoreFull, TupleSources, TupleStore
 
-Arrays = dict[str, np.ndarray[Any, Any]]
+Arrays = dict[str, AnyArray]
 Records = np.ndarray[Any, np.dtype[np.void]]
 
 _LOAD = 0.75  # share of the hash table's slots in use when the store is full: probes stay short
@@ -100,7 +101,7 @@ class KeyedStore:
         return state
 
     @classmethod
-    def attach(cls, columns: Sequence[Column], integer: bool, memory: Bytes, state: Records) -> KeyedStore:
+    def attach(cls, columns: Sequence[Column], integer: bool, memory: UInt8s, state: Records) -> KeyedStore:
         """Open the store that some process made in this memory, from the record of its state."""
         of = {name: int(state[name][0]) for name in ("entries", "rows", "key_room", "used", "key_bytes", "tuples")}
         room, filled = (state["columns"][name][0].tolist() for name in ("room", "used"))
@@ -117,7 +118,7 @@ class KeyedStore:
         self.tuples.clear()
         self._table.fill(-1)
 
-    def insert(self, keys: Keys, hashes: Hashes, first: Ints, many: Ints) -> None:
+    def insert(self, keys: Keys, hashes: UInt64s, first: Int32s, many: Int32s) -> None:
         """Add keys, each with the position of its first tuple and the number of its tuples."""
         n = hashes.size
         if self.used + n > self.entries:
@@ -137,7 +138,7 @@ class KeyedStore:
         table_insert(self._table, hashes, self.used)
         self.used += n
 
-    def probe(self, keys: Keys, hashes: Hashes, source: int, src: Ints, pos: Ints, count: Ints) -> int:
+    def probe(self, keys: Keys, hashes: UInt64s, source: int, src: Int32s, pos: Int32s, count: Int32s) -> int:
         """Look up the keys that have no source yet, and set source, position and count of those that are found."""
         if self.used == 0:
             return 0
@@ -150,16 +151,16 @@ class KeyedStore:
             return IntKeys(self._keys.view(np.int64)[: self.used])
         return ByteKeys(self._keys, self._key_offsets[: self.used + 1].astype(np.int64))
 
-    def places(self) -> tuple[Ints, Ints]:
+    def places(self) -> tuple[Int32s, Int32s]:
         """Position of the first tuple, and number of tuples, of every entry."""
         return self._first[: self.used], self._many[: self.used]
 
-    def entry_bytes(self) -> Longs:
+    def entry_bytes(self) -> Int64s:
         """Bytes that each entry takes, with its share of the hash table."""
         tuples = np.concatenate([[0], np.cumsum(self.tuples.sizes())])
         first, many = self.places()
         own = ENTRY_BYTES + (8 if self.integer else 4)
-        out: Longs = tuples[first + many] - tuples[first] + own
+        out: Int64s = tuples[first + many] - tuples[first] + own
         if not self.integer:
             out += np.diff(self._key_offsets[: self.used + 1])
         return out

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from headrace.arrays import UInt32s
 from headrace.relation.columns import Column
-from headrace.semistream.adaptive.hot_set import FilterWords, HotSet
+from headrace.semistream.adaptive.hot_set import HotSet
 from headrace.semistream.adaptive.keyed_store import KeyedStore
 from headrace.semistream.adaptive.sketch import Sketch
 from headrace.semistream.adaptive.structure_sizes import YoungSize
@@ -30,7 +31,7 @@ class LocalHotSet(HotSet):
         integer: bool,
         young: YoungSize,
         sketch: Sketch,
-        load_filter: Callable[[], list[FilterWords]],
+        load_filter: Callable[[], list[UInt32s]],
     ) -> None:
         super().__init__(columns, integer, 0, self._store(columns, integer, young), sketch)
         self._load_filter = load_filter

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s, Int64s, UInt8s, UInt64s
 from headrace.kernels.filter import filter_test
-from headrace.relation.columns import Bytes, Longs
-from headrace.relation.keys import Hashes, Ints, Keys
+from headrace.relation.keys import Keys
 from headrace.relation.reader import KeyPages
 from headrace.relation.store import StoreFull
 from headrace.semistream.adaptive.memory import JoinMemory
@@ -25,8 +25,8 @@ class DistinctKeys:
     """The distinct keys of some rows, how many rows have each, and where the matches of each are, as far as is known."""
 
     keys: Keys
-    hashes: Hashes
-    counts: Ints
+    hashes: UInt64s
+    counts: Int32s
     matches: Matches
 
 
@@ -50,7 +50,7 @@ class KeyLookup:
 
     # -- in memory ---------------------------------------------------------------------------------------------------------
 
-    def find_in_memory(self, batch: pa.RecordBatch) -> tuple[DistinctKeys, Longs]:
+    def find_in_memory(self, batch: pa.RecordBatch) -> tuple[DistinctKeys, Int64s]:
         """The distinct keys of a batch, found in the hot set where they are; and which of them must be read for."""
         memory = self._memory
         part = self.distinct(batch)
@@ -81,10 +81,10 @@ class KeyLookup:
         matches = Matches(uid, np.full(found, -1, np.int32), np.zeros(found, np.int32), np.zeros(found, np.int32), None)
         return DistinctKeys(keys.take(first_row), hashes[first_row], counts[:found].copy(), matches)
 
-    def _encode(self, batch: pa.RecordBatch) -> tuple[Keys, Bytes]:
+    def _encode(self, batch: pa.RecordBatch) -> tuple[Keys, UInt8s]:
         return self._memory.version.codec.encode([batch.column(name) for name in self._stream_key])
 
-    def _not_absent(self, hashes: Hashes, rest: Longs) -> Longs:
+    def _not_absent(self, hashes: UInt64s, rest: Int64s) -> Int64s:
         """Those of the keys numbered `rest` that the filter does not turn away."""
         filters = self._memory.hot.filters
         if not filters or rest.size == 0:
@@ -96,15 +96,15 @@ class KeyLookup:
             shards = self._memory.version.shards_of(hashes[rest])
             for number, words in enumerate(filters):
                 mine = np.flatnonzero(shards == number)
-                answer: Bytes = np.empty(mine.size, np.uint8)
+                answer: UInt8s = np.empty(mine.size, np.uint8)
                 filter_test(words, hashes, rest[mine], answer)
                 maybe[mine] = answer
-        kept: Longs = rest[maybe == 1]
+        kept: Int64s = rest[maybe == 1]
         return kept
 
     # -- in pages ----------------------------------------------------------------------------------------------------------
 
-    def fetch(self, part: DistinctKeys, rest: Longs) -> None:
+    def fetch(self, part: DistinctKeys, rest: Int64s) -> None:
         """Read the tuples of the missing keys into the young store, and say where they are."""
         memory = self._memory
         young, matches = memory.hot.young, part.matches
@@ -126,7 +126,7 @@ class KeyLookup:
             young.insert(keys.take(kept), hashes[kept], first[kept], total[kept])
         memory.read_for(rest.size, memory.clock.now() - begun)
 
-    def worth_keeping(self, hashes: Hashes, counts: Ints) -> Longs:
+    def worth_keeping(self, hashes: UInt64s, counts: Int32s) -> Int64s:
         """Which fetched keys get an entry in the young store: all, or the most frequent ones that there is room for."""
         hot = self._memory.hot
         room = hot.young.entries - hot.young.used
@@ -135,7 +135,7 @@ class KeyLookup:
         use = hot.sketch.estimate(hashes) + counts
         return np.sort(np.argpartition(-use, room)[:room]) if room > 0 else np.empty(0, np.int64)
 
-    def by_key(self, pairs: KeyPages, where: Ints, count: Ints, keys: int) -> tuple[Ints, Ints]:
+    def by_key(self, pairs: KeyPages, where: Int32s, count: Int32s, keys: int) -> tuple[Int32s, Int32s]:
         """First tuple and number of tuples of each key.
 
         A key whose rows span pages has its tuples in pieces when updates moved a page or a round ended between two of
@@ -151,7 +151,7 @@ class KeyLookup:
         first[key[::-1]] = start[::-1]  # the first of several pieces is written last
         return first, total
 
-    def _copy_in_order(self, start: Ints, size: Ints) -> Ints:
+    def _copy_in_order(self, start: Int32s, size: Int32s) -> Int32s:
         """Copy pieces of tuples in the young store to its end, one after the other; returns where each is now."""
         hot = self._memory.hot
         within = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
@@ -159,19 +159,19 @@ class KeyLookup:
         new = hot.young.tuples.append_from(hot.sources(), np.full(pos.size, len(hot.segments), np.int32), pos)
         return (new + np.cumsum(size) - size).astype(np.int32)
 
-    def by_page(self, batch: pa.RecordBatch) -> Ints:
+    def by_page(self, batch: pa.RecordBatch) -> Int32s:
         """The rows of a batch in an order in which those of a page are neighbours."""
         keys, _ = self._encode(batch)
         if self._memory.relation.order == "key":
             return keys.argsort().astype(np.int32)
         return np.argsort(self._first_places(keys), kind="stable").astype(np.int32)
 
-    def first_places(self, batch: pa.RecordBatch, rows: pa.Array) -> Longs:
+    def first_places(self, batch: pa.RecordBatch, rows: pa.Array) -> Int64s:
         """The first page that the key of each of these rows may be in; 0 where there is none."""
         keys, _ = self._memory.version.codec.encode([batch.column(name).take(rows) for name in self._stream_key])
         return self._first_places(keys)
 
-    def _first_places(self, keys: Keys) -> Longs:
+    def _first_places(self, keys: Keys) -> Int64s:
         pairs = self._memory.version.pairs(keys, keys.hashes(), np.arange(len(keys)))
         place = np.zeros(len(keys), np.int64)
         place[pairs.key[::-1]] = pairs.place[::-1]  # the first of several is written last

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import AnyArray, UInt32s
 from headrace.clock import Clock
 from headrace.memory import MemoryBudget, release_freed_memory
 from headrace.metrics import JoinStats
@@ -17,7 +17,7 @@ from headrace.relation.columns import Column
 from headrace.relation.reader import PageReader, Version
 from headrace.relation.store import StoreFull
 from headrace.semistream.adaptive.forecast import better_split
-from headrace.semistream.adaptive.hot_set import FilterWords, HotSet
+from headrace.semistream.adaptive.hot_set import HotSet
 from headrace.semistream.adaptive.keyed_store import Arrays, dump_store, load_store, refill
 from headrace.semistream.adaptive.local_hot_set import LocalHotSet
 from headrace.semistream.adaptive.memory_plan import FEW_ABSENT, MemoryPlan
@@ -100,7 +100,7 @@ class JoinMemory:
         self.hot.keep_filter(True)
         self._adopt(self.split)
 
-    def _read_filters(self) -> list[FilterWords]:
+    def _read_filters(self) -> list[UInt32s]:
         shards = self.relation.num_shards if self.plan.filter else 0
         return [self.version.filter(shard) for shard in range(shards)]
 
@@ -265,7 +265,7 @@ class JoinMemory:
     def dump(self) -> Arrays:
         """Everything that the join has learned and cached, as arrays."""
         hot, load = self.hot, self.workload
-        arrays: dict[str, np.ndarray[Any, Any]] = {
+        arrays: dict[str, AnyArray] = {
             "sketch": hot.sketch.dump(),
             "workload": np.array([load.rows, load.distinct, load.missed, load.absent, load.seen]),
             "seconds": np.array([self.miss_seconds, self.byte_seconds, self._slices, self._next_plan]),

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s, Int64s
 from headrace.relation import Relation
-from headrace.relation.columns import Column, Longs
-from headrace.relation.keys import Ints
+from headrace.relation.columns import Column
 from headrace.relation.store import StoreFull, TupleStore
 
 
@@ -44,14 +44,14 @@ class PageResults:
     def _begin(self) -> None:
         # A new store every time: the batch that goes out lies in it.
         self._store = TupleStore(self._payload, self._most, self._data)
-        self._rows: list[Ints] = []
+        self._rows: list[Int32s] = []
 
     @property
     def room(self) -> int:
         """How many pairs may be added at once; at least one."""
         return self._most - self._store.used or self._most
 
-    def add(self, rows: Ints, at: Longs, tuples: Ints) -> Iterator[pa.RecordBatch]:
+    def add(self, rows: Int32s, at: Int64s, tuples: Int32s) -> Iterator[pa.RecordBatch]:
         """Add pairs of a stream row, a page address and a row in the page; gives the batch before them if they do not fit it."""
         if self._store.used + rows.size > self._most:
             yield from self.flush()

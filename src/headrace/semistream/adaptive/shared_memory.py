@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.relation.columns import Bytes, Longs
+from headrace.arrays import Int64s, UInt8s
 
 _HOLDERS = 8  # processes named on a card: enough that one of them lives
 _NAME_BYTES = (
@@ -42,7 +42,7 @@ class SharedMemory:
         self._fd = fd
         self.size = os.fstat(fd).st_size
         self._map = mmap.mmap(fd, self.size)
-        self._bytes: Bytes = np.frombuffer(self._map, np.uint8)
+        self._bytes: UInt8s = np.frombuffer(self._map, np.uint8)
         self._locked: set[int] = set()
 
     @classmethod
@@ -104,11 +104,11 @@ class SharedMemory:
         """The random number that the memory begins with."""
         return int(self.words(0, 1)[0])
 
-    def words(self, at: int, count: int) -> Longs:
+    def words(self, at: int, count: int) -> Int64s:
         """64-bit words from word `at` on."""
         return self._bytes[8 * at : 8 * (at + count)].view(np.int64)
 
-    def piece(self, at: int, size: int) -> Bytes:
+    def piece(self, at: int, size: int) -> UInt8s:
         """A view of `size` bytes from byte `at` on."""
         return self._bytes[at : at + size]
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from headrace.arrays import Int32s, Int64s, UInt8s, UInt64s
 from headrace.kernels.sketch import sketch_add, sketch_age, sketch_estimate
-from headrace.relation.columns import Bytes, Longs
-from headrace.relation.keys import Hashes, Ints
 
 _LINE = 64  # bytes of the cache line that holds all counters of a key: one memory access a key
 # Hashes of keys that no stream has, to see what they count
@@ -28,7 +25,7 @@ class Sketch:
         The counters, and how many stream tuples they stand for, where other processes count in them too; new ones by default.
     """
 
-    def __init__(self, memory: int, horizon: int, cells: Bytes | None = None, window: Longs | None = None) -> None:
+    def __init__(self, memory: int, horizon: int, cells: UInt8s | None = None, window: Int64s | None = None) -> None:
         self._cells = np.zeros(self.size(memory), np.uint8) if cells is None else cells
         self._window = np.zeros(1, np.int64) if window is None else window
         self.horizon = horizon
@@ -52,7 +49,7 @@ class Sketch:
         """Bytes of the counters."""
         return self._cells.nbytes
 
-    def add(self, hashes: Hashes, counts: Ints) -> None:
+    def add(self, hashes: UInt64s, counts: Int32s) -> None:
         """Count keys that were seen so many times each."""
         sketch_add(self._cells, hashes, counts)
         self.window += int(counts.sum())
@@ -60,21 +57,21 @@ class Sketch:
             sketch_age(self._cells)
             self.window //= 2
 
-    def dump(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    def dump(self) -> UInt8s:
         """Counters and window as one array, for a snapshot."""
         return np.concatenate([self._cells, np.array([self.window], np.int64).view(np.uint8)])
 
-    def load(self, dumped: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+    def load(self, dumped: UInt8s) -> None:
         """Go on from what `dump` gave."""
         self._cells[:] = dumped[:-8]
         self.window = int(dumped[-8:].copy().view(np.int64)[0])
 
-    def estimate(self, hashes: Hashes) -> Ints:
+    def estimate(self, hashes: UInt64s) -> Int32s:
         """How often each key was seen in the window, or a little more: keys share counters."""
         out = np.empty(hashes.size, np.int32)
         sketch_estimate(self._cells, hashes, out)
         return out
 
-    def strangers(self) -> Ints:
+    def strangers(self) -> Int32s:
         """Estimates of keys that were never seen: how much the counters of other keys add."""
         return self.estimate(_STRANGERS)

@@ -22,11 +22,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s, Int64s
 from headrace.errors import BadInput
 from headrace.kernels.store import expand_pages
 from headrace.memory import release_freed_memory
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Ints
 from headrace.relation.reader import FoundRows, KeyPages
 from headrace.relation.store import StoreFull
 from headrace.semistream.adaptive.lookup import DistinctKeys, KeyLookup
@@ -192,7 +191,7 @@ class UnorderedExecution:
             self._waiting_rows = len(rest)
             self._waiting_bytes = sum(column.nbytes for column in self._waiting[0])
 
-    def _piece(self, batch: pa.RecordBatch, order: Ints, at: int, leaving: int) -> int:
+    def _piece(self, batch: pa.RecordBatch, order: Int32s, at: int, leaving: int) -> int:
         """How many rows to read for together from order[at] on: a piece, without the page that goes on in the next one.
 
         That page would be read for both, and where to go back is a seek.
@@ -261,7 +260,7 @@ class UnorderedExecution:
         spent += memory.clock.now() - begun
         memory.read_for(n, spent)
 
-    def _keep(self, part: DistinctKeys, kept: Longs, pairs: KeyPages, where: Ints, count: Ints, mark: Any) -> None:
+    def _keep(self, part: DistinctKeys, kept: Int64s, pairs: KeyPages, where: Int32s, count: Int32s, mark: Any) -> None:
         """Enter keys whose tuples lie in the young store."""
         young = self._memory.hot.young
         try:
@@ -271,7 +270,7 @@ class UnorderedExecution:
             young.tuples.rewind(mark)
 
     def _from_pages(
-        self, results: PageResults, found: FoundRows, key: Ints, rows: Ints, starts: Longs
+        self, results: PageResults, found: FoundRows, key: Int32s, rows: Int32s, starts: Int64s
     ) -> Iterator[pa.RecordBatch]:
         """Results of the tuples found in pages that are in memory."""
         stop = np.zeros(3, np.int64)

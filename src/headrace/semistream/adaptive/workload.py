@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 
-from headrace.relation.keys import Ints
+from headrace.arrays import Float64s, Int32s
 
 #: Weight of the newest slice in running means: the last five slices or so count, and one odd slice does not decide.
 EMA = 0.2
@@ -15,18 +15,16 @@ EMA = 0.2
 #: Rows of a batch that are assumed before the first one comes.
 FIRST_BATCH_ROWS = 1 << 14
 
-Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
-
 
 @dataclass(frozen=True)
 class HitCurve:
     """The share of the stream that a hot set of some size would serve: hits[i] if entries[i] keys are held."""
 
-    entries: Floats
-    hits: Floats
+    entries: Float64s
+    hits: Float64s
 
     @classmethod
-    def of(cls, before: Ints, counts: Ints, window: int, strangers: Ints) -> HitCurve:
+    def of(cls, before: Int32s, counts: Int32s, window: int, strangers: Int32s) -> HitCurve:
         """Estimate the curve from some keys of a slice.
 
         A key seen p times in the window comes back in n tuples n * p / window times, so each return stands for window / (n * p)
@@ -57,14 +55,14 @@ class HitCurve:
         return float(np.interp(entries, self.entries, self.hits))
 
 
-def _really_seen(before: Ints, strangers: Ints) -> Floats:
+def _really_seen(before: Int32s, strangers: Int32s) -> Float64s:
     """For every count: the share of keys with it that were seen. The others count what strangers do."""
     levels = int(max(before.max(initial=0), strangers.max(initial=0))) + 1
     mine, theirs = (np.bincount(x, minlength=levels) / max(1, x.size) for x in (before, strangers))
     middle = int(np.median(strangers))
     # The share of the slice's keys that come for the first time
     new = min(1.0, mine[: middle + 1].sum() / theirs[: middle + 1].sum())
-    share: Floats = np.clip(1 - new * theirs / np.maximum(mine, 1e-12), 0, 1)
+    share: Float64s = np.clip(1 - new * theirs / np.maximum(mine, 1e-12), 0, 1)
     return share
 
 

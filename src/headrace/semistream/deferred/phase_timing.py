@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Bools, Float64s
 from headrace.clock import Clock
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
@@ -12,7 +13,6 @@ from headrace.semistream.deadlines import JoinTime
 from headrace.semistream.deferred.deferral import Deferral
 from headrace.semistream.deferred.notes import Notes
 from headrace.semistream.deferred.remaining import ARRIVED
-from headrace.semistream.waiting_store import Times
 
 _SLACK = 1.25  # times the longest interval lately: the next micro-batch may come a quarter later than the ones before
 _FADES = 0.8  # of the longest interval is left one micro-batch later, so that one long one is forgotten after a few
@@ -42,7 +42,7 @@ class PhaseTiming:
         self._time = JoinTime(costs, relation.disk.factors)
         self._time.scan = costs[0] + self._pages * costs[1]
         self._fresh = 0  # rows of this micro-batch that were read for
-        self._dues: list[Times] = []  # deadlines of rows of earlier ones that left
+        self._dues: list[Float64s] = []  # deadlines of rows of earlier ones that left
 
     def restore(self, notes: Notes) -> None:
         """Go on after the micro-batch that noted this."""
@@ -67,11 +67,9 @@ class PhaseTiming:
         """Whether a row that came then has been tried again for long enough."""
         return arrived + self.deferral.retry_for <= self.now
 
-    def retries_over(self, rows: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def retries_over(self, rows: pa.RecordBatch) -> Bools:
         """Which rows with EXTRA columns have been tried again for long enough."""
-        over: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
-            np.asarray(rows.column(ARRIVED)) + self.deferral.retry_for <= self.now
-        )
+        over: Bools = np.asarray(rows.column(ARRIVED)) + self.deferral.retry_for <= self.now
         return over
 
     def _interval(self) -> float:

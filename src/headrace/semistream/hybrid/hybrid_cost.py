@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from headrace.arrays import Float64s
 from headrace.metrics import Overhead
 from headrace.semistream.hash_queue import POINTER_BYTES
 from headrace.semistream.mesh.mesh_cost import candidate_buffers
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.waiting_plan import page_bytes, slot_bytes
-
-Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 _EXACT = 4096  # terms of a sum that are added one by one; the rest is computed by its integral
 _ROUNDS = 3  # times that k is tuned for an l, and l for that k
@@ -22,12 +21,12 @@ _HALVINGS = 32  # of an interval, until T is known to ten digits
 
 
 @lru_cache(maxsize=64)
-def _first_sums(exponent: float) -> Floats:
+def _first_sums(exponent: float) -> Float64s:
     """Sums of the first 0, 1, 2, ... terms."""
     return np.append(0.0, np.cumsum(np.arange(1.0, _EXACT + 1) ** -exponent))
 
 
-def zipf_sum(x: Any, exponent: float) -> Floats:
+def zipf_sum(x: Any, exponent: float) -> Float64s:
     """Sum of i ** -exponent for i = 1 .. x, for every x: exact up to 4096, then by Euler and Maclaurin to 9 digits or more."""
     x = np.asarray(x, np.float64)
     near = _first_sums(exponent)
@@ -37,7 +36,7 @@ def zipf_sum(x: Any, exponent: float) -> Floats:
     else:
         area = (tail ** (1 - exponent) - _EXACT ** (1 - exponent)) / (1 - exponent)
     beyond = area + (tail**-exponent - _EXACT**-exponent) / 2
-    sums: Floats = np.interp(np.minimum(x, _EXACT), np.arange(near.size), near) + beyond
+    sums: Float64s = np.interp(np.minimum(x, _EXACT), np.arange(near.size), near) + beyond
     return sums
 
 
@@ -189,7 +188,7 @@ class HybridCost:
         p_N = self.p_N(l)
         return 1 / n, p_N + (1 - p_N) / n
 
-    def _partitions(self, k: float, l: float) -> tuple[Floats, Floats]:
+    def _partitions(self, k: float, l: float) -> tuple[Float64s, Float64s]:
         """The chance of a stream tuple to need a partition, for groups of like partitions, and how many each group has."""
         n = -(-(self.pages - l) // k)
         edges = np.array([0.0, *(b for b in candidate_buffers(int(n), int(n)) if b < n), n])

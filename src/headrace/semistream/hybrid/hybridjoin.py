@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s
 from headrace.clock import Clock
 from headrace.errors import BadInput, choice
 from headrace.relation import Relation
-from headrace.relation.keys import Ints
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.hash_queue import POINTER_BYTES
 from headrace.semistream.hybrid.hybrid_cost import HybridCost
@@ -148,13 +148,13 @@ class HybridJoin(WaitingJoin):
         oldest, absent, place = self._swappable.oldest()  # line 15
         yield from self._leave(absent)
         if oldest.size:
-            met: list[Ints] = []
+            met: list[Int32s] = []
             for pages in self._swappable.load(place, self.stats):  # line 16
                 yield from self._pages.probe(self._swappable.reader, pages, self.stats, met)  # lines 17-19
             yield from self._leave(with_oldest(concat_slots(met), oldest))  # lines 20-21
 
 
-def with_oldest(met: Ints, oldest: Ints) -> Ints:
+def with_oldest(met: Int32s, oldest: Int32s) -> Int32s:
     """The slots of tuples that leave: those that met their match, and the oldest, matched or not."""
     return met if bool((met == oldest).any()) else np.append(met, oldest)
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from headrace.arrays import Int32s, Int64s, UInt64s
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Hashes, Ints, Keys
+from headrace.relation.keys import Keys
 from headrace.relation.reader import PageReader
 from headrace.semistream.hash_probe import HashProbe
 
@@ -24,14 +24,16 @@ class NonSwappable:
     """
 
     keys: Keys
-    hashes: Hashes
+    hashes: UInt64s
 
     def __init__(self, relation: Relation) -> None:
         self._relation = relation
-        self.new: list[tuple[Ints, Hashes]] = []  # slots and hashes of stream tuples that have not looked anything up
-        self.places: Longs = np.empty(0, np.int64)  # of its pages
-        self.at: Longs = np.empty(0, np.int64)  # page address of each tuple
-        self.row: Ints = np.empty(0, np.int32)  # row of each tuple in its page
+        self.new: list[
+            tuple[Int32s, UInt64s]
+        ] = []  # slots and hashes of stream tuples that have not looked anything up
+        self.places: Int64s = np.empty(0, np.int64)  # of its pages
+        self.at: Int64s = np.empty(0, np.int64)  # page address of each tuple
+        self.row: Int32s = np.empty(0, np.int32)  # row of each tuple in its page
 
     @property
     def size(self) -> int:
@@ -50,7 +52,7 @@ class NonSwappable:
         self.keys, self.hashes = keys.take(by_hash), hashes[by_hash]
         self.at, self.row = at[by_hash], row[by_hash]
 
-    def most_popular(self, pages: int) -> Longs:
+    def most_popular(self, pages: int) -> Int64s:
         """The first pages of the relation; of each shard in proportion to its pages. Sorted."""
         relation = self._relation
         shards = [relation.opened.places(s) for s in range(relation.num_shards)]
@@ -58,7 +60,7 @@ class NonSwappable:
         depth = np.concatenate([np.empty(0), *((np.arange(some.size) + 0.5) / max(1, some.size) for some in shards)])
         return np.sort(places[np.argsort(depth, kind="stable")[:pages]])
 
-    def served(self, most: int) -> Iterator[tuple[Ints, Ints]]:
+    def served(self, most: int) -> Iterator[tuple[Int32s, Int32s]]:
         """KeyPages of a tuple here and the slot of a new stream tuple whose hashes are equal, at most so many at a time."""
         new = self.new[:]
         self.new.clear()

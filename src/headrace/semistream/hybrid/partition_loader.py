@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from headrace.arrays import Int32s, Int64s
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Ints
 from headrace.relation.reader import PageReader
 from headrace.semistream.page_ranges import all_places
 from headrace.semistream.waiting_store import HashWindow
@@ -34,14 +33,14 @@ class PartitionLoader:
         self.places = all_places(relation)  # pages that are loaded when they are needed
         self.reader = PageReader(self._version, relation.page_size, whole=True)
 
-    def resize(self, k: int, without: Longs | None = None) -> None:
+    def resize(self, k: int, without: Int64s | None = None) -> None:
         """Load k pages at a time, and none of those that are always in memory."""
         self.k = k
         self.reader = PageReader(self._version, k * self._relation.page_size, whole=True)
         if without is not None:
             self.places = np.setdiff1d(self.places, without, assume_unique=True)
 
-    def oldest(self) -> tuple[Ints, Ints, int]:
+    def oldest(self) -> tuple[Int32s, Int32s, int]:
         """The slot of the oldest tuple that may have a match, older ones that the index proves to have none, and its page."""
         looked = 1
         while True:
@@ -54,7 +53,7 @@ class PartitionLoader:
                 return slots[:0], slots, -1
             looked *= 4  # in steps that grow: a run of absent keys takes few looks
 
-    def _places_of(self, slots: Ints) -> Longs:
+    def _places_of(self, slots: Int32s) -> Int64s:
         """Where the index says that the keys of tuples are; -1 where nowhere."""
         places = np.full(slots.size, -1, np.int64)
         if slots.size:
@@ -65,17 +64,17 @@ class PartitionLoader:
             self._relation.disk.spend({"c_X": slots.size})
         return places
 
-    def partition(self, place: int) -> Longs:
+    def partition(self, place: int) -> Int64s:
         """The aligned run of k pages that a page is in."""
         first = int(np.searchsorted(self.places, place)) // self.k * self.k
         return self.places[first : first + self.k]
 
-    def load(self, place: int, stats: JoinStats) -> Iterator[Longs]:
+    def load(self, place: int, stats: JoinStats) -> Iterator[Int64s]:
         """Load the partition that a page is in; yields the addresses of its pages."""
         for _, _, addresses in self.reader.read(self.partition(place), stats, bridge=False):
             yield addresses
 
 
-def concat_slots(slots: list[Ints]) -> Ints:
+def concat_slots(slots: list[Int32s]) -> Int32s:
     """Slots in one array."""
     return np.concatenate([np.empty(0, np.int32), *slots])

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from headrace.arrays import Int32s
 from headrace.clock import Clock
 from headrace.errors import BadInput, choice
 from headrace.relation import Relation
-from headrace.relation.keys import Ints
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.hybrid.hybrid_cost import HybridCost
 from headrace.semistream.hybrid.hybrid_plan import HybridPlan, hybrid_output
@@ -168,7 +168,7 @@ class XHybridJoin(WaitingJoin):
         oldest, absent, place = self._swappable.oldest()  # line 15
         yield from self._leave(absent)
         if oldest.size:
-            met: list[Ints] = []
+            met: list[Int32s] = []
             for pages in self._swappable.load(place, self.stats):  # line 16
                 yield from self._pages.probe(self._swappable.reader, pages, self.stats, met)  # lines 17-19
             yield from self._leave(with_oldest(concat_slots(met), oldest))  # lines 20-21

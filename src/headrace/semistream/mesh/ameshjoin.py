@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
+from headrace.arrays import Int64s
 from headrace.clock import Clock
 from headrace.conditions import Condition
 from headrace.errors import BadInput
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.hash_queue import POINTER_BYTES
 from headrace.semistream.mesh.cyclic_scan import CyclicScan
@@ -184,7 +184,7 @@ class AMeshJoin(WaitingJoin):
                 yield from self._join_pages(pages)
         self.last = offered - self._input.rows, b, self.clock.now() - begun
 
-    def _join_pages(self, pages: Longs) -> Iterator[pa.RecordBatch]:
+    def _join_pages(self, pages: Int64s) -> Iterator[pa.RecordBatch]:
         """Lines 7 to 14 for pages from currPage on; a packet leaves before its start page comes again."""
         N_R, reader, done = self._scan.pages, self._scan.reader, 0
         while self._Q:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from headrace.arrays import Int64s
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
 from headrace.relation.reader import PageReader
 from headrace.semistream.page_ranges import all_places
 
@@ -42,12 +42,12 @@ class CyclicScan:
         """Begin at a page."""
         self.page = page
 
-    def read(self, places: Longs, stats: JoinStats) -> Iterator[Longs]:
+    def read(self, places: Int64s, stats: JoinStats) -> Iterator[Int64s]:
         """Read places into the disk buffer; yields the addresses of their pages."""
         for _, _, addresses in self.reader.read(places, stats, bridge=False):
             yield addresses
 
-    def next_pages(self, stats: JoinStats) -> Iterator[Longs]:
+    def next_pages(self, stats: JoinStats) -> Iterator[Int64s]:
         """Read the next b pages, fewer before the end of R; yields their addresses."""
         places = self.places[self.page : self.page + self.b]
         yield from self.read(places, stats)
@@ -60,7 +60,7 @@ class SteppedScan(CyclicScan):
     def __init__(self, relation: Relation) -> None:
         super().__init__(relation)
         self.step = 1  # pages an iteration
-        self._loaded: Longs = np.empty(0, np.int64)  # addresses of pages that were read and not given out
+        self._loaded: Int64s = np.empty(0, np.int64)  # addresses of pages that were read and not given out
         self._ahead = 0  # the page after them
 
     def go_to(self, page: int) -> None:
@@ -68,7 +68,7 @@ class SteppedScan(CyclicScan):
         self.page = self._ahead = page
         self._loaded = np.empty(0, np.int64)
 
-    def next_pages(self, stats: JoinStats) -> Iterator[Longs]:
+    def next_pages(self, stats: JoinStats) -> Iterator[Int64s]:
         """The pages of the next step, from the buffer, which is filled when it is empty; yields their addresses."""
         wanted = min(self.step, self.pages - self.page)
         while wanted:

@@ -9,15 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s, Int64s
 from headrace.clock import Clock
 from headrace.conditions import Between
 from headrace.errors import BadInput, choice
 from headrace.kernels.cache import spell_out
 from headrace.kernels.pairs import cross_off
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
 from headrace.relation.disk import PlanKind
-from headrace.relation.keys import Ints, Keys
+from headrace.relation.keys import Keys
 from headrace.relation.reader import key_column
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.deadlines import seconds
@@ -183,7 +183,7 @@ class SSIJ(WaitingJoin):
         MB = Spans.equal(version, keys[0]) if len(keys) == 1 else Spans.between(version, *keys)
         SB.pending[slots] = MB.pages(slots.size)
         yield from self._discard(slots[SB.pending[slots] == 0])
-        stop: Longs = np.zeros(2, np.int64)
+        stop: Int64s = np.zeros(2, np.int64)
         while stop[0] < MB.size:
             room = II.room(parts.waiting_room - parts.waiting_bytes)
             if room < 1 and II.pairs:
@@ -194,7 +194,7 @@ class SSIJ(WaitingJoin):
         parts.book()  # lines 17-19: CR gives way
         self._urgency.time.online(self.clock.now() - begun)
 
-    def _meet(self, keys: list[Keys], row: Ints, slots: Ints, places: Longs) -> Iterator[pa.RecordBatch]:
+    def _meet(self, keys: list[Keys], row: Int32s, slots: Int32s, places: Int64s) -> Iterator[pa.RecordBatch]:
         """Lines 3 to 16 for pairs of a tuple and a page: join with pages that are cached, note the others in II."""
         SB, II, CR = self._parts.SB, self._parts.II, self._parts.CR
         slot, frame = slots[row], CR.find(places)
@@ -243,7 +243,7 @@ class SSIJ(WaitingJoin):
         CR.clear_counters()  # line 18
         parts.book()
 
-    def _plans(self, P_u: Ints) -> Iterator[tuple[int, Longs]]:
+    def _plans(self, P_u: Int32s) -> Iterator[tuple[int, Int64s]]:
         """Pages to plan together, and how many came before: without the last run, which may go on in the next plan."""
         start, plan = 0, self._parts.plan
         while start < P_u.size:
@@ -256,16 +256,18 @@ class SSIJ(WaitingJoin):
             yield start, places
             start += places.size
 
-    def _meet_pages(self, keys: list[Keys], addresses: Longs, starts: Ints, slots: Ints) -> Iterator[pa.RecordBatch]:
+    def _meet_pages(
+        self, keys: list[Keys], addresses: Int64s, starts: Int32s, slots: Int32s
+    ) -> Iterator[pa.RecordBatch]:
         """Join pages in memory with the tuples in their lists: so many pairs at a time, however popular one page is."""
         chunk = self._parts.plan.chunk
         for a in range(int(starts[0]), int(starts[-1]), chunk):
             b = min(a + chunk, int(starts[-1]))
             some = np.clip(starts, a, b)
-            each: Ints = some[1:] - some[:-1]
+            each: Int32s = some[1:] - some[:-1]
             yield from self._search(keys, self._parts.SB.which(slots[a:b]), slots[a:b], np.repeat(addresses, each))
 
-    def _search(self, keys: list[Keys], which: Ints, slots: Ints, pages: Longs) -> Iterator[pa.RecordBatch]:
+    def _search(self, keys: list[Keys], which: Int32s, slots: Int32s, pages: Int64s) -> Iterator[pa.RecordBatch]:
         """Join tuples, keys[which] in `slots`, each with one page in memory."""
         low, high = np.empty(which.size, np.int32), np.empty(which.size, np.int32)
         keys[0].find(pages, which, low, high)
@@ -278,20 +280,20 @@ class SSIJ(WaitingJoin):
             for a in range(0, hit.size, self._results.rows):
                 yield from self._results.found(hit[a : a + self._results.rows], pages, low)
             return
-        stop: Longs = np.zeros(2, np.int64)
+        stop: Int64s = np.zeros(2, np.int64)
         while stop[0] < which.size:
             pair, row = np.empty(self._results.rows, np.int32), np.empty(self._results.rows, np.int32)
             n = int(spell_out(low, high, stop, pair, row))
             if n:
                 yield from self._results.found(slots[pair[:n]], pages[pair[:n]], row[:n])
 
-    def _discard(self, slots: Ints) -> Iterator[pa.RecordBatch]:
+    def _discard(self, slots: Int32s) -> Iterator[pa.RecordBatch]:
         """Let go of tuples that an online phase is done with: those that never waited were hits."""
         waited = self._parts.SB.waits(slots)
         yield from self._leave(slots[waited])
         yield from self._leave(slots[~waited], hits=True, queued=False)
 
-    def _free(self, slots: Ints, *, hits: bool = False, queued: bool = True) -> Iterator[pa.RecordBatch]:
+    def _free(self, slots: Int32s, *, hits: bool = False, queued: bool = True) -> Iterator[pa.RecordBatch]:
         self.stats.late += self._parts.SB.late(slots, self.clock.now())
         yield from super()._free(slots, hits=hits, queued=queued)
 

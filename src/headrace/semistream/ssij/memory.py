@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
+from headrace.arrays import Int32s
 from headrace.errors import MemoryRefused
 from headrace.relation import Relation
 from headrace.relation.disk import PlanKind
-from headrace.relation.keys import Ints
 from headrace.relation.reader import PageReader
 from headrace.semistream.input_buffer import InputBuffer
 from headrace.semistream.page_ranges import all_places
@@ -171,7 +171,7 @@ class SSIJMemory:
         for part in sorted(parts, key=lambda part: parts[part] - self._memory.held(part)):
             self._memory.hold(part, parts[part])  # what shrinks comes first
 
-    def weigh(self, ranks: Ints, starts: Ints, slots: Ints) -> None:
+    def weigh(self, ranks: Int32s, starts: Int32s, slots: Int32s) -> None:
         """Let the last pass tell whether SB or CR should have more memory. Its lists are those of II."""
         if self._SB_thresh is None and self._split is None:
             plan, disk, page = self.plan, self.relation.disk, self.relation.page_size

@@ -5,17 +5,15 @@ from __future__ import annotations
 import mmap
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Bools, Float64s, Int32s, Int64s, UInt8s
 from headrace.errors import BadInput
 from headrace.kernels.pairs import count_pages, free_slots, take_slots, unpack
-from headrace.relation.columns import Bytes, Longs
-from headrace.relation.keys import IntKeys, Ints, KeyCodec, Keys, concat_keys
+from headrace.relation.keys import IntKeys, KeyCodec, Keys, concat_keys
 from headrace.semistream.stream_window import StreamWindow
-from headrace.semistream.waiting_store import Times
 
 SLOT_BYTES = (
     8 + 4 + 1 + 1 + 8
@@ -62,14 +60,14 @@ class StreamBuffer:
     def resize(self, capacity: int) -> None:
         """Have room for so many tuples. Nothing is in it."""
         self.capacity = capacity
-        self.number: Longs = np.empty(capacity, np.int64)  # in the order of arrival
-        self.pending: Ints = np.arange(1, capacity + 1, dtype=np.int32)  # pages to meet; of a free slot, the next one
-        self._head: Longs = np.zeros(1, np.int64)  # the first free slot
-        self._state: Bytes = np.zeros(capacity, np.uint8)
-        self.matched: Bytes = np.zeros(capacity, np.uint8)
+        self.number: Int64s = np.empty(capacity, np.int64)  # in the order of arrival
+        self.pending: Int32s = np.arange(1, capacity + 1, dtype=np.int32)  # pages to meet; of a free slot, the next one
+        self._head: Int64s = np.zeros(1, np.int64)  # the first free slot
+        self._state: UInt8s = np.zeros(capacity, np.uint8)
+        self.matched: UInt8s = np.zeros(capacity, np.uint8)
         # Where a key that is text is among `keys`
-        self._key: Ints = np.empty(0 if self._codec.integer else capacity, np.int32)
-        self.deadline: Times | None = None  # inf in free slots too; there from the first tuple on that has one
+        self._key: Int32s = np.empty(0 if self._codec.integer else capacity, np.int32)
+        self.deadline: Float64s | None = None  # inf in free slots too; there from the first tuple on that has one
         self.used = 0
         # Numbers rise with time, so that the first of each online phase tells when a tuple came.
         self._firsts: list[int] = []
@@ -97,11 +95,11 @@ class StreamBuffer:
                 )
             self._codec.check([schema.field(name)])
 
-    def columns(self, slots: Ints) -> pa.RecordBatch:
+    def columns(self, slots: Int32s) -> pa.RecordBatch:
         """The columns of the tuples in these slots; of tuples that were removed too, until they are dropped."""
         return self._columns.take(self.number[slots], slots)
 
-    def drop(self, numbers: Longs) -> None:
+    def drop(self, numbers: Int64s) -> None:
         """Drop the columns of removed tuples with these numbers."""
         self._columns.leave(numbers)
 
@@ -121,7 +119,7 @@ class StreamBuffer:
         """Tuples there is room for."""
         return self.capacity - self.used
 
-    def enter(self, batch: pa.RecordBatch, numbers: Longs, now: float, deadlines: Times) -> Ints:
+    def enter(self, batch: pa.RecordBatch, numbers: Int64s, now: float, deadlines: Float64s) -> Int32s:
         """Take tuples in, which came later than all that are in it; returns their slots."""
         slots = np.empty(numbers.size, np.int32)
         if numbers.size:
@@ -129,7 +127,7 @@ class StreamBuffer:
         self._columns.enter(batch, numbers, slots)
         return slots
 
-    def _take_slots(self, slots: Ints, numbers: Longs, now: float, deadlines: Times) -> None:
+    def _take_slots(self, slots: Int32s, numbers: Int64s, now: float, deadlines: Float64s) -> None:
         take_slots(self.pending, self._head, slots)
         self.used += slots.size
         self._firsts.append(int(numbers[0]))
@@ -141,7 +139,7 @@ class StreamBuffer:
             self.deadline[slots] = deadlines
         self.matched[slots], self._state[slots], self.pending[slots] = 0, _LOOKED_UP, 0
 
-    def remove(self, slots: Ints) -> None:
+    def remove(self, slots: Int32s) -> None:
         """Free slots. The columns of their tuples stay until `drop`."""
         free_slots(self.pending, self._head, slots)
         self.used -= slots.size
@@ -149,7 +147,7 @@ class StreamBuffer:
         if self.deadline is not None:
             self.deadline[slots] = np.inf
 
-    def waited(self, slots: Ints, now: float) -> Times:
+    def waited(self, slots: Int32s, now: float) -> Float64s:
         """Seconds that these tuples have been here."""
         phase = np.searchsorted(np.array(self._firsts), self.number[slots], side="right") - 1
         return now - np.array(self._times)[phase]
@@ -159,20 +157,20 @@ class StreamBuffer:
         """The first deadline of a tuple in it."""
         return np.inf if self.deadline is None else float(self.deadline.min(initial=np.inf))
 
-    def late(self, slots: Ints, now: float) -> int:
+    def late(self, slots: Int32s, now: float) -> int:
         """How many of these tuples have passed their deadline."""
         return 0 if self.deadline is None else int((self.deadline[slots] < now).sum())
 
-    def slots(self) -> Ints:
+    def slots(self) -> Int32s:
         """Slots of all tuples in it."""
         return np.flatnonzero(self._state).astype(np.int32)
 
-    def waits(self, slots: Ints) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def waits(self, slots: Int32s) -> Bools:
         """Whether tuples are in II, and their keys known."""
-        waiting: np.ndarray[Any, np.dtype[np.bool_]] = self._state[slots] == _WAITS
+        waiting: Bools = self._state[slots] == _WAITS
         return waiting
 
-    def done(self, few: int) -> Iterator[Ints]:
+    def done(self, few: int) -> Iterator[Int32s]:
         """Slots of the tuples that waited and have met all their pages, a few at a time."""
         for a in range(0, self.capacity, few):
             b = a + few
@@ -180,12 +178,12 @@ class StreamBuffer:
             if here.any():
                 yield (np.flatnonzero(here) + a).astype(np.int32)
 
-    def oldest(self, count: int) -> Ints:
+    def oldest(self, count: int) -> Int32s:
         """Slots of the tuples that came first, in order."""
         slots = self.slots()
         return slots[np.argsort(self.number[slots])[:count]]
 
-    def add_keys(self, slots: Ints, keys: list[Keys]) -> None:
+    def add_keys(self, slots: Int32s, keys: list[Keys]) -> None:
         """Remember the keys of tuples that will wait: one a tuple, or both ends of a range."""
         self._state[slots] = _WAITS
         if self._codec.integer:
@@ -208,7 +206,7 @@ class StreamBuffer:
             parts[:] = [concat_keys(parts, self._codec)]
         return [parts[0] for parts in self._keys]
 
-    def which(self, slots: Ints) -> Ints:
+    def which(self, slots: Int32s) -> Int32s:
         """Where the keys of waiting tuples are among `keys`."""
         return slots if self._codec.integer else self._key[slots]
 
@@ -250,13 +248,13 @@ class InvertedIndex:
         KeyPages there is room for.
     """
 
-    def __init__(self, places: Longs, most: int = 0) -> None:
+    def __init__(self, places: Int64s, most: int = 0) -> None:
         self._all, self._most = places, most
-        self._pairs: Longs = np.frombuffer(_new_memory(max(1, most) * PAIR_BYTES), np.int64)
+        self._pairs: Int64s = np.frombuffer(_new_memory(max(1, most) * PAIR_BYTES), np.int64)
         self.pairs = 0
         self._distinct = 0
         self._sorted = 0  # pairs, of which the first so many are in order
-        self._lists: tuple[Ints, Ints, Ints] | None = None
+        self._lists: tuple[Int32s, Int32s, Int32s] | None = None
 
     @staticmethod
     def size(pairs: float, pages: int) -> int:
@@ -275,7 +273,7 @@ class InvertedIndex:
         fits = few if few < alone else alone + (nbytes - alone * (PAIR_BYTES + LIST_BYTES)) // PAIR_BYTES
         return min(fits, self._most - self.pairs)
 
-    def add(self, places: Longs, slots: Ints) -> None:
+    def add(self, places: Int64s, slots: Int32s) -> None:
         """Add tuples that wait for pages."""
         assert self._lists is None, "lists are read and then cleared"
         self._pairs[self.pairs : self.pairs + places.size] = (np.searchsorted(self._all, places) << 32) | slots
@@ -290,7 +288,7 @@ class InvertedIndex:
             self._distinct, self._sorted = int(count_pages(pairs)), self.pairs
         return self._distinct
 
-    def lists(self) -> tuple[Ints, Ints, Ints]:
+    def lists(self) -> tuple[Int32s, Int32s, Int32s]:
         """Ranks of P_u, rising; where the list of each starts, and the end; the slots in the lists.
 
         Until `clear`, no more is added.
