@@ -77,7 +77,7 @@ def _curves(algorithms: tuple[str, ...], make: Make, frames: int, clock: Clock, 
 
 @cache
 def make_clusters(rows: int, clusters: int, shuffled: bool = False) -> Make:
-    """The same function for the same sets, so that figures of one process share their runs."""
+    """Return a function that makes the sets. Equal arguments give the same function, so that figures share their runs."""
     return partial(clustered, rows, clusters, 0.25, shuffled)
 
 

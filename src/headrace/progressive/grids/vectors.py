@@ -239,7 +239,7 @@ class ExpectedTiles:
         return sum(product * self._ball(k) for k, product in enumerate(self.products))
 
     def with_dimension(self, ratio: float) -> ExpectedTiles:
-        """The same estimate with one more dimension, in which eps is `ratio` times the width of a tile."""
+        """Return the estimate with one more dimension, in which eps is `ratio` times the width of a tile."""
         old = (*self.products, 0.0)
         return ExpectedTiles(self.metric, tuple(p + ratio * (old[k - 1] if k else 0.0) for k, p in enumerate(old)))
 
