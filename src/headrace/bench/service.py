@@ -150,7 +150,7 @@ def service_rate(
     >>> import tempfile
     >>> from headrace.bench import RelationSpec, Zipf, make_relation
     >>> from headrace.cost import HDD, disk_of
-    >>> rel = make_relation(tempfile.mkdtemp(), MadeRelation(35_000), disk=disk_of(HDD))
+    >>> rel = make_relation(tempfile.mkdtemp(), RelationSpec(35_000), disk=disk_of(HDD))
     >>> found = service_rate("meshjoin", rel, Zipf(35_000, 0.5), "420KB")
     >>> round(found.rate) == round(service_rate("meshjoin", rel, Zipf(35_000, 0.5), "420KB").rate)
     True
