@@ -122,9 +122,8 @@ class _Some:
 def _phases(facts: Facts, room: _Room, share: float) -> _Outcome:
     """Rows that miss wait, and leave in join phases.
 
-    A join phase that makes room is for a part f of the W rows that wait, from where the last one ended. The pages ahead have been
-    waited for longest: counted in join phases, ages are even from 1 to a whole round, so a round is for W * (2 - f) rows. When a
-    batch ends, all that waits is read for at once: W rows, or all that the batch misses where that is less.
+    When a batch ends, all that waits is read for at once: W rows, or all that the batch misses where that is less. _join_phases
+    says what those share that leave before.
     """
     f, keys = facts.machine.factors, facts.popularity
     batch = float(facts.batch_rows or inf)
@@ -140,9 +139,10 @@ def _phases(facts: Facts, room: _Room, share: float) -> _Outcome:
         load.missed = rest.keys.distinct(piece * asked) / piece + unknown
     missed = max(1e-6, asked + unknown)
     waiting = split.most_rows + missed * piece / 2  # it is looked at after each piece
-    turn = waiting * (2 - PHASE_SHARE)
     at_end = min(waiting, missed * batch)
-    in_turns = 1 - at_end / (missed * batch) if batch < inf else 1.0  # of rows that wait: leave before the batch ends
+    before = (
+        1 - at_end / (missed * batch) if batch < inf else 1.0
+    )  # share of the rows that wait: leave before the batch ends
 
     def read(rows: float) -> tuple[float, float]:
         """Seconds, and read buffers filled, a row where so many that wait are read for together."""
@@ -150,19 +150,47 @@ def _phases(facts: Facts, room: _Room, share: float) -> _Outcome:
         seconds, buffers = room.reads(facts, wanted, max(1, round(piece * wanted / rows)))
         return seconds / rows, buffers / rows
 
-    means = [(turn, in_turns), (at_end, 1 - in_turns)]
-    costs = [(part, read(rows)) for rows, part in means if part > 0]
+    phases = [*_join_phases(waiting, missed * batch - at_end), (1 - before, at_end)]
+    costs = [(part, read(rows)) for part, rows in phases if part > 0]
     seconds, buffers = (sum(part * cost[i] for part, cost in costs) for i in (0, 1))
     distinct = keys.distinct(piece * (1 - facts.absent)) / piece + facts.absent
     lookups = distinct + load.missed
-    lookups += missed * in_turns * (1 / PHASE_SHARE - 1)  # to sort a row again takes as long
+    lookups += missed * before * (1 / PHASE_SHARE - 1)  # to sort a row again takes as long
     cpu = f.c_S + lookups * f.c_X + missed * f.c_A + facts.matches * f.c_O
     work = Work(missed * seconds, cpu, (1 + missed) / piece, missed * buffers)
     if batch == inf:
-        why = f"{waiting:,.0f} rows wait; a round over the pages reads for {turn:,.0f} keys"
+        why = f"{waiting:,.0f} rows wait; a round over the pages reads for {_in_a_round(waiting):,.0f} keys"
     else:
         why = f"of a batch of {batch:,.0f} rows {missed * batch:,.0f} wait, {at_end:,.0f} of them to its end"
     return _Outcome(split, work, why)
+
+
+def _in_a_round(waiting: float) -> float:
+    """Rows that join phases read for while they go once round the relation.
+
+    A join phase is for a part f of the W rows that wait, from where the last one ended. The pages ahead have been waited for
+    longest: counted in join phases, ages are even from 1 to a whole round, so a round is for W * (2 - f) rows.
+    """
+    return waiting * (2 - PHASE_SHARE)
+
+
+def _join_phases(waiting: float, leaving: float) -> list[tuple[float, float]]:
+    """What happens to rows that leave before a batch ends: shares of all rows that wait, and how many would share reads.
+
+    In the first round over the relation after all had left, the pages ahead are waited for by all rows so far: W in the first
+    phase, f * W more in each that follows.
+    """
+    if leaving == inf:
+        return [(1.0, _in_a_round(waiting))]
+    phase, total = PHASE_SHARE * waiting, waiting + leaving
+    found, done, seen = [], 0.0, waiting
+    while leaving > 0 and done < 1:
+        rows = min(phase, leaving)
+        found.append((rows / total, seen))
+        done += rows / seen
+        leaving -= rows
+        seen += rows
+    return [*found, (leaving / total, _in_a_round(waiting))]
 
 
 def _slices(facts: Facts, room: _Room, share: float) -> _Outcome:

@@ -12,6 +12,7 @@ from headrace.conditions import Condition
 from headrace.memory import MemoryBudget
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
+from headrace.semistream.base import Order
 
 
 class BatchOperator(Protocol):
@@ -92,8 +93,29 @@ class DeferrableOperator(WaitingOperator, Protocol):
         ...
 
 
-class GroupMember(DeferrableOperator, Protocol):
-    """A join that shares its memory with joins of the same relation in other processes, between `enter` and `leave`."""
+class GroupMember(WaitingOperator, Protocol):
+    """A join that shares its memory with joins of the same relation in other processes, between `enter` and `leave`.
+
+    It has everything that a DeferrableOperator has, and can be used as one.
+    """
+
+    @property
+    def condition(self) -> Condition | None:
+        """What pairs must satisfy beside the key; None for nothing more."""
+        ...
+
+    @property
+    def order(self) -> Order:
+        """The order of results: "any" or "stream"."""
+        ...
+
+    def let_wait(self) -> pa.RecordBatch | None:
+        """Give the tuples that wait back: the caller keeps them. They count as `deferred` alone."""
+        ...
+
+    def by_page(self, batch: pa.RecordBatch) -> Ints:
+        """The rows of a batch in an order in which those of a page are neighbours, as an array of row numbers."""
+        ...
 
     @property
     def wanted_rows(self) -> int:

@@ -255,12 +255,16 @@ class ConditionalJoin(SemiStreamJoin):
     @property
     def buffered(self) -> int:
         """Rows offered and not looked up."""
-        return self._keyed.buffered + sum(int(batch.num_rows) for batch in self._handed)
+        return self._keyed.buffered + self._handed_rows
 
     @property
     def waiting(self) -> int:
         """Rows offered that have not left."""
-        return self.buffered + self._held_rows
+        return self._keyed.waiting + self._handed_rows + self._held_rows
+
+    @property
+    def _handed_rows(self) -> int:
+        return sum(int(batch.num_rows) for batch in self._handed)
 
     @property
     def _held_rows(self) -> int:

@@ -42,13 +42,28 @@ def _seconds(plan: MemoryPlan, disk: Disk, split: Split, workload: Workload, now
     served, serving = (workload.hit_curve.hit_ratio(HELD_SHARE * s.hot_entries) for s in (now, split))
     missed = min(1.0, workload.missed * (1 - serving) / max(_LEAST_MISSED, 1 - served))
     if not plan.ordered:
-        # Join phases go round: a page has been waited for by nearly twice as many as if all rows left at once.
-        together = max(1.0, min((2 - PHASE_SHARE) * split.most_rows, workload.between * missed))
-        return float(missed * (read_seconds(plan.facts, disk, together) / together + _waiting_seconds(disk)))
+        return float(
+            missed * (_shared_read_seconds(plan, disk, split, workload.between * missed) + _waiting_seconds(disk))
+        )
     rows = min(split.slice_rows, max(1.0, workload.rows))
     # A batch is cut into slices of about equal size.
     rows = max(1.0, workload.rows) / np.ceil(max(1.0, workload.rows) / rows)
     return float(read_seconds(plan.facts, disk, rows * missed) / rows + _MISS_SECONDS * missed + _SLICE_SECONDS / rows)
+
+
+def _shared_read_seconds(plan: MemoryPlan, disk: Disk, split: Split, misses: float) -> float:
+    """Time of reading for a row that waits, if all rows that wait must leave after so many misses.
+
+    Join phases that make room go round: a page has been waited for by nearly twice as many as if all rows left at once. Rows
+    that still wait when all must leave share the reads of that last phase alone.
+    """
+    at_end = max(1.0, min(split.most_rows, misses))
+    share = min(1.0, at_end / misses) if misses > 0 else 1.0
+    seconds = share * read_seconds(plan.facts, disk, at_end) / at_end if share else 0.0
+    if share < 1:
+        turn = max(1.0, (2 - PHASE_SHARE) * split.most_rows)
+        seconds += (1 - share) * read_seconds(plan.facts, disk, turn) / turn
+    return seconds
 
 
 def _waiting_seconds(disk: Disk) -> float:
