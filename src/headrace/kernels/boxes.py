@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.kernels.cells import MATCH, bucket
+from headrace.kernels.cells import MATCH
+from headrace.kernels.chains import bucket, seek
 from headrace.kernels.grids import code_of, tile_at, tiles_in
 from headrace.kernels.jit import F64, U8, i32, int64, kernel, u64
 
@@ -65,26 +66,26 @@ def match_boxes(heads, codes, after, held, wanted, rows, values, limits, stop, n
         tiles_in(code, limits, tiles)
         for j in range(d):
             begins[j] = tile_at(values[b + j], limits, j) == tiles[j]
+        s = seek(codes, after, code, s)
         while s >= 0:
-            if codes[s] == code:
-                a = 2 * d * s
-                meet = True
-                for j in range(d):
-                    if held[a + j] > values[b + d + j] or values[b + j] > held[a + d + j]:
-                        meet = False
-                        break
-                    if not begins[j] and tile_at(held[a + j], limits, j) != tiles[j]:
-                        meet = False
-                        break
-                if meet:
-                    if n == slots.size:
-                        stop[0] = i
-                        stop[1] = s
-                        return n
-                    number[n] = i
-                    slots[n] = s
-                    n += 1
-            s = np.int64(after[s])
+            a = 2 * d * s
+            meet = True
+            for j in range(d):
+                if held[a + j] > values[b + d + j] or values[b + j] > held[a + d + j]:
+                    meet = False
+                    break
+                if not begins[j] and tile_at(held[a + j], limits, j) != tiles[j]:
+                    meet = False
+                    break
+            if meet:
+                if n == slots.size:
+                    stop[0] = i
+                    stop[1] = s
+                    return n
+                number[n] = i
+                slots[n] = s
+                n += 1
+            s = seek(codes, after, code, np.int64(after[s]))
         fresh = True
         i += 1
     stop[0] = i

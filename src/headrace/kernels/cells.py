@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.kernels.jit import F64, I32, U8, U64, helper, i32, i64, int64, kernel, u64, void
+from headrace.kernels.chains import bucket, seek
+from headrace.kernels.jit import F64, I32, U8, U64, i32, i64, int64, kernel, u64, void
 
 FREE, TOUCHED, USED = 0, 1, 2
-
-
-@helper
-def bucket(code: np.uint64, buckets: int) -> np.int64:
-    return np.int64((((code * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) * np.uint64(buckets)) >> np.uint64(32))
 
 
 @kernel(void(i32, u64, i32, i32, i64, U64, i32))
@@ -87,16 +83,16 @@ def match_codes(heads, codes, after, held, wanted, rows, values, limits, stop, n
         code = wanted[i]
         if fresh:
             s = np.int64(heads[bucket(code, heads.size)])
+        s = seek(codes, after, code, s)
         while s >= 0:
-            if codes[s] == code:
-                if n == slots.size:
-                    stop[0] = i
-                    stop[1] = s
-                    return n
-                number[n] = i
-                slots[n] = s
-                n += 1
-            s = np.int64(after[s])
+            if n == slots.size:
+                stop[0] = i
+                stop[1] = s
+                return n
+            number[n] = i
+            slots[n] = s
+            n += 1
+            s = seek(codes, after, code, np.int64(after[s]))
         fresh = True
         i += 1
     stop[0] = i

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.kernels.cells import MATCH, bucket
+from headrace.kernels.cells import MATCH
+from headrace.kernels.chains import bucket, seek
 from headrace.kernels.hashing import mix
 from headrace.kernels.jit import F64, U8, helper, i32, int64, kernel, u64
 
@@ -84,26 +85,26 @@ def match_endless_boxes(heads, codes, after, held, wanted, rows, values, limits,
         b = 2 * d * np.int64(rows[i])
         if fresh:
             s = np.int64(heads[bucket(code, heads.size)])
+        s = seek(codes, after, code, s)
         while s >= 0:
-            if codes[s] == code:
-                a = 2 * d * s
-                meet = True
-                for j in range(d):
-                    if held[a + j] > values[b + d + j] or values[b + j] > held[a + d + j]:
-                        meet = False
-                        break
-                if meet:
-                    for j in range(g):
-                        at[j] = cell_at(max(held[a + j], values[b + j]), limits[1 + j])
-                    if cell_code(at) == code:
-                        if n == slots.size:
-                            stop[0] = i
-                            stop[1] = s
-                            return n
-                        number[n] = i
-                        slots[n] = s
-                        n += 1
-            s = np.int64(after[s])
+            a = 2 * d * s
+            meet = True
+            for j in range(d):
+                if held[a + j] > values[b + d + j] or values[b + j] > held[a + d + j]:
+                    meet = False
+                    break
+            if meet:
+                for j in range(g):
+                    at[j] = cell_at(max(held[a + j], values[b + j]), limits[1 + j])
+                if cell_code(at) == code:
+                    if n == slots.size:
+                        stop[0] = i
+                        stop[1] = s
+                        return n
+                    number[n] = i
+                    slots[n] = s
+                    n += 1
+            s = seek(codes, after, code, np.int64(after[s]))
         fresh = True
         i += 1
     stop[0] = i

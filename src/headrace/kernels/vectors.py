@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.kernels.cells import MATCH, bucket
+from headrace.kernels.cells import MATCH
+from headrace.kernels.chains import bucket, seek
 from headrace.kernels.grids import tile_at
 from headrace.kernels.jit import F64, I32, I64, U8, float64, helper, i32, int64, kernel, u8, u64, void
 from headrace.kernels.ranges import CHEBYSHEV, EUCLIDEAN, farthest, within
@@ -139,8 +140,9 @@ def match_vectors(heads, codes, after, held, wanted, rows, values, limits, stop,
         b = size * np.int64(rows[i])
         if fresh:
             s = np.int64(heads[bucket(code, heads.size)])
+        s = seek(codes, after, code, s)
         while s >= 0:
-            if codes[s] == code and within(held, size * s, values, b, size, eps, metric, limit):
+            if within(held, size * s, values, b, size, eps, metric, limit):
                 if n == slots.size:
                     stop[0] = i
                     stop[1] = s
@@ -148,7 +150,7 @@ def match_vectors(heads, codes, after, held, wanted, rows, values, limits, stop,
                 number[n] = i
                 slots[n] = s
                 n += 1
-            s = np.int64(after[s])
+            s = seek(codes, after, code, np.int64(after[s]))
         fresh = True
         i += 1
     stop[0] = i
