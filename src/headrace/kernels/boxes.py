@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.kernels.cells import MATCH, bucket, slot_from
+from headrace.kernels.cells import MATCH
+from headrace.kernels.chains import bucket, slot_from
 from headrace.kernels.grids import code_of, tile_at, tiles_in
 from headrace.kernels.jit import F64, U8, i32, int64, kernel, u64
 

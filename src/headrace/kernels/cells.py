@@ -10,23 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.kernels.jit import F64, I32, U8, U64, helper, i32, i64, int64, kernel, u64, void
+from headrace.kernels.jit import F64, I32, U8, U64, i32, i64, int64, kernel, u64, void
 
 FREE, TOUCHED, USED = 0, 1, 2  # the positions of these numbers in `ends`
-
-
-@helper
-def bucket(code: np.uint64, buckets: int) -> np.int64:
-    """The bucket of a cell: Fibonacci hashing, and a multiplication in place of a modulo."""
-    return np.int64((((code * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) * np.uint64(buckets)) >> np.uint64(32))
-
-
-@helper
-def slot_from(codes, after, code, s):
-    """The first slot of a cell in the rest of a bucket's list, from slot s on; -1 if there is none."""
-    while s >= 0 and codes[s] != code:
-        s = np.int64(after[s])
-    return s
 
 
 @kernel(void(i32, u64, i32, i32, i64, U64, i32))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.kernels.cells import MATCH, bucket, slot_from
+from headrace.kernels.cells import MATCH
+from headrace.kernels.chains import bucket, slot_from
 from headrace.kernels.grids import tile_at
 from headrace.kernels.jit import F64, I32, I64, U8, float64, helper, i32, int64, kernel, u8, u64, void
 from headrace.kernels.ranges import CHEBYSHEV, EUCLIDEAN, farthest, within
@@ -151,7 +152,7 @@ def match_vectors(heads, codes, after, held, wanted, rows, values, limits, stop,
                 number[n] = i
                 slots[n] = s
                 n += 1
-            s = np.int64(after[s])
+            s = seek(codes, after, code, np.int64(after[s]))
         fresh = True
         i += 1
     stop[0] = i

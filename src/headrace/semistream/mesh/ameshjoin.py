@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -19,7 +20,7 @@ from headrace.semistream.mesh.mesh_cost import MeshCost
 from headrace.semistream.mesh.mesh_plan import MeshPlan, mesh_output
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.waiting_join import WaitingJoin
-from headrace.semistream.waiting_plan import LEAST_WINDOW, OutputPlan
+from headrace.semistream.waiting_plan import LEAST_WINDOW, OutputPlan, page_bytes, slot_bytes
 from headrace.semistream.waiting_store import HashWindow
 
 _EMA = 0.3  # weight of the newest arrivals in the rate, and of the newest iteration in how slow iterations are
@@ -124,6 +125,7 @@ class AMeshJoin(WaitingJoin):
         tuner: Tuner | None = None,
     ) -> None:
         self.tuner: Tuner = tuner or RateTuner()
+        self._known: tuple[pa.Schema, PlanFacts] | None = None  # facts of the stream with this schema
         super().__init__(
             relation,
             on,
@@ -223,6 +225,16 @@ class AMeshJoin(WaitingJoin):
         """The cost model for the stream at hand. [MESH] §3.2"""
         return self.cost_model(self._facts())
 
+    def _facts(self) -> PlanFacts:
+        """As WaitingJoin has it, but gathered once a stream: each iteration asks for it. What reads cost may change."""
+        if self._known is None or self._known[0] is not self._input.schema:
+            self._known = self._input.schema, super()._facts()
+        facts, disk, page = self._known[1], self.relation.disk, self.relation.page_size
+        (seek, transfer), scan_seek = disk.costs(page, alone=True), disk.scan_costs(page)[0]
+        if (seek, transfer, scan_seek) == (facts.seek, facts.transfer, facts.scan_seek):
+            return facts
+        return replace(facts, seek=seek, transfer=transfer, scan_seek=scan_seek)
+
     def _new_store(self) -> HashWindow:
         self._H = HashWindow(self.relation, self.condition, alone=not self.stream_key)
         return self._H
@@ -231,11 +243,11 @@ class AMeshJoin(WaitingJoin):
         return mesh_output(self._facts(), self._memory.room)
 
     def _begin(self) -> None:
-        self._make_window(LEAST_WINDOW, self.cost())
+        self._make_window(LEAST_WINDOW)
 
-    def _make_window(self, tuples: int, cost: MeshCost) -> None:
+    def _make_window(self, tuples: int) -> None:
         """Let H and Q have room for so many tuples; those that wait stay."""
-        self._memory.hold("hash table", int(tuples * cost.slot_bytes))
+        self._memory.hold("hash table", int(tuples * slot_bytes(self._facts())))
         self._memory.hold("queue", tuples * POINTER_BYTES)
         self._H.resize(tuples)
 
@@ -243,18 +255,18 @@ class AMeshJoin(WaitingJoin):
         """As much of (w, b) as the maximum of memory has room for beside the tuples that wait."""
         if w < 1 or b < 1:
             raise BadInput(f"the tuner gave w={w}, b={b}; both must be 1 or more")
-        cost = self.cost()
-        each = cost.slot_bytes + POINTER_BYTES
-        spare = self.most_memory - (self._H.used + 1) * each - cost.stream_bytes
-        b = max(1, min(b, self._scan.pages, int(spare / cost.page_bytes)))
-        fits = int((spare - b * cost.page_bytes) / (each + cost.stream_bytes))
+        facts = self._facts()
+        page, each, v_S = page_bytes(facts), slot_bytes(facts) + POINTER_BYTES, facts.stream_bytes
+        spare = self.most_memory - (self._H.used + 1) * each - v_S
+        b = max(1, min(b, self._scan.pages, int(spare / page)))
+        fits = int((spare - b * page) / (each + v_S))
         return max(1, min(w, fits)), b
 
     def _resize(self, w: int, b: int) -> None:
         """Hold what this iteration needs, and no more."""
-        cost, memory = self.cost(), self._memory
-        disk_buffer, stream_buffer = int(b * cost.page_bytes), int(w * cost.stream_bytes)
-        capacity, each = max(LEAST_WINDOW, self._H.used + w), cost.slot_bytes + POINTER_BYTES
+        facts, memory = self._facts(), self._memory
+        disk_buffer, stream_buffer = b * page_bytes(facts), int(w * facts.stream_bytes)
+        capacity, each = max(LEAST_WINDOW, self._H.used + w), slot_bytes(facts) + POINTER_BYTES
         room = self.most_memory - disk_buffer - stream_buffer
         fits = self._H.capacity * each <= room
         if not (fits and _LEAST_USE * self._H.capacity <= capacity <= self._H.capacity):
@@ -262,7 +274,7 @@ class AMeshJoin(WaitingJoin):
             most = max(capacity, min(capacity + capacity // _SPARE, int(room / each)))
             memory.hold("disk buffer", 0)
             memory.hold("stream buffer", 0)
-            self._make_window(most, cost)
+            self._make_window(most)
         if self._scan.b != b:
             self._scan.resize(b)
         memory.hold("stream buffer", 0)

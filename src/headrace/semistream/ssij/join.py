@@ -13,7 +13,6 @@ from headrace.arrays import Int32s, Int64s
 from headrace.clock import Clock
 from headrace.conditions import Between
 from headrace.errors import BadInput, choice
-from headrace.kernels.cache import spell_out
 from headrace.kernels.pairs import cross_off
 from headrace.relation import Relation
 from headrace.relation.disk import PlanKind
@@ -28,6 +27,7 @@ from headrace.semistream.snapshot import Snapshot
 from headrace.semistream.ssij.memory import SSIJMemory
 from headrace.semistream.ssij.memory_plan import SSIJPlan, ssij_output
 from headrace.semistream.ssij.page_cache import Policy
+from headrace.semistream.ssij.page_search import search_pages
 from headrace.semistream.ssij.stream_buffer import LIST_BYTES, PAIR_BYTES, StreamBuffer
 from headrace.semistream.ssij.urgency import Urgency
 from headrace.semistream.waiting_join import WaitingJoin
@@ -201,7 +201,9 @@ class SSIJ(WaitingJoin):
         here = frame >= 0
         if here.any():
             CR.count(frame[here])  # line 5
-            yield from self._search(keys, row[here], slot[here], CR.addresses(frame[here]))  # line 4
+            yield from search_pages(
+                self._results, self.relation.disk, keys, row[here], slot[here], CR.addresses(frame[here])
+            )  # line 4
             cross_off(slot[here], SB.pending)
             seen = np.unique(slot[here])
             yield from self._discard(seen[SB.pending[seen] == 0])  # lines 9-12
@@ -225,7 +227,7 @@ class SSIJ(WaitingJoin):
         parts.weigh(P_u, starts, slots)
         to_keep = CR.choose(starts, parts.CR_capacity)  # line 1; ToRemove leaves at once (lines 5-7)
         parts.book(CR.used + int(to_keep.sum()))
-        for start, places in self._plans(P_u):  # line 3
+        for start, places in parts.read_plans(P_u):  # line 3
             with closing(parts.reader.read(places, self.stats)) as sequences:  # lines 4, 8
                 for i, j, addresses in sequences:
                     a, b = start + i, start + j
@@ -243,49 +245,21 @@ class SSIJ(WaitingJoin):
         CR.clear_counters()  # line 18
         parts.book()
 
-    def _plans(self, P_u: Int32s) -> Iterator[tuple[int, Int64s]]:
-        """Pages to plan together, and how many came before: without the last run, which may go on in the next plan."""
-        start, plan = 0, self._parts.plan
-        while start < P_u.size:
-            places = self._parts.places[P_u[start : start + plan.planned]]
-            if start + places.size < P_u.size:
-                disk, page = self.relation.disk, self.relation.page_size
-                first, _ = disk.runs(places, page, plan.scan, plan=self.read_plan)
-                if first.size > 1:
-                    places = places[: int(np.searchsorted(places, first[-1]))]
-            yield start, places
-            start += places.size
-
-    def _meet_pages(
-        self, keys: list[Keys], addresses: Int64s, starts: Int32s, slots: Int32s
-    ) -> Iterator[pa.RecordBatch]:
+    def _meet_pages(self, keys: list[Keys], addresses: Longs, starts: Ints, slots: Ints) -> Iterator[pa.RecordBatch]:
         """Join pages in memory with the tuples in their lists: so many pairs at a time, however popular one page is."""
         chunk = self._parts.plan.chunk
         for a in range(int(starts[0]), int(starts[-1]), chunk):
             b = min(a + chunk, int(starts[-1]))
             some = np.clip(starts, a, b)
-            each: Int32s = some[1:] - some[:-1]
-            yield from self._search(keys, self._parts.SB.which(slots[a:b]), slots[a:b], np.repeat(addresses, each))
-
-    def _search(self, keys: list[Keys], which: Int32s, slots: Int32s, pages: Int64s) -> Iterator[pa.RecordBatch]:
-        """Join tuples, keys[which] in `slots`, each with one page in memory."""
-        low, high = np.empty(which.size, np.int32), np.empty(which.size, np.int32)
-        keys[0].find(pages, which, low, high)
-        if len(keys) == 2:
-            keys[1].find(pages, which, np.empty_like(low), high)
-            np.maximum(low, high, out=high)  # a range whose end is before its begin
-        self.relation.disk.spend({"c_H": which.size})
-        if self.how in ("semi", "anti"):
-            hit = np.unique(slots[high > low])
-            for a in range(0, hit.size, self._results.rows):
-                yield from self._results.found(hit[a : a + self._results.rows], pages, low)
-            return
-        stop: Int64s = np.zeros(2, np.int64)
-        while stop[0] < which.size:
-            pair, row = np.empty(self._results.rows, np.int32), np.empty(self._results.rows, np.int32)
-            n = int(spell_out(low, high, stop, pair, row))
-            if n:
-                yield from self._results.found(slots[pair[:n]], pages[pair[:n]], row[:n])
+            each: Ints = some[1:] - some[:-1]
+            yield from search_pages(
+                self._results,
+                self.relation.disk,
+                keys,
+                self._parts.SB.which(slots[a:b]),
+                slots[a:b],
+                np.repeat(addresses, each),
+            )
 
     def _discard(self, slots: Int32s) -> Iterator[pa.RecordBatch]:
         """Let go of tuples that an online phase is done with: those that never waited were hits."""
@@ -454,9 +428,4 @@ class SSIJ(WaitingJoin):
         if not self._input.tuple_bytes:
             return
         self._begin()
-        places = arrays["places"]
-        parts.book(places.size)
-        with closing(parts.reader.read(places, self.stats)) as rounds:
-            for a, b, addresses in rounds:
-                parts.CR.put(places[a:b], addresses, np.zeros(b - a, np.int64))
-        parts.CR.load(arrays)
+        parts.load_cache(arrays, self.stats)

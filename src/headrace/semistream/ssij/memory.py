@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from math import inf
 
-from headrace.arrays import Int32s
+import numpy as np
+
 from headrace.errors import MemoryRefused
+from headrace.metrics import JoinStats
 from headrace.relation import Relation
+from headrace.relation.columns import Longs
 from headrace.relation.disk import PlanKind
 from headrace.relation.reader import PageReader
 from headrace.semistream.input_buffer import InputBuffer
 from headrace.semistream.page_ranges import all_places
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.reservations import Reservations
+from headrace.semistream.snapshot import Arrays
 from headrace.semistream.ssij.balance import Balance, sharing
 from headrace.semistream.ssij.memory_plan import SSIJPlan
 from headrace.semistream.ssij.page_cache import FRAME_BYTES, PageCache, Policy
@@ -125,6 +131,31 @@ class SSIJMemory:
         self.places = all_places(relation)
         self.CR.follow(self.relation.opened, relation.opened, self.places)
         self.relation = relation
+
+    def read_plans(self, P_u: Ints) -> Iterator[tuple[int, Longs]]:
+        """Pages to plan together, and how many came before: without the last run, which may go on in the next plan.
+
+        P_u has the ranks of pages among all places.
+        """
+        start, plan = 0, self.plan
+        while start < P_u.size:
+            places = self.places[P_u[start : start + plan.planned]]
+            if start + places.size < P_u.size:
+                disk, page = self.relation.disk, self.relation.page_size
+                first, _ = disk.runs(places, page, plan.scan, plan=self._read_plan)
+                if first.size > 1:
+                    places = places[: int(np.searchsorted(places, first[-1]))]
+            yield start, places
+            start += places.size
+
+    def load_cache(self, arrays: Arrays, stats: JoinStats) -> None:
+        """Read the pages into CR again that it had when a snapshot was taken, with their counters."""
+        places = arrays["places"]
+        self.book(places.size)
+        with closing(self.reader.read(places, stats)) as rounds:
+            for a, b, addresses in rounds:
+                self.CR.put(places[a:b], addresses, np.zeros(b - a, np.int64))
+        self.CR.load(arrays)
 
     # -- what moves ------------------------------------------------------------------------------------------------------
 
