@@ -12,18 +12,6 @@ import pytest
 PACKAGES = ("headrace.semistream", "headrace.progressive")
 MOST_ABOVE, MOST_ATTRIBUTES = 2, 30
 
-#: Classes that are still to be cut up. Empty when issue 12 is done.
-ALLOWED_FOR_NOW = {
-    "headrace.progressive.rtree.indexed.SymmetricIndexedBlockNestedLoop",
-    "headrace.semistream.hybrid.hybridjoin.HybridJoin",
-    "headrace.semistream.hybrid.xhybridjoin.XHybridJoin",
-    "headrace.semistream.mesh.ameshjoin.AMeshJoin",
-    "headrace.semistream.mesh.meshjoin.MeshJoin",
-    "headrace.semistream.mesh.rmeshjoin.RMeshJoin",
-    "headrace.semistream.ssij.join.SSIJ",
-    "headrace.semistream.ssij.memory.SSIJMemory",
-}
-
 
 def classes():
     """Every class that is defined in the packages, by its full name."""
@@ -77,14 +65,7 @@ def breaks(cls):
 
 @pytest.mark.parametrize("name", sorted(CLASSES))
 def test_a_class_has_few_classes_above_it_and_few_attributes(name):
-    if name in ALLOWED_FOR_NOW:
-        assert breaks(CLASSES[name]), f"{name} keeps the rule now: take it off ALLOWED_FOR_NOW"
-    else:
-        assert not breaks(CLASSES[name])
-
-
-def test_the_list_of_exceptions_names_classes_that_exist():
-    assert set(CLASSES) >= ALLOWED_FOR_NOW
+    assert not breaks(CLASSES[name])
 
 
 def test_the_rule_sees_what_it_should():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from headrace.kernels.chains import bucket, slot_from
 from headrace.kernels.jit import F64, I32, U8, U64, i32, i64, int64, kernel, u64, void
 
 FREE, TOUCHED, USED = 0, 1, 2  # the positions of these numbers in `ends`

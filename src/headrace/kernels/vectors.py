@@ -152,7 +152,7 @@ def match_vectors(heads, codes, after, held, wanted, rows, values, limits, stop,
                 number[n] = i
                 slots[n] = s
                 n += 1
-            s = seek(codes, after, code, np.int64(after[s]))
+            s = np.int64(after[s])
         fresh = True
         i += 1
     stop[0] = i

@@ -113,7 +113,7 @@ class GroupMember(WaitingOperator, Protocol):
         """Give the tuples that wait back: the caller keeps them. They count as `deferred` alone."""
         ...
 
-    def by_page(self, batch: pa.RecordBatch) -> Ints:
+    def by_page(self, batch: pa.RecordBatch) -> Int32s:
         """The rows of a batch in an order in which those of a page are neighbours, as an array of row numbers."""
         ...
 

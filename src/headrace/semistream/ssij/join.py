@@ -245,13 +245,15 @@ class SSIJ(WaitingJoin):
         CR.clear_counters()  # line 18
         parts.book()
 
-    def _meet_pages(self, keys: list[Keys], addresses: Longs, starts: Ints, slots: Ints) -> Iterator[pa.RecordBatch]:
+    def _meet_pages(
+        self, keys: list[Keys], addresses: Int64s, starts: Int32s, slots: Int32s
+    ) -> Iterator[pa.RecordBatch]:
         """Join pages in memory with the tuples in their lists: so many pairs at a time, however popular one page is."""
         chunk = self._parts.plan.chunk
         for a in range(int(starts[0]), int(starts[-1]), chunk):
             b = min(a + chunk, int(starts[-1]))
             some = np.clip(starts, a, b)
-            each: Ints = some[1:] - some[:-1]
+            each: Int32s = some[1:] - some[:-1]
             yield from search_pages(
                 self._results,
                 self.relation.disk,

@@ -9,10 +9,10 @@ from math import inf
 
 import numpy as np
 
+from headrace.arrays import Int32s, Int64s
 from headrace.errors import MemoryRefused
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
 from headrace.relation.disk import PlanKind
 from headrace.relation.reader import PageReader
 from headrace.semistream.input_buffer import InputBuffer
@@ -132,7 +132,7 @@ class SSIJMemory:
         self.CR.follow(self.relation.opened, relation.opened, self.places)
         self.relation = relation
 
-    def read_plans(self, P_u: Ints) -> Iterator[tuple[int, Longs]]:
+    def read_plans(self, P_u: Int32s) -> Iterator[tuple[int, Int64s]]:
         """Pages to plan together, and how many came before: without the last run, which may go on in the next plan.
 
         P_u has the ranks of pages among all places.

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s, Int64s
 from headrace.kernels.cache import spell_out
-from headrace.relation.columns import Longs
 from headrace.relation.disk import Disk
-from headrace.relation.keys import Ints, Keys
+from headrace.relation.keys import Keys
 from headrace.semistream.result_emitter import ResultEmitter
 
 
 def search_pages(
-    results: ResultEmitter, disk: Disk, keys: list[Keys], which: Ints, slots: Ints, pages: Longs
+    results: ResultEmitter, disk: Disk, keys: list[Keys], which: Int32s, slots: Int32s, pages: Int64s
 ) -> Iterator[pa.RecordBatch]:
     """Results of waiting tuples, each with the tuples of R in one page that have its key or lie in its range.
 
@@ -39,7 +39,7 @@ def search_pages(
         for a in range(0, hit.size, results.rows):
             yield from results.found(hit[a : a + results.rows], pages, low)
         return
-    stop: Longs = np.zeros(2, np.int64)
+    stop: Int64s = np.zeros(2, np.int64)
     while stop[0] < which.size:
         pair, row = np.empty(results.rows, np.int32), np.empty(results.rows, np.int32)
         n = int(spell_out(low, high, stop, pair, row))
