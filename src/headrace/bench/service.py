@@ -177,9 +177,10 @@ class _MeasuredJoin:
 
     def __init__(self, op: SemiStreamJoin, feed: StreamCursor, batch: int, limit: int, stream_bytes: float) -> None:
         self.op = op
+        self.waits = op.as_waiting()  # the same join, if its tuples wait
         self.feed = feed
         self.batch = batch  # tuples of a batch at most; 0 for a join whose tuples wait
-        self.asks = False  # whether the join says how many it wants in a batch
+        self.asks = False  # whether the join is asked how many tuples it wants in a batch
         self.limit = limit
         self.stream_bytes = stream_bytes
         self.fill = 0  # tuples until all of the join's room is in use
@@ -192,13 +193,13 @@ class _MeasuredJoin:
         """Make the operator; one that takes batches gets a smaller budget, with room for them."""
         size = float(stream.tuple_bytes)
         op = make(limit)
-        if hasattr(op, "advance") and not (isinstance(op, AdaptiveJoin) and op.order == "stream"):
+        if op.as_waiting() is not None:
             run = cls(op, stream.open(), 0, limit, size)
             run.fill = measuring.fill or 0
             return run
         batch = measuring.batch or max(1, int(limit * _INPUT_SHARE / size))
-        if not measuring.batch and hasattr(op, "wanted_rows"):
-            batch = min(batch, 2 * op.wanted_rows)  # it may come to want more than it does at first
+        if not measuring.batch and op.batch_rows is not None:
+            batch = min(batch, 2 * op.batch_rows)  # it may come to want more than it does at first
         left = limit - int(batch * size)
         if left <= 0:
             raise MemoryRefused(
@@ -207,18 +208,18 @@ class _MeasuredJoin:
             )
         op = make(left)
         run = cls(op, stream.open(), batch, limit, size)
-        run.asks = not measuring.batch and hasattr(op, "wanted_rows")
+        run.asks = not measuring.batch and op.batch_rows is not None
         return run
 
     @property
     def buffered(self) -> int:
         """Tuples passed to the join that it has not taken in."""
-        return 0 if self.batch else self.op.buffered  # type: ignore[attr-defined]
+        return 0 if self.waits is None else self.waits.buffered
 
     @property
     def waiting(self) -> int:
         """Tuples passed to the join that have not left it."""
-        return 0 if self.batch else self.op.waiting  # type: ignore[attr-defined]
+        return 0 if self.waits is None else self.waits.waiting
 
     @property
     def left(self) -> int:
@@ -228,45 +229,42 @@ class _MeasuredJoin:
     @property
     def wanted(self) -> int:
         """Tuples that the next step needs beyond those passed before."""
-        if self.batch:
-            return min(self.batch, self.op.wanted_rows) if self.asks else self.batch  # type: ignore[attr-defined]
-        wanted: int = self.op.wanted  # type: ignore[attr-defined]
-        return max(0, wanted - self.buffered)
+        if self.waits is None:
+            return min(self.batch, self.op.batch_rows or self.batch) if self.asks else self.batch
+        return max(0, self.waits.wanted - self.buffered)
 
     def room(self, measuring: MeasuringOptions) -> int:
         """Return the number of tuples that may wait to be taken in."""
         if measuring.backlog:
             return measuring.backlog
-        step: int = self.batch or self.op.wanted  # type: ignore[attr-defined]
-        lent: int = getattr(self.op, "backlog_room", 0)
+        step, lent = (self.batch, 0) if self.waits is None else (self.waits.wanted, self.waits.backlog_room)
         return max(2 * step, int(self.limit * _BACKLOG_SHARE / self.stream_bytes), lent)
 
     def offer(self, rows: int) -> None:
         """Pass tuples to a join whose tuples wait."""
-        if rows:
-            self._timed(self.op.offer, self.feed.take(rows))  # type: ignore[attr-defined]
+        if rows and self.waits is not None:
+            self._timed(self.waits.offer, self.feed.take(rows))
 
     def step(self, rows: int) -> None:
         """Pass tuples to the join and run one iteration, or join one batch."""
-        if self.batch:
+        if self.waits is None:
             self._timed(self.op.join, self.feed.take(rows))
         else:
             self.offer(rows)
-            self._timed(self.op.advance)  # type: ignore[attr-defined]
+            self._timed(self.waits.advance)
 
     def take_all(self) -> None:
         """Run a step with as many tuples as the join wants."""
-        if not self.batch and not self.feed.taken:
+        if self.waits is not None and not self.feed.taken:
             self.offer(1)  # it chooses its sizes when it has seen a tuple
         self.step(min(self.wanted, self._allowed))
 
     @property
     def _allowed(self) -> int:
         """Tuples that may be passed now, while the join fills up."""
-        if self.feed.taken >= self.fill:
+        if self.waits is None or self.feed.taken >= self.fill:
             return self.wanted
-        room: int = self.op.capacity  # type: ignore[attr-defined]
-        return max(1, int(room * self.feed.taken / self.fill) - self.waiting)
+        return max(1, int(self.waits.capacity * self.feed.taken / self.fill) - self.waiting)
 
     def _timed(self, work: Callable[..., Iterator[pa.RecordBatch] | None], *args: Any) -> None:
         begun = self.op.clock.now()

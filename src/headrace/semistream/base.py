@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 import pyarrow as pa
 
@@ -15,6 +15,9 @@ from headrace.memory import MemoryBudget
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
 from headrace.relation.columns import Column
+
+if TYPE_CHECKING:
+    from headrace.semistream.protocols import WaitingOperator
 
 How = Literal["inner", "left", "semi", "anti"]
 On = str | Sequence[str] | Mapping[str, str]
@@ -68,6 +71,20 @@ class SemiStreamJoin(ABC):
         self._payload: tuple[Column, ...] = wanted if self.how in ("inner", "left") else ()
         self._schemas: tuple[pa.Schema, pa.Schema] | None = None
         self.stats = JoinStats(memory_limit=self.budget.limit)
+
+    def as_waiting(self) -> WaitingOperator | None:
+        """This join, if its stream tuples may wait for those of later batches; None if each batch is joined to its end."""
+        return None
+
+    @property
+    def batch_rows(self) -> int | None:
+        """How many rows of a batch it would join at once, given them; None if it has no opinion."""
+        return None
+
+    @property
+    def backlog_room(self) -> int:
+        """Stream tuples that may come meanwhile and wait in its own memory; 0 where it sets none aside for that."""
+        return 0
 
     def _stream_key(self, on: On | None) -> tuple[str, ...]:
         """The columns of the stream that must equal the relation's key, in the key's order."""

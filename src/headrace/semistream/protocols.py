@@ -59,6 +59,11 @@ class WaitingOperator(BatchOperator, Protocol):
         ...
 
     @property
+    def backlog_room(self) -> int:
+        """Tuples that may come meanwhile and wait in its own memory; 0 where it sets none aside for that."""
+        ...
+
+    @property
     def waiting(self) -> int:
         """Tuples offered that have not left."""
         ...

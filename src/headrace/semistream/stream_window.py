@@ -95,7 +95,7 @@ class _Columns:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _others(self, columns: list[int], src: Int32s, pos: Int32s) -> list[pa.Array]:
-        """The same by Arrow, batch by batch: lists, dictionaries, columns with nulls."""
+        """Gather tuples by Arrow, batch by batch: lists, dictionaries and columns with nulls, which no kernel takes."""
         order = np.argsort(src, kind="stable")
         begins = np.searchsorted(src[order], np.arange(len(self._batches) + 1))
         parts = [

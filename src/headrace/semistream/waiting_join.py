@@ -26,6 +26,7 @@ from headrace.semistream.base import How, On, Order, SemiStreamJoin, empty
 from headrace.semistream.hash_probe import HashProbe
 from headrace.semistream.input_buffer import InputBuffer
 from headrace.semistream.plan_facts import PlanFacts
+from headrace.semistream.protocols import WaitingOperator
 from headrace.semistream.reservations import Reservations
 from headrace.semistream.result_emitter import ResultEmitter
 from headrace.semistream.snapshot import Snapshot
@@ -145,10 +146,9 @@ class WaitingJoin(SemiStreamJoin):
         """Stream tuples offered that were not taken in yet."""
         return self._input.rows
 
-    @property
-    def backlog_room(self) -> int:
-        """Stream tuples that may come meanwhile and wait in its own memory; 0 where it sets none aside for that."""
-        return 0
+    def as_waiting(self) -> WaitingOperator:
+        """This join: its stream tuples wait."""
+        return self
 
     @property
     def capacity(self) -> int:

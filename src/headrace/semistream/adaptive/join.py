@@ -26,6 +26,7 @@ from headrace.semistream.adaptive.ordered import OrderedExecution
 from headrace.semistream.adaptive.unordered import UnorderedExecution
 from headrace.semistream.base import How, On, Order, SemiStreamJoin, empty
 from headrace.semistream.plan_facts import PlanFacts
+from headrace.semistream.protocols import WaitingOperator
 from headrace.semistream.results import ResultMaker
 from headrace.semistream.snapshot import Snapshot
 
@@ -189,6 +190,15 @@ class AdaptiveJoin(SemiStreamJoin):
         for out in results:
             self.stats.results += out.num_rows
             yield out
+
+    def as_waiting(self) -> WaitingOperator | None:
+        """This join, with order="any": rows that miss may wait for those of later batches."""
+        return self if self.order == "any" else None
+
+    @property
+    def batch_rows(self) -> int | None:
+        """How many rows of a batch it would join at once."""
+        return self.wanted_rows
 
     # -- rows that wait ------------------------------------------------------------------------------------------------------
 
