@@ -186,7 +186,7 @@ def _chosen(step: Step, relation: Relation, batches: Batches) -> tuple[str, str,
             if sample.num_rows:
                 assert step.on is not None
                 facts = Observed.of([sample], relation, step.on).facts(
-                    relation, machine=calibration.as_machine(), columns=step.columns
+                    relation, machine=calibration.as_machine(), columns=step.columns, order=step.order
                 )
                 choice = choose(facts, each)
                 _choices[key] = choice.algorithm, choice.why
