@@ -297,3 +297,15 @@ def test_join_phases_sweep_over_the_relation_with_few_seeks(tmp_path):
     # Join phases are for a quarter of the rows, and may begin on the page that the last one ended on.
     assert seeks <= 5 * rounds + 2, f"{seeks:.0f} seeks in {rounds:.1f} rounds over the relation"
     assert reads <= 1.2 * pages / op._memory.reader.pages + 60 * 500 / pieces
+
+
+def test_a_snapshot_holds_tuples_of_keys_that_got_no_entry(relation):
+    """In a small budget a slice fetches more keys than the young store has entries for."""
+    rng = np.random.default_rng(8)
+    op = AdaptiveJoin(relation, on="k", memory="450KiB")
+    run(op, [stream(rng.integers(0, N, 1500) * 2) for _ in range(12)])
+    young = op._memory.hot.young  # no other way to see that there are such tuples
+    assert young.tuples.used > sum(young.places()[1])
+    fresh = AdaptiveJoin(relation, on="k", memory="450KiB")
+    fresh.restore(op.snapshot())
+    assert run(fresh, [stream(np.arange(2000) * 2)]) == 2000
