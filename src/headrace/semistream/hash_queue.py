@@ -31,14 +31,14 @@ class HashQueue:
         self._hashes = np.empty(capacity, np.uint64)
         self._before, self._after, self._older, self._younger = (np.empty(capacity, np.int32) for _ in range(4))
         self._ends = np.empty(4, np.int64)
-        self.number: Longs = np.empty(capacity, np.int64)  # of the tuple in a slot
-        self.arrived = np.empty(capacity, np.float64)  # when
+        self.number: Longs = np.empty(capacity, np.int64)  # the number of the tuple in a slot
+        self.arrived = np.empty(capacity, np.float64)  # seconds of the clock when it came
         self.matched: Bytes = np.empty(capacity, np.uint8)
         multimap.clear(self._heads, self._after, self._older, self._younger, self._ends)
 
     @staticmethod
     def size(capacity: int) -> int:
-        """Bytes for so many tuples."""
+        """Bytes of a queue for so many tuples."""
         return capacity * SLOT_BYTES
 
     @property
@@ -63,13 +63,13 @@ class HashQueue:
         return slots
 
     def remove(self, slots: Ints) -> None:
-        """Let tuples go."""
+        """Take tuples out."""
         multimap.remove(
             self._heads, self._hashes, self._before, self._after, self._older, self._younger, self._ends, slots
         )
 
     def waited(self, slots: Ints, now: float) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """How long tuples have been here."""
+        """Seconds that these tuples have been here."""
         waited: np.ndarray[Any, np.dtype[np.float64]] = now - self.arrived[slots]
         return waited
 
@@ -80,11 +80,11 @@ class HashQueue:
         return slots
 
     def probe(self, hashes: Hashes, stop: Longs, number: Ints, slots: Ints) -> int:
-        """Pairs of a hash and a slot, as many as the output takes; see the kernel."""
+        """Pairs of a hash and a slot with that hash, as many as the output takes; see kernels.multimap.probe."""
         return int(multimap.probe(self._heads, self._hashes, self._after, hashes, stop, number, slots))
 
     def resize(self, capacity: int) -> None:
-        """Room for another number of tuples; those in it stay, in their order. Slots change."""
+        """Have room for another number of tuples; those in it stay, in their order. Slots change."""
         slots = self.oldest(self.used)
         old = self._hashes[slots], self.number[slots], self.arrived[slots], self.matched[slots]
         self.__init__(max(capacity, slots.size))  # type: ignore[misc]

@@ -11,7 +11,7 @@ from headrace.relation.columns import NO_BYTES, NO_LONGS, Buffers, Bytes, Longs,
 from headrace.relation.keys import Ints
 from headrace.semistream.stream_window import StreamWindow
 
-_IN_BATCHES = 8 + 8  # of a tuple with columns in batches: its number there, and its share of tuples that left
+_IN_BATCHES = 8 + 8  # bytes of a tuple with columns in batches: its number there, and its share of tuples that left
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
@@ -42,7 +42,7 @@ class SlotWindow:
 
     @staticmethod
     def more_bytes(schema: pa.Schema) -> int:
-        """Bytes a tuple that it takes beyond what Arrow does, and the one for nulls that every slot has."""
+        """Bytes that a tuple takes here beyond its bytes in Arrow and the one for nulls that every slot has."""
         fixed = [field.type for field in schema if _in_slots(field.type)]
         in_batches = _IN_BATCHES if len(fixed) < len(schema) else 0
         return max(0, len(fixed) - 1) // 8 + sum(1 for type_ in fixed if pa.types.is_boolean(type_)) + in_batches
@@ -76,13 +76,13 @@ class SlotWindow:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def leave(self, numbers: Longs) -> None:
-        """Tuples left; their slots may be given to others."""
+        """Drop tuples; their slots may be given to others."""
         self._held -= numbers.size
         if self._others:
             self._batches.leave(numbers)
 
     def resize(self, capacity: int, before: Ints, after: Ints) -> None:
-        """Other slots: the tuples in `before` are in `after` from now on."""
+        """Have another number of slots; the tuples in `before` are in `after` from now on."""
         for c, i in enumerate(self._fixed):
             values = _room(self._schema.field(i).type, capacity)
             values[after] = self._values[c][before]

@@ -26,6 +26,8 @@ _WHOLE = 2  # a slice may keep alive so many times its own size
 
 @dataclass
 class _Chunk:
+    """A batch of tuples, some of which may have left."""
+
     batch: pa.RecordBatch
     numbers: Longs  # of its rows, ascending
     dead: list[Longs] = field(default_factory=list)  # numbers of rows that left and were not dropped yet
@@ -40,7 +42,7 @@ class _Chunk:
 
 
 def _pool() -> pa.MemoryPool:
-    """Batches that are copied again and again: other pools of Arrow keep twice as much as they hold, and do not give it back."""
+    """The pool for batches that are copied often: Arrow's other pools keep twice as much as they hold, and do not return it."""
     return pa.system_memory_pool()
 
 
@@ -95,7 +97,7 @@ class _Columns:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _others(self, columns: list[int], src: Ints, pos: Ints) -> list[pa.Array]:
-        """The same by Arrow, batch by batch: lists, dictionaries, columns with nulls."""
+        """Take rows by Arrow, batch by batch, of columns that kernels do not copy: lists, dictionaries, columns with nulls."""
         order = np.argsort(src, kind="stable")
         begins = np.searchsorted(src[order], np.arange(len(self._batches) + 1))
         parts = [
@@ -110,7 +112,7 @@ class _Columns:
 
 
 def _width(type_: pa.DataType) -> int | None:
-    """Bytes of a value, 0 where that differs, None for types that are left to Arrow."""
+    """Bytes of a value of a type: 0 where they vary, None for types that are left to Arrow."""
     t = pa.types
     if t.is_string(type_) or t.is_binary(type_):
         return 0
@@ -119,12 +121,12 @@ def _width(type_: pa.DataType) -> int | None:
 
 
 class StreamWindow:
-    """Columns of the stream tuples that wait, found by number. It takes what waits and no more: SSIJ lends the rest to CR."""
+    """Holds the columns of waiting tuples in batches, found by number. It takes memory only for what waits."""
 
     def __init__(self) -> None:
         self._chunks: list[_Chunk] = []
-        self._columns: _Columns | None = None  # of the chunks as they are
-        self._let_go = 0  # bytes of batches that were copied, since the allocator was last asked to give such back
+        self._columns: _Columns | None = None  # addresses of the chunks as they are now
+        self._let_go = 0  # bytes freed since the allocator was last asked to return memory
 
     @property
     def rows(self) -> int:
@@ -142,7 +144,7 @@ class StreamWindow:
             self._put_together()
 
     def resize(self, capacity: int, before: Ints, after: Ints) -> None:
-        """Tuples have other slots now, which it knows nothing of."""
+        """Tuples have other slots now; nothing changes, since they are found by number."""
 
     def take(self, numbers: Longs, slots: Ints) -> pa.RecordBatch:
         """The tuples with these numbers, in this order."""
@@ -152,7 +154,7 @@ class StreamWindow:
         return columns.take(src, pos)
 
     def leave(self, numbers: Longs) -> None:
-        """Some tuples left: a batch that lost an eighth is copied without its dead. Most leave with the batch they came in."""
+        """Drop tuples: a batch that lost an eighth is copied without its dead. Most tuples leave with the batch they came in."""
         self._columns = None
         rising = np.sort(numbers)
         firsts = np.array([chunk.numbers[0] for chunk in self._chunks])
@@ -171,7 +173,7 @@ class StreamWindow:
             self._give_back()
 
     def keep(self, alive: Longs) -> None:
-        """All tuples left but those with these numbers, ascending."""
+        """Drop all tuples but those with these numbers, ascending."""
         self._columns = None
         some = [np.isin(chunk.numbers, alive, assume_unique=True) for chunk in self._chunks]
         self._chunks = [
@@ -181,7 +183,7 @@ class StreamWindow:
         ]
 
     def _put_together(self) -> None:
-        """The neighbours that are smallest together become one: each tuple is copied a few times at most."""
+        """Put the two smallest neighbours together: each tuple is copied a few times at most."""
         sizes = np.array([chunk.numbers.size for chunk in self._chunks])
         i = int(np.argmin(sizes[1:] + sizes[:-1]))
         a, b = self._chunks[i : i + 2]
@@ -192,7 +194,7 @@ class StreamWindow:
         self._give_back()
 
     def _give_back(self) -> None:
-        """What was let go in pieces of other sizes than what comes stays with the allocator, and would be memory on top."""
+        """Have the allocator return freed memory: batches of other sizes come next, and it would be held beside theirs."""
         if self._let_go > max(_GIVE_BACK, sum(chunk.batch.nbytes for chunk in self._chunks) // 16):
             self._let_go = 0
             give_back()

@@ -13,7 +13,7 @@ from headrace.relation.keys import Ints
 from headrace.relation.reader import Version
 
 Policy = Literal["utility", "lru"]
-FRAME_BYTES = 56  # of a cached page, besides the page
+FRAME_BYTES = 56  # bytes of a cached page besides the page: its place, frame and counters, and what choosing needs
 
 
 class PageCache:
@@ -78,11 +78,11 @@ class PageCache:
         return np.where(self.places[at] == places, self._frame[at], np.int32(-1)).astype(np.int32)
 
     def addresses(self, frames: Ints) -> Longs:
-        """Where frames are."""
+        """The addresses of frames."""
         return self._base + frames.astype(np.int64) * self.page_size
 
     def count(self, frames: Ints) -> None:
-        """Stream tuples joined with the pages in these frames, once each time a frame is given."""
+        """Note that stream tuples joined with the pages in these frames, one for each time that a frame is given."""
         uses = np.bincount(frames, minlength=1)
         self._utility[: uses.size] += uses
         self._tick += 1
@@ -153,7 +153,7 @@ class PageCache:
         self.frames = self.used
 
     def clear_counters(self) -> None:
-        """A join phase is over: what was useful before it counts no more."""
+        """Set utilities to 0 after a join phase: what was useful before it counts no more."""
         self._utility[:] = 0
 
     def follow(self, old: Version, new: Version, there: Longs) -> None:
@@ -183,7 +183,7 @@ class PageCache:
         }
 
     def load(self, arrays: dict[str, Longs]) -> None:
-        """Counters of the pages, which are here again, as they once were."""
+        """Set the counters of the pages, which were put here again, to what `dump` gave."""
         at = self._frame
         self._utility[at], self._used_at[at], self._worth[at] = arrays["utility"], arrays["used_at"], arrays["worth"]
         self._tick = int(self._used_at[at].max(initial=0))
@@ -193,7 +193,7 @@ class PageCache:
 
 
 def _largest(value: Any, count: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which of the values are the so many largest; of equal ones the first. Takes less memory than an order of all of them."""
+    """Which values are the `count` largest; of equal ones the first. It takes less memory than sorting all of them."""
     least = value.size - count
     if least <= 0 or count <= 0:
         return np.full(value.size, count > 0)
