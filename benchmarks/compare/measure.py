@@ -28,7 +28,7 @@ import headrace as hr
 from benchmarks import process
 from benchmarks.data import Dataset
 from benchmarks.measure import TINY_ROWS
-from benchmarks.streams import StreamReader, stream_file
+from benchmarks.streams import StreamFileReader, stream_file
 from benchmarks.verify import WrongResult
 
 SEED = 7
@@ -97,7 +97,7 @@ def measure_core(task: Task) -> list[dict[str, Any]]:
         join = AdaptiveJoin(relation, on="k", memory=memory, how="inner", order=task.order)
         return sum(out.num_rows for out in join.run(batches(count, rows)))
 
-    reader = StreamReader(stream_file(task.data, "zipf"), BATCH)
+    reader = StreamFileReader(stream_file(task.data, "zipf"), BATCH)
     with tempfile.TemporaryDirectory() as scratch:  # a join with a tiny relation loads the code
         tiny = Dataset(TINY_ROWS, SEED, Path(scratch)).write()
         rows_joined(hr.Relation.create(Path(scratch, "r"), str(tiny), key="k", shards=2), _TINY_MEMORY, 1, TINY_ROWS)
