@@ -163,7 +163,11 @@ def _wait(query: Any, micro_batches: int) -> None:
 
 def _cpu_seconds() -> float:
     """Of the JVM and its Python workers, so far."""
-    return sum(sum(p.cpu_times()[:2]) for p in psutil.Process().children(recursive=True))
+    used = 0.0
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # a helper of Spark's may end while they are listed
+            used += sum(child.cpu_times()[:2])
+    return used
 
 
 def _imported(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
