@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 from typing import Any
 
 from rich.console import Console
@@ -24,7 +24,7 @@ def figures(section: str, cell: dict[str, Any]) -> dict[str, float]:
 def report_compare(raw: dict[str, Any], console: Console) -> bool:
     """Print the table; return whether the median of every case's ratios is within the limit: one round alone may be noise."""
     limit, pairs = 1 + raw["parameters"]["limit"], raw["pairs"]
-    columns = ("time", "min–max", "CPU", "memory", "min–max ", "rows/s", "MiB", "")
+    columns = ("time", "min–max", "CPU", "memory", "min–max ", "noise", "rows/s", "MiB", "")
     title = f"{raw['machine']['commit']} beside {raw['other'][:9]}: this/other, median of the rounds"
     table = new_table(title, "case", *columns)
     table.columns[0].justify = "left"
@@ -41,8 +41,18 @@ def report_compare(raw: dict[str, Any], console: Console) -> bool:
         rate = f"{batch / median(m['time'] for m in mine):,.0f}"
         size = f"{median(m['memory'] for m in mine) / 2**20:.1f}"
         verdict = "[green]within[/]" if within else "[red]beyond[/]"
-        table.add_row(case, time, spread["time"], cpu, memory, spread["memory"], rate, size, verdict)
+        table.add_row(case, time, spread["time"], cpu, memory, spread["memory"], _noise(theirs), rate, size, verdict)
         passed &= within
     console.print(table)
     console.print(f"The limit: a median of at most {limit:.3f} in time and in memory.", highlight=False)
+    console.print(
+        "Noise: how much the other revision's own rounds differ in time (standard deviation); where it is many times",
+        end=" ",
+    )
+    console.print("the limit, give more --rounds, or an idle machine.")
     return passed
+
+
+def _noise(rounds: list[dict[str, float]]) -> str:
+    times = [r["time"] for r in rounds]
+    return f"{stdev(times) / fmean(times):.1%}" if len(times) > 1 else "?"

@@ -185,13 +185,15 @@ class TupleStore:
         self.used += n
         return start
 
-    def sizes(self) -> Int64s:
-        """Return the bytes of each tuple held."""
+    def sizes(self, first: Int32s, many: Int32s) -> Int64s:
+        """Return the bytes of each run of `many` tuples from tuple `first` on."""
         fixed = sum((c.width or 4) + (1 if c.nullable else 0) for c in self.columns)
-        out = np.full(self.used, fixed, np.int64)
+        out = np.multiply(many, fixed, dtype=np.int64)
         for i, column in enumerate(self.columns):
             if column.width == 0:
-                out += np.diff(self._offsets[i][: self.used + 1])
+                offsets = self._offsets[i]
+                out += offsets[first + many]
+                out -= offsets[first]
         return out
 
     def buffers(self, i: int) -> Buffers:

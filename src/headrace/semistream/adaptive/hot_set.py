@@ -201,20 +201,19 @@ class HotSet(ABC):
 
     def _compete(self, number: int) -> _Winners:
         """The entries of young and of a segment that are used most a byte, as many as a segment holds."""
+        # No array outlives its use: there are as many entries as the young store has room for, and memory is full.
         stores = [self.young, *self.segments[number : number + 1]]
-        use = [self.sketch.estimate(store.keys().hashes()).astype(np.float64) for store in stores]
-        size = [store.entry_bytes() for store in stores]
-        store = np.repeat(np.arange(len(stores)), [store.used for store in stores])
-        entry = np.concatenate([np.arange(s.used) for s in stores])
-        all_use, all_size = np.concatenate(use), np.concatenate(size)
+        use = np.concatenate([self.sketch.estimate(store.keys().hashes()) for store in stores])
+        size = np.concatenate([store.entry_bytes() for store in stores])
         # On a tie the fetched ones, which come first, are the fresher.
-        order = np.argsort(-all_use / all_size, kind="stable")
-        fits = np.cumsum(all_size[order]) <= self.segment_bytes
-        chosen = order[fits]
-        gain = float(all_use[chosen].sum()) - (float(use[1].sum()) if len(stores) > 1 else 0.0)
+        order = np.argsort(-use / size, kind="stable")
+        fitting = int(np.searchsorted(np.cumsum(size[order]), self.segment_bytes, side="right"))
         # Entries in the order they lie in memory: the copy reads forward.
-        chosen = np.sort(chosen)
-        return _Winners(store[chosen], entry[chosen], gain, int(all_size[chosen].sum()))
+        chosen = np.sort(order[:fitting])
+        fetched = self.young.used
+        gain = float(use[chosen].sum(dtype=np.float64) - use[fetched:].sum(dtype=np.float64))
+        old = chosen >= fetched
+        return _Winners(old.astype(np.int64), chosen - fetched * old, gain, int(size[chosen].sum()))
 
     def _replace(self, number: int, winners: _Winners) -> bool:
         """Write the winners to a new segment and put it in the place of another; False if there is no memory for it now."""

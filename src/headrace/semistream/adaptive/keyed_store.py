@@ -157,10 +157,8 @@ class KeyedStore:
 
     def entry_bytes(self) -> Int64s:
         """Bytes that each entry takes, with its share of the hash table."""
-        tuples = np.concatenate([[0], np.cumsum(self.tuples.sizes())])
-        first, many = self.places()
-        own = ENTRY_BYTES + (8 if self.integer else 4)
-        out: Int64s = tuples[first + many] - tuples[first] + own
+        out = self.tuples.sizes(*self.places())
+        out += ENTRY_BYTES + (8 if self.integer else 4)
         if not self.integer:
             out += np.diff(self._key_offsets[: self.used + 1])
         return out
