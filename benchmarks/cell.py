@@ -16,7 +16,7 @@ from benchmarks import isolation
 Task = Literal["build", "verify", "measure", "create", "spark"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Cell:
     """Everything one measured process needs to know."""
 

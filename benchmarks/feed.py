@@ -56,7 +56,7 @@ class Phase:
         return bool(error <= _PRECISE * statistics.fmean(self.seconds))
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Feed:
     """An iterable of stream batches with a warm-up and a measured phase.
 

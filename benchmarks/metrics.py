@@ -18,7 +18,7 @@ CREATE_FACTOR = 3.0
 CREATE_GROWTH = 1 << 30
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Measurement:
     """One cell, in rows a second."""
 

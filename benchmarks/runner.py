@@ -49,7 +49,7 @@ class RunFailed(Exception):
     """A system gave wrong results or a process broke: the run is worth nothing."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunPlan:
     """What to run."""
 

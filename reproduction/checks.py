@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 
 Curve = Sequence[tuple[float, float]]  # (x, y), x rising
@@ -52,6 +52,7 @@ class Faster(Check):
 
     series: str
     than: str
+    _: KW_ONLY
     at_least: float = 1.0
     at_most: float | None = None
     at: float | None = None

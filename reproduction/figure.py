@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -56,6 +56,7 @@ class Measured(Cell):
     stream: Stream
     memory: int
     operator: Any
+    _: KW_ONLY
     options: Mapping[str, Any] = field(default_factory=dict)
     machine: Machine = HDD
     method: str = "saturated"
@@ -85,6 +86,7 @@ class Predicted(Cell):
     x: float
     made: RelationSpec
     memory: int
+    _: KW_ONLY
     algorithm: str = "meshjoin"
     skew: float = 0.0
     b: int | None = None
@@ -164,6 +166,7 @@ class Figure:
     title: str
     x: str
     cells: Callable[..., Sequence[Cell]]
+    _: KW_ONLY
     reports: str
     expected: tuple[Check, ...]
     differs: str
@@ -179,7 +182,7 @@ class Figure:
     real: Mapping[str, Any] | str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Paper:
     """A paper or a chapter: how it is cited, on what it was measured, and its figures; `real`: and on what in real time."""
 

@@ -111,8 +111,8 @@ def _figure_10d(scale: float) -> list[Cell]:
     # Fewer values at a smaller scale: as many tuples of each as in the paper.
     values = round(LOW_CARDINALITY * scale)
     K = round(WEATHER_ROWS / LOW_CARDINALITY)
-    made = RelationSpec(K * values, WEATHER_BYTES, K)
-    stream = Zipf(values, Z_S, "permuted", WEATHER_BYTES)
+    made = RelationSpec(K * values, tuple_bytes=WEATHER_BYTES, K=K)
+    stream = Zipf(values, Z_S, "permuted", tuple_bytes=WEATHER_BYTES)
     return [cell for m in (1.0, 2.5, 5.0, 10.0) for cell in _both(m, made, stream, _percent(made, m))]
 
 

@@ -196,7 +196,10 @@ PAPER = Paper(
             expected={
                 3: (Tracks("rpj", "random", 0.05), Tracks("rrpj", "random", 0.08), *AHEAD),
                 5: (Tracks("rpj", "random", 0.1), Tracks("rrpj", "random", 0.1), *AHEAD),
-                7: (Faster("rrpj", "random", 0.9, 1.1, at=100), Faster("foresight", "rrpj", at_least=0.95, at=100)),
+                7: (
+                    Faster("rrpj", "random", at_least=0.9, at_most=1.1, at=100),
+                    Faster("foresight", "rrpj", at_least=0.95, at=100),
+                ),
             },
         ),
         *_figures(

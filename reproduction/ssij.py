@@ -82,7 +82,7 @@ class Sizes:
     def made(self, K: int | None = None, fill: float = FILL, rows: int = ROWS) -> RelationSpec:
         """R."""
         K = K or max(1, round(ROWS / KEYS * self.root))
-        return RelationSpec(max(1, round(rows * self.scale / K)) * K, TUPLE, K, fill=fill)
+        return RelationSpec(max(1, round(rows * self.scale / K)) * K, tuple_bytes=TUPLE, K=K, fill=fill)
 
     def cell(
         self,
@@ -120,7 +120,7 @@ class Sizes:
 
 
 def _zipf(made: RelationSpec, z: float, order: str = "key") -> Zipf:
-    return Zipf(made.rows // made.K, z, order, STREAM)  # type: ignore[arg-type]
+    return Zipf(made.rows // made.K, z, order, tuple_bytes=STREAM)  # type: ignore[arg-type]
 
 
 def _percent(made: RelationSpec, percent: float) -> int:
@@ -220,8 +220,8 @@ def _figure_8(scale: float) -> list[Cell]:
     sizes = Sizes(scale)
     values = max(1, round(WEATHER_VALUES * sqrt(scale)))
     K = max(1, round(WEATHER_ROWS * scale / values))
-    cloud = RelationSpec(K * values, TUPLE, K, fill=FILL)
-    clouds = Zipf(values, 0.5, "permuted", TUPLE)
+    cloud = RelationSpec(K * values, tuple_bytes=TUPLE, K=K, fill=FILL)
+    clouds = Zipf(values, 0.5, "permuted", tuple_bytes=TUPLE)
 
     def sales(percent: float, operator: str, machine: Machine) -> Callable[[Path], dict[str, Any]]:
         def compute(directory: Path) -> dict[str, Any]:
@@ -252,7 +252,9 @@ def _figure_8(scale: float) -> list[Cell]:
 def _local(sizes: Sizes) -> tuple[RelationSpec, Drifting]:
     """Temporal locality: 20 intervals, each with a twentieth of the keys."""
     made = sizes.made(ROWS // LOCAL_KEYS)
-    return made, Drifting(made.rows // made.K, 20, max(1, round(2_000_000 * sizes.scale)), 1.0, "key", STREAM)
+    return made, Drifting(
+        made.rows // made.K, 20, max(1, round(2_000_000 * sizes.scale)), exponent=1.0, order="key", tuple_bytes=STREAM
+    )
 
 
 def _figure_10(scale: float) -> list[Cell]:
@@ -339,7 +341,7 @@ def _figure_9(scale: float) -> list[Cell]:
     cells: list[Cell] = []
     for megabytes in (500, 1000, 1500):
         K = max(1, round(megabytes * 1e6 * scale / TUPLE / keys))
-        made = RelationSpec(K * keys, TUPLE, K, fill=FILL)
+        made = RelationSpec(K * keys, tuple_bytes=TUPLE, K=K, fill=FILL)
         stream = _zipf(made, 0.0)
 
         def ssij(directory: Path, made: RelationSpec = made, stream: Zipf = stream) -> dict[str, Any]:

@@ -27,7 +27,7 @@ _PATIENCE = 1800  # seconds for one process; on an idle machine the longest take
 
 
 def main(arguments: list[str], console: Console, root: Path) -> int:
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     root = root.resolve()
     try:
         other = checkout(options.revision, root)
@@ -74,12 +74,12 @@ def _run(options: argparse.Namespace, trees: dict[str, Path], root: Path, consol
         ready = {}
         for name in ("other", "this"):  # the other revision makes the relation that both read
             ready[name] = replace(task, tree=str(trees[name]))
-            made = _spawn(replace(ready[name], section="prepare"))[0]
+            made = spawn(replace(ready[name], section="prepare"))[0]
             ready[name] = replace(ready[name], relation=made["relation"])
         for number in range(options.rounds):
             turns = ("this", "other") if number % 2 == 0 else ("other", "this")
             console.print(f"{task.section}, {task.rows:,} rows: round {number + 1}", highlight=False)
-            seen = {name: _spawn(ready[name]) for name in turns}
+            seen = {name: spawn(ready[name]) for name in turns}
             for this, other in zip(seen["this"], seen["other"], strict=True):
                 what = task.order if task.section == "core" else f"{this['batch']:,} a micro-batch"
                 case = f"{task.section}, {task.rows:,} rows, {what}"
@@ -92,7 +92,7 @@ def _save(raw: dict[str, Any]) -> Path:
     return results.save(raw, "-".join(["compare", raw["other"][:9], *filter(None, [raw["parameters"]["only"]])]))
 
 
-def _spawn(task: Task) -> list[dict[str, Any]]:
+def spawn(task: Task) -> list[dict[str, Any]]:
     """Run a task in a fresh process. PYTHONPATH comes before the editable install, and so decides which headrace it imports."""
     with tempfile.TemporaryDirectory() as scratch:
         spec, result = Path(scratch, "task.json"), Path(scratch, "result.json")
@@ -112,7 +112,7 @@ def _git(*arguments: str) -> bytes:
     return subprocess.run(["git", *arguments], cwd=_HERE, capture_output=True, check=False).stdout
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks compare", description=__doc__)
     add = parser.add_argument
     add("revision", metavar="REV", help="the other revision, as git knows it; this tree may have uncommitted changes")

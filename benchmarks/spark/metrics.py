@@ -25,7 +25,7 @@ GROWTH = 1.15
 Place = tuple[str, int, str, int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SparkMeasurement:
     """One system on one stream."""
 

@@ -46,7 +46,7 @@ class Overhead:
     """seconds per read request, besides the disk's"""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class JoinStats:
     """The counters of a join of a stream with a relation.
 

@@ -44,9 +44,9 @@ def test_the_limit_is_held_against_the_median_of_the_ratios(pairs, within):
 
 
 def test_options():
-    options = cli._parser().parse_args(["HEAD~1", "--limit", "5%", "--rows", "200_000,1000000", "--only", "core"])
+    options = cli.parser().parse_args(["HEAD~1", "--limit", "5%", "--rows", "200_000,1000000", "--only", "core"])
     assert (options.limit, options.rows, options.only, options.rounds) == (0.05, [200_000, 1_000_000], "core", 5)
-    assert cli._parser().parse_args(["HEAD"]).limit == 0.03
+    assert cli.parser().parse_args(["HEAD"]).limit == 0.03
 
 
 @pytest.mark.skipif(not (HERE / ".git").exists(), reason="needs the repository")
@@ -68,7 +68,7 @@ def test_an_unknown_revision_is_refused_by_name(tmp_path):
 def test_a_process_that_imports_another_headrace_fails(tmp_path):
     # There is no headrace in this tree, so that Python finds the one that is installed.
     with pytest.raises(RunFailed, match="which is not in"):
-        cli._spawn(measure.Task("core", 1_000, str(tmp_path), tree=str(tmp_path)))
+        cli.spawn(measure.Task("core", 1_000, str(tmp_path), tree=str(tmp_path)))
 
 
 @pytest.mark.parametrize("order", ["any", "stream"])

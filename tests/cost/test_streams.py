@@ -56,7 +56,7 @@ def test_permuted_has_the_same_popularity_elsewhere():
 
 @pytest.mark.parametrize(
     "stream",
-    [Zipf(1000, 0.7, "permuted", 32), Drifting(1000, 4, 5000), low_cardinality()],
+    [Zipf(1000, 0.7, "permuted", tuple_bytes=32), Drifting(1000, 4, 5000), low_cardinality()],
     ids=lambda s: type(s).__name__,
 )
 def test_a_stream_does_not_depend_on_how_it_is_taken(stream):

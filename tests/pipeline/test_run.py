@@ -165,7 +165,7 @@ def test_a_micro_batch_that_is_repeated_keeps_each_row_and_each_dead_letter_once
         return len(list((place.root / "sales.state/dead-letters").rglob("*.parquet")))
 
     try:
-        for name, failing, size in (("_commit", not_loaded, "128m"), ("load_batch", loaded_and_failed, "500b")):
+        for name, failing, size in (("commit", not_loaded, "128m"), ("load_batch", loaded_and_failed, "500b")):
             spark.conf.set("spark.sql.files.maxPartitionBytes", size)
             with monkeypatch.context() as patch:
                 patch.setattr(Sink, name, failing)

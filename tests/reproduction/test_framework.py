@@ -35,7 +35,7 @@ def tiny(expected=()):
         expected=expected,
         differs="It is small.",
     )
-    return Paper("tiny", "A tiny paper", "In a test.", (figure,)), figure
+    return Paper(name="tiny", title="A tiny paper", setting="In a test.", figures=(figure,)), figure
 
 
 @pytest.fixture(scope="module")

@@ -218,7 +218,7 @@ def test_oracle_adaptive_with_a_condition_beside_the_key(tmp_path, seed):
     op = ConditionalJoin(
         relation, "k", random.choice(["512KiB", "4MiB"]), how=how, columns=columns, condition=condition, order=order
     )
-    op._most = random.choice([7, op._most])  # pieces within a batch
+    op._most = random.choice([7, op._most])  # private: small pieces, which take large batches otherwise
     names = columns if columns is not None else ["x", "z", "name"]
     for _ in range(2):
         got = joined(op, stream, random.choice([3, 40, 1000]))
@@ -305,7 +305,7 @@ def test_a_condition_that_everything_satisfies_stays_within_the_budget(tmp_path)
     total = 0
     for batch in op.run(stream.to_batches()):
         total += batch.num_rows
-        assert batch.num_rows <= op._results.rows
+        assert batch.num_rows <= op._results.rows  # private: the bound of a batch of results is no one's to set
     assert total == 400_000
     assert op.budget.peak <= op.budget.limit
 
@@ -319,7 +319,7 @@ def test_the_sorted_copy_is_counted(tmp_path):
     for op in (plain_join, ranged):
         list(op.run([stream]))
     more = ranged.budget.held()["hash table"] - plain_join.budget.held()["hash table"]
-    matching = ranged._H.matching
+    matching = ranged._H.matching  # private: the budget counts these arrays as one with the hash table
     arrays = (matching._predicates[0].values, *matching._in_order(ranged._H))
     assert more >= arrays[0].nbytes + ranged.capacity * (arrays[1].itemsize + arrays[2].itemsize)
 

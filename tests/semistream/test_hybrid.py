@@ -94,7 +94,7 @@ def eight_pages(tmp_path):
 
 def steps(op, keys):
     """Join to the end; for each iteration the keys that came out and the pages read."""
-    loader = op._swappable  # stats count the pages that are read, and do not say which
+    loader = op._swappable  # private: stats count the pages that are read, and do not say which
     pages, partition = [], loader.partition
 
     def spy(place):
@@ -158,7 +158,7 @@ def test_the_pages_kept_are_the_first_of_every_shard_in_proportion(tmp_path):
     rows = pa.table({"k": np.arange(4000), "s": ["x" * 90] * 4000})
     relation = create(tmp_path / "r", rows, ["k"], "frequency", shards=3)
     op = XHybridJoin(relation, on="k", memory="2MiB", l=12)
-    kept = op._non_swappable.most_popular(12)  # stats count pages, and do not say which
+    kept = op._non_swappable.most_popular(12)  # private: stats count pages, and do not say which
     assert sorted(np.bincount(kept >> 48, minlength=3)) == [4, 4, 4]
     assert all(list(kept[kept >> 48 == s] & 0xFFFF) == [0, 1, 2, 3] for s in range(3))
     stream = pa.record_batch({"k": np.concatenate([np.arange(300), np.arange(3900, 4000)])})

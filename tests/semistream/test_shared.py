@@ -184,7 +184,7 @@ def test_one_that_comes_while_the_first_lets_go_of_what_it_filled_gets_in(small,
     comes = threading.Thread(target=lambda: answers.append(second.enter()))
 
     def unlock(memory, number, really=SharedMemory.unlock):
-        if memory is first._membership.shared.memory:
+        if memory is first._membership.shared.memory:  # private: the locks of one of the two
             let_go.append(number)
             if len(let_go) == lock + 1:
                 comes.start()
@@ -339,7 +339,7 @@ def test_contract_the_directory_deleted_again_and_again_stops_nobody(workers, pa
     while deleted <= 20:  # as often as it takes: this process may get less of the machine than the two
         for seed, worker in enumerate(some):
             worker.tell("work", "op", 2 * rounds + seed, 200, KEYS, {"most": 300})
-        while not all(worker._connection.poll() for worker in some):
+        while not all(worker.answered() for worker in some):
             deleted += group.exists()
             shutil.rmtree(group, ignore_errors=True)
         assert [worker.answer()["done"] for worker in some] == [200, 200]
@@ -486,6 +486,7 @@ def test_oracle_readers_see_their_generation_to_the_end(small, tmp_path_factory,
             check(batch, pa.Table.from_batches([*some, *results]))
             ops[n].leave()
         elif what == "die" and n in reading:
+            # private: the header is written as a killed process leaves it
             shared, slot = ops[n]._membership.shared, ops[n]._membership.slot
             header = shared.slot_header(slot).copy()
             reading.pop(n)[1].close()
@@ -520,10 +521,10 @@ def test_a_worker_that_comes_late_to_a_generation_writes_nothing_into_its_region
             check(batch, pa.Table.from_batches(busy.join(batch)))
 
     def regions():
-        shared = busy._membership.shared
+        shared = busy._membership.shared  # private: the test is about bytes that no reader may write
         return [bytes(shared.memory.piece(*shared.region(n))) for n in range(9)]
 
-    attach = SharedHotSet._attach
+    attach = SharedHotSet._attach  # private: the moment between two steps of it is what the test is about
 
     def slow(self, segment):
         if self.slot == 1 and not seen:
@@ -549,6 +550,7 @@ def test_a_slice_taken_again_does_not_ask_a_filter_that_was_given_up_meanwhile(s
     for _ in range(3):
         batch = stream(rng, 2000, 6000, skewed=True)
         check(batch, pa.Table.from_batches(one.join(batch)))
+    # private: a store gets full at a moment that no stream brings about for sure
     match, happened = one._execution._match, []
 
     def full(batch):
@@ -574,7 +576,7 @@ def test_oracle_the_filter_goes_and_comes_back_under_readers(small, tmp_path):
         batch = stream(rng, 3000, 6000, skewed=True)
         results = reader.join(batch)
         some = [next(results)]
-        assert one._memory.hot.keep_filter(bool(turn % 2))
+        assert one._memory.hot.keep_filter(bool(turn % 2))  # private: the plan decides it by what it has measured
         for _ in range(3):
             other = stream(rng, 3000, 6000, skewed=True)
             check(other, pa.Table.from_batches(two.join(other)))
@@ -615,7 +617,7 @@ def test_contract_all_processes_together_stay_within_the_budget(workers, large, 
             worker.tell("burden", "op")
         most, shared, done = 0, 0, False
         while not done:  # and once when all are done: the rest may have come and gone between two looks
-            done = all(worker._connection.poll(0.003) for worker in busy)
+            done = all(worker.answered(0.003) for worker in busy)
             present = idle[0].do("shared_memory", "op")["bytes"]
             own = [private(pid) - had for pid, had in before.items()]
             shared, most = max(shared, present), max(most, present + sum(own))
@@ -666,7 +668,7 @@ def test_the_layout_is_that_of_the_budget(small, tmp_path):
     """Nothing lies over anything else."""
     op = AdaptiveJoin(small, on="k", memory="900KiB", group=Group(tmp_path / "g", 3))
     assert op.enter()
-    shared: GroupMemory = op._membership.shared
+    shared: GroupMemory = op._membership.shared  # private, as all below: the layout is nobody's but its own
     pieces = [(0, shared.header_type.itemsize)]
     pieces += [place for places in shared._sidecars.values() for place in places]
     pieces += [shared._sketch, *(shared.region(n) for n in range(9))]
@@ -689,13 +691,14 @@ def test_contract_what_a_process_has_read_moves_nothing_that_the_group_shares(tm
         operators = []
         for delay in (0.0, np.inf, 0.0):
             relation = hr.Relation.open(where)
-            relation.disk._delay = delay
+            relation.disk._delay = delay  # private: what a read took, which depends on the machine
             assert relation.disk.cached == (delay == 0)
             operators.append(AdaptiveJoin(relation, on="k", memory=memory, order=order, group=Group(group, 2)))
         for op in operators:  # one after the other, in the slot that the last one left
             assert op.enter()
             assert sum(out.num_rows for out in op.run([stream, stream])) == 2 * stream.num_rows
             op.leave()
+        # private: the name of the shared content is how members agree that they share it
         assert len({op._membership.shared.content for op in operators}) == 1
         if order == "stream":
             assert operators[1].stats.hits > 0, "it has not found what the first one fetched"

@@ -259,6 +259,7 @@ def test_oracle_utility_keeps_the_pages_that_served_most(data):
     assert cache.frames <= max(capacity, len(cached))
     for page in cache.places.tolist():  # and each frame has the page it says
         (where,) = cache.addresses(cache.find(np.array([page])))
+        # private: addresses are for kernels, which read them unchecked
         frame = np.frombuffer(cache._memory, np.uint8, 4096, int(where) - cache._base)
         assert frame.tolist() == [page] * 4096
 
@@ -410,6 +411,7 @@ def test_a_join_phase_is_never_expected_to_take_longer_than_a_scan(tmp_path):
     op.offer(stream(range(0, 20_000, 40)))
     list(op.advance())
     pages = op.relation.num_pages
+    # private: an estimate that decides when a phase begins, and that no counter shows
     assert op._urgency.time.scan == pytest.approx(pages * (0.008 / op.sizes.scan + 0.001))  # a page of 4 KiB takes half
 
 

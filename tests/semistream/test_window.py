@@ -92,6 +92,7 @@ def test_a_slice_does_not_keep_its_whole_batch_alive():
 def test_slots_that_are_free_take_memory_of_a_known_size():
     schema = pa.schema([("k", pa.int64()), ("flag", pa.bool_()), *((f"n{i}", pa.int32()) for i in range(8))])
     window = SlotWindow(schema, 1000)
+    # private: the window has no count of its own; its user reserves what more_bytes says
     held = sum(values.nbytes for values in window._values) + window._nulls.nbytes
     arrow = 8 + 8 * 4  # a flag is a bit there
     assert held == 1000 * (arrow + SlotWindow.more_bytes(schema) + 1)

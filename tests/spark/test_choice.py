@@ -94,7 +94,7 @@ def test_contract_tasks_in_many_processes_follow_the_first(rel, task):
 
 def test_a_query_has_one_choice_whatever_its_micro_batch_and_attempt(rel):
     first = chosen(rel, of_query())
-    choice._choices.clear()
+    choice._choices.clear()  # private: as in a worker that has just started
     other = [chosen(rel, of_query(batch=n), chooser=CostModels(MACHINE)) for n in (0, 1, 7)]
     assert other == [first] * 3
     assert chosen(rel, of_query(query="another"), chooser=CostModels(MACHINE)) != first

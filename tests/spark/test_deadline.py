@@ -150,7 +150,7 @@ def test_load_and_finish_once(spark, tmp_path, rel):
     assert sink is not sink_of(query)
     # Killed before the commit: the rows wait again.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headrace.spark.delta.load.Sink._commit", lambda *_: 1 / 0)
+        patch.setattr("headrace.spark.delta.load.Sink.commit", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             hr.finish(query)
     query = run()

@@ -278,17 +278,17 @@ def test_files_that_another_writer_may_still_commit_are_not_swept(spark, tmp_pat
     woken = []
 
     def commit_between(*args):
-        woken.append(sleeper._commit(facts, "app", 0))
-        return Sink._commit(successor, *args)
+        woken.append(sleeper.commit(facts, "app", 0))
+        return Sink.commit(successor, *args)
 
-    successor._commit = commit_between
+    successor.commit = commit_between
     done = successor.load(frame, "app", 0, successor.plan)
     assert woken == [True]
     assert (done.repeated, done.rows) == (True, 0)
     assert sorted(by_deltalake(tmp_path / "t")["v"].to_pylist()) == [1, 2, 3]
     assert on_disk(tmp_path / "t") == in_log(tmp_path / "t")
     # And its next micro-batch, which does sweep, leaves what the sleeper has committed.
-    del successor._commit
+    del successor.commit
     assert successor.load(frame, "app", 1, successor.plan).rows == 3
     assert by_deltalake(tmp_path / "t").num_rows == 6
 
@@ -298,12 +298,12 @@ def test_a_number_that_two_writers_commit_is_committed_once(tmp_path, winner):
     sinks = [sink_of(tmp_path / "t", LONG) for _ in range(2)]
     facts = [write(sink, [pa.record_batch({"v": [n]})], task=n) for n, sink in enumerate(sinks)]
     assert [sink.last("app") for sink in sinks] == [-1, -1]
-    assert sinks[winner]._commit(facts[winner], "app", 0)
-    assert not sinks[1 - winner]._commit(facts[1 - winner], "app", 0)
+    assert sinks[winner].commit(facts[winner], "app", 0)
+    assert not sinks[1 - winner].commit(facts[1 - winner], "app", 0)
     assert by_deltalake(tmp_path / "t")["v"].to_pylist() == [winner]
     # A lower number of an application that has gone on is not committed either.
-    assert sinks[winner]._commit(write(sinks[winner], [pa.record_batch({"v": [9]})], number=5), "app", 5)
-    assert not sinks[1 - winner]._commit(write(sinks[1 - winner], [pa.record_batch({"v": [9]})], number=4), "app", 4)
+    assert sinks[winner].commit(write(sinks[winner], [pa.record_batch({"v": [9]})], number=5), "app", 5)
+    assert not sinks[1 - winner].commit(write(sinks[1 - winner], [pa.record_batch({"v": [9]})], number=4), "app", 4)
     assert by_deltalake(tmp_path / "t").num_rows == 2
 
 
@@ -333,7 +333,7 @@ def test_writers_at_the_same_time_lose_nothing(tmp_path):
         sink = sink_of(tmp_path / "t", LONG)
         for number in range(10):
             facts = write(sink, [pa.record_batch({"v": [hash_of(app, number)]})], app, number)
-            if sink.last(app) < number and sink._commit(facts, app, number):
+            if sink.last(app) < number and sink.commit(facts, app, number):
                 committed.append((app, number))
 
     in_threads(*(lambda app=app: work(app) for app in ("a", "b", "c", "twice", "twice")))
@@ -420,7 +420,7 @@ def test_columns_that_change_while_the_stream_runs_stop_it(spark, tmp_path):
     facts = write(other, [pa.record_batch({"v": [1]})])
     write_deltalake(str(tmp_path / "u"), pa.table({"v": ["x"]}), mode="overwrite", schema_mode="overwrite")
     with pytest.raises(BadInput, match="'v' is long and the table has string"):
-        other._commit(facts, "app", 0)
+        other.commit(facts, "app", 0)
     assert by_deltalake(tmp_path / "u")["v"].to_pylist() == ["x"]
 
 

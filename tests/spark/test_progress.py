@@ -93,7 +93,7 @@ def test_a_log_does_not_grow_for_ever(journal, monkeypatch):
 def test_what_is_kept_in_memory_is_bounded(journal):
     for n in range(120):
         journal.take([report(query=f"q{n}", step=f"s{n}")])
-    assert len(journal._reports) <= 50
+    assert len(journal._reports) <= 50  # private: memory that nobody sees from outside
     assert [p.rows for p in journal.progress("q119")] == [10]
     for batch in range(600):
         journal.take([report(batch=batch)])

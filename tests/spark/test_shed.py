@@ -214,7 +214,7 @@ def test_replayed_rows_without_a_match_are_dead_letters_once(files, rel, tmp_pat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as before, pytest.raises(KeyboardInterrupt):
-        before.setattr("headrace.spark.delta.load.Sink._commit", die)
+        before.setattr("headrace.spark.delta.load.Sink.commit", die)
         hr.replay(state, table)
     assert hr.replay(state, table).waiting == 0
     assert found(table) == files.results(rel)
@@ -233,7 +233,7 @@ def test_a_replay_that_dies_is_repeated_without_loss_or_double(files, rel, tmp_p
         raise KeyboardInterrupt
 
     with monkeypatch.context() as before, pytest.raises(KeyboardInterrupt):
-        before.setattr("headrace.spark.delta.load.Sink._commit", die)  # files written, not committed
+        before.setattr("headrace.spark.delta.load.Sink.commit", die)  # files written, not committed
         hr.replay(state, table)
     assert found(table) == kept and shed_rows(state).total() == owed
     with monkeypatch.context() as after, pytest.raises(KeyboardInterrupt):

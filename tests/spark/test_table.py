@@ -59,7 +59,7 @@ def test_every_column_may_be_named_by_its_number(tmp_path):
     """As it is without a join before: see Plan.map."""
     sink = sink_of(tmp_path / "t", pa.schema({"a": pa.int64(), "b": pa.int64()}))
     facts = write(sink, [pa.record_batch({"c0": [1, 2], "c1": [10, 20]})])
-    assert sink._commit(facts, "app", 0)
+    assert sink.commit(facts, "app", 0)
     assert by_deltalake(tmp_path / "t").sort_by("a").to_pydict() == {"a": [1, 2], "b": [10, 20]}
 
 
@@ -216,7 +216,7 @@ def test_more_partitions_than_open_files(tmp_path, monkeypatch):
     sink = sink_of(tmp_path / "t", schema, "p")
     facts = write(sink, batches)
     assert len(open_now) == len(facts) == 30
-    assert sink._commit(facts, "app", 0)
+    assert sink.commit(facts, "app", 0)
     assert rows(by_deltalake(tmp_path / "t"), ["v", "p"]) == rows(pa.Table.from_batches(batches))
 
 
@@ -249,7 +249,7 @@ def test_oracle_statistics_are_true_of_every_file(tmp_path, monkeypatch, seed, s
     sink = sink_of(tmp_path / "t", schema, "tiny")
     tables = [random_table(rng, schema, int(rng.integers(1, 40))) for _ in range(8)]
     facts = [f for n, table in enumerate(tables) for f in write(sink, table.to_batches(max_chunksize=7), task=n)]
-    assert sink._commit(facts, "app", 0)
+    assert sink.commit(facts, "app", 0)
     counted, ranged = set(), set()
     for add in adds(tmp_path / "t"):
         stored, stats = pq.read_table(tmp_path / "t" / add["path"], partitioning=None), add["stats"]
@@ -315,7 +315,7 @@ def loaded(path: Path, tables: list[pa.Table]) -> pa.Table:
     """Each table a file of one Delta table; gives all their rows."""
     sink = sink_of(path, tables[0].schema)
     facts = [f for n, table in enumerate(tables) for f in write(sink, table.to_batches(), task=n)]
-    assert sink._commit(facts, "app", 0)
+    assert sink.commit(facts, "app", 0)
     assert len(adds(path)) == len(tables)
     return pa.concat_tables(tables)
 

@@ -124,7 +124,7 @@ def write(sink: Sink, batches: Iterable[pa.RecordBatch], app: str = "app", numbe
 def append(sink: Sink, table: pa.Table, app: str = "app", number: int = 0) -> Facts:
     """Write and commit, as one task would."""
     facts = write(sink, table.to_batches(max_chunksize=100), app, number)
-    assert sink._commit(facts, app, number)
+    assert sink.commit(facts, app, number)
     return facts
 
 

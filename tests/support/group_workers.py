@@ -36,8 +36,12 @@ class Worker:
     def tell(self, task: str, *args: Any) -> None:
         self._connection.send((task, args))
 
+    def answered(self, patience: float = 0.0) -> bool:
+        """Whether it has an answer, waited for as long as the patience lasts (seconds)."""
+        return self._connection.poll(patience)
+
     def answer(self) -> Any:
-        assert self._connection.poll(PATIENCE), f"worker {self.pid} does not answer"
+        assert self.answered(PATIENCE), f"worker {self.pid} does not answer"
         done, value = self._connection.recv()
         assert done, f"worker {self.pid}: {value}"
         return value
@@ -178,12 +182,12 @@ def finish(name: str) -> pa.Table:
 def stats(name: str) -> dict[str, Any]:
     op = _operators[name]
     op.stats.check()
-    return op.stats.as_dict() | {"agreed": op._membership.shared.hot_bytes}
+    return op.stats.as_dict() | {"agreed": op._membership.shared.hot_bytes}  # private: what the members have agreed on
 
 
 def shared_memory(name: str) -> dict[str, int]:
     """Which memory it is, and how much of it is there."""
-    memory = _operators[name]._membership.shared.memory
+    memory = _operators[name]._membership.shared.memory  # private: the file that the system counts
     facts = os.fstat(memory._fd)
     return {"name": memory.name, "size": memory.size, "bytes": facts.st_blocks * 512, "inode": facts.st_ino}
 

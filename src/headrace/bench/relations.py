@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class RelationSpec:
     """
 
     rows: int
+    _: KW_ONLY
     tuple_bytes: int = RELATION_BYTES
     K: int = 1
     z_R: float | None = None

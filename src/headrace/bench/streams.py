@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -102,6 +102,7 @@ class Zipf(Stream):
     domain: int
     exponent: float = 1.0
     order: KeyOrder = "key"
+    _: KW_ONLY
     tuple_bytes: int = STREAM_BYTES
     seed: int = 1
     first: int = 0
@@ -176,6 +177,7 @@ class Drifting(Stream):
     domain: int
     intervals: int = 20
     length: int = 2_000_000
+    _: KW_ONLY
     exponent: float = 1.0
     order: KeyOrder = "key"
     tuple_bytes: int = STREAM_BYTES
@@ -191,7 +193,7 @@ class Drifting(Stream):
         """Yield batches from the first tuple on, without end."""
         rng = np.random.default_rng(self.seed)
         share = self.domain // self.intervals
-        part = Zipf(share, self.exponent, self.order, self.tuple_bytes, self.seed)
+        part = Zipf(share, self.exponent, self.order, tuple_bytes=self.tuple_bytes, seed=self.seed)
         number = interval = 0
         while True:
             for start in range(0, self.length, _BLOCK):
@@ -240,7 +242,7 @@ class FileStream(Stream):
 
 def low_cardinality(exponent: float = 0.5, tuple_bytes: int = 32, seed: int = 1) -> Zipf:
     """Make a stream of few keys, in place of the weather data of [MESH] §5.1, where some longitudes are observed more often."""
-    return Zipf(LOW_CARDINALITY, exponent, "permuted", tuple_bytes, seed)
+    return Zipf(LOW_CARDINALITY, exponent, "permuted", tuple_bytes=tuple_bytes, seed=seed)
 
 
 # -- arrival times ---------------------------------------------------------------------------------------------------------

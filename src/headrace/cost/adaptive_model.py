@@ -63,7 +63,9 @@ def adaptive(facts: Facts, memory: int) -> Prediction:
     }
     served = facts.popularity.top(HELD_SHARE * split.hot_entries)
     why = f"{served:.0%} of present keys served by {split.hot_entries:,} hot ones; {best.why}"
-    return Prediction("adaptive", memory, 1 / best.work.seconds(overhead), {}, parts, why, best.work)
+    return Prediction(
+        "adaptive", memory, 1 / best.work.seconds(overhead), parameters={}, parts=parts, why=why, work=best.work
+    )
 
 
 @dataclass(frozen=True)

@@ -72,14 +72,16 @@ class Calibration:
     def as_machine(self) -> Machine:
         """Return the machine that cost models take."""
         many = self.seek_in_flight, self.transfer_in_flight
-        return Machine(self.seek, self.transfer, self.factors, many, follow=self.follow, overheads=self.overheads)
+        return Machine(
+            self.seek, self.transfer, self.factors, in_flight=many, follow=self.follow, overheads=self.overheads
+        )
 
     def as_disk(self, kind: DiskKind = "direct") -> Disk:
         """Return a disk with the measured costs; joins of a relation opened on it plan and tune by them."""
         return Disk(
             kind,
-            self.seek_in_flight,
-            self.transfer_in_flight,
+            seek=self.seek_in_flight,
+            transfer=self.transfer_in_flight,
             factors=self.factors,
             follow=self.follow,
             alone=(self.seek, self.transfer),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 
 from headrace.cost.popularity import Popularity
@@ -40,6 +40,7 @@ class Machine:
     seek: float
     transfer: float
     factors: Factors = field(default_factory=Factors)
+    _: KW_ONLY
     in_flight: tuple[float, float] | None = None
     longest: int = 200
     follow: float | None = None

@@ -103,7 +103,7 @@ def _mesh_family(name: str, operator: type[MeshJoin | AMeshJoin | RMeshJoin]) ->
             tuples = facts.batch_rows * (cost.stream + cost.matches * cost.output)
             rate = facts.batch_rows / (scans * scan + tuples)
             why = f"a batch takes {'a scan' if scans == 1 else f'{scans} scans'} of R, {scan:.3g} s each"
-        return Prediction(name, memory, rate, {"w": w, "b": b}, plan.parts, why, work)
+        return Prediction(name, memory, rate, parameters={"w": w, "b": b}, parts=plan.parts, why=why, work=work)
 
     return model
 
@@ -122,7 +122,7 @@ def _inl(facts: Facts, memory: int) -> Prediction:
     each = Work(misses * (seek + transfer), f.c_S + f.c_X + facts.matches * f.c_O, 1 / plan.rows, misses)
     seconds = each.seconds(facts.machine.overhead("inl"))
     why = f"{hits:.0%} of page accesses hit the pool; a miss takes {1e3 * (seek + transfer):.3g} ms"
-    return Prediction("inl", memory, 1 / seconds, {}, plan.parts, why, each)
+    return Prediction("inl", memory, 1 / seconds, parameters={}, parts=plan.parts, why=why, work=each)
 
 
 # -- HYBRIDJOIN and X-HYBRIDJOIN: [XHJ] §4.3, §6 -----------------------------------------------------------------------
@@ -164,7 +164,7 @@ def _hybrid_family(name: str, operator: type[HybridJoin | XHybridJoin]) -> Model
             rate = facts.batch_rows / seconds
             why = f"the last {n:,} tuples of a batch take {loads:,.0f} loads of {1e3 * load:.3g} ms"
         sizes = {"k": k, "l": l} if operator.needs_popularity else {"k": k}
-        return Prediction(name, memory, rate, sizes, plan.parts, why, work)
+        return Prediction(name, memory, rate, parameters=sizes, parts=plan.parts, why=why, work=work)
 
     return model
 

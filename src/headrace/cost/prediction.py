@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from headrace.metrics import Overhead
 
@@ -40,6 +40,7 @@ class Prediction:
     """bytes it was given"""
     rate: float
     """stream tuples per second"""
+    _: KW_ONLY
     parameters: dict[str, int] = field(default_factory=dict)
     """its sizes, by the names of its arguments"""
     parts: dict[str, int] = field(default_factory=dict)

@@ -45,7 +45,9 @@ def ssij(facts: Facts, memory: int) -> Prediction:
         f" {phase.misses:,.0f} tuples"
     )
     rate = 1 / phase.work.seconds(facts.machine.overhead("ssij"))
-    return Prediction("ssij", memory, rate, {"IB_thresh": plan.IB, "SB_thresh": SB}, parts, why, phase.work)
+    return Prediction(
+        "ssij", memory, rate, parameters={"IB_thresh": plan.IB, "SB_thresh": SB}, parts=parts, why=why, work=phase.work
+    )
 
 
 @dataclass(frozen=True)

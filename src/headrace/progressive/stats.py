@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class ProgressiveStats:
     """Counts what a progressive join has done so far. Each result is counted once, by the phase that made it."""
 

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -96,6 +96,7 @@ class Disk:
     """
 
     kind: DiskKind = "buffered"
+    _: KW_ONLY
     seek: float = 9e-6
     transfer: float = 2.4e-6
     workers: int = 32

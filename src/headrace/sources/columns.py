@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import pyarrow as pa
 
@@ -48,6 +48,7 @@ class PostgreSQLColumn:
     name: str
     kind: str  # the type's own name: int4
     type: str  # as SQL writes it: numeric(10,2)
+    _: KW_ONLY
     arrow: pa.DataType | None  # None for a type that is not supported
     as_text: bool  # whether it is transferred as text
     required: bool = False  # not null, and the server has no default for it
@@ -67,12 +68,14 @@ def table_columns(session: PostgreSQLSession, table: Sequence[str]) -> list[Post
     found = session.rows(_CATALOG, qualified(table))
     if not found:
         raise BadInput(f"there is no table {qualified(table)} in this database; check its name and schema")
-    return [
-        PostgreSQLColumn(
-            name, kind, type_, *_arrow(kind, type_, typtype, modifier), not_null and not default, generated
+    columns = []
+    for name, kind, type_, typtype, modifier, not_null, default, generated in found:
+        arrow, as_text = _arrow(kind, type_, typtype, modifier)
+        required = not_null and not default
+        columns.append(
+            PostgreSQLColumn(name, kind, type_, arrow=arrow, as_text=as_text, required=required, generated=generated)
         )
-        for name, kind, type_, typtype, modifier, not_null, default, generated in found
-    ]
+    return columns
 
 
 def chosen(

@@ -40,7 +40,7 @@ _JOINS = 8  # joins whose copies a worker keeps: those of queries that have ende
 _WAY, _WAY_SHARE = 4 << 20, 4
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sides:
     """Two sides and how they are joined, as they travel to the executors."""
 

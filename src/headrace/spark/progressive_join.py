@@ -108,13 +108,13 @@ def progressive_join(
     session = left.sparkSession
     plans = Plan.of(left), Plan.of(right)
     sides = Sides(
-        condition,
-        (plain_schema(stream_schema(left.schema), 0), plain_schema(stream_schema(right.schema), 1)),
-        suffix,
-        _count("partitions", partitions),
-        tuple(cell) if isinstance(cell, list) else cell,
-        time_bound((left, right), within_time, time, delay),
-        (not left.isStreaming, not right.isStreaming),
+        condition=condition,
+        schemas=(plain_schema(stream_schema(left.schema), 0), plain_schema(stream_schema(right.schema), 1)),
+        suffix=suffix,
+        partitions=_count("partitions", partitions),
+        cell=tuple(cell) if isinstance(cell, list) else cell,
+        bound=time_bound((left, right), within_time, time, delay),
+        static=(not left.isStreaming, not right.isStreaming),
     )
     pairing = sides.pairing()  # refuses here what can be refused
     many = _count("shards", shards if shards is not None else int(session.sparkContext.defaultParallelism))

@@ -66,7 +66,7 @@ class TaskReport:
         return cls(**plain, stats=JoinStats(**counters), shed=shed)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Progress:
     """One relation's part in one micro-batch, all its tasks together."""
 

@@ -13,7 +13,7 @@ def main(root: Path) -> None:
     from headrace.spark.delta.load import Sink
 
     job = Job(root)
-    stand_still(Sink, "_commit", job)
+    stand_still(Sink, "commit", job)
     spark = session(job)
     with hr.Relation.open(job.relation) as relation:
         reader = spark.readStream.schema("k bigint, n bigint").option("maxFilesPerTrigger", 2)  # a task each

@@ -13,7 +13,7 @@ from headrace.errors import BadInput
 from headrace.kernels.lru import READS, VISITS, WRITES, empty_lru, touch_page
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class SpatialStats:
     """Counts what a join of the study has done so far."""
 

@@ -279,7 +279,7 @@ class JoinMemory:
         """Go on from what `dump` gave."""
         integer = self.version.codec.integer
         rows, distinct, missed, absent, seen = (float(x) for x in arrays["workload"])
-        self.workload = Workload(rows, distinct, missed, absent, int(seen))
+        self.workload = Workload(rows=rows, distinct=distinct, missed=missed, absent=absent, seen=int(seen))
         self.miss_seconds, self.byte_seconds = (float(x) for x in arrays["seconds"][:2])
         self._slices, self._next_plan = (int(x) for x in arrays["seconds"][2:])
         self.hot.sketch.load(arrays["sketch"])

@@ -66,7 +66,7 @@ def _really_seen(before: Int32s, strangers: Int32s) -> Float64s:
     return share
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Workload:
     """Running means of a stream.
 

@@ -154,7 +154,7 @@ class Sink(NumberedSink[Loaded]):
         rows = plan.map(df, FACTS, writing_task(plan, df, files, finish)).collect()
         facts = [json.loads(row.facts) for row in rows]
         if facts:
-            if not self._commit(facts, app, number):
+            if not self.commit(facts, app, number):
                 for f in facts:
                     (self.path / f["path"]).unlink(missing_ok=True)
                 return self._repeated()
@@ -177,7 +177,7 @@ class Sink(NumberedSink[Loaded]):
         last = self.table.transaction_version(app)
         return -1 if last is None else int(last)
 
-    def _commit(self, facts: list[dict[str, Any]], app: str, number: int) -> bool:
+    def commit(self, facts: list[dict[str, Any]], app: str, number: int) -> bool:
         """Add the files in one commit with the transaction's number; False if somebody else committed that number."""
         for _ in range(_TRIES):
             actions: list[AddAction | RemoveAction] = [

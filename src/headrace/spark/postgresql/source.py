@@ -249,7 +249,7 @@ def _load(text: str, url: SecretUrl) -> TableReader:
     body = json.loads(text)
     types = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["types"])))
     columns = [
-        PostgreSQLColumn(name, kind, type_, field.type, as_text)
+        PostgreSQLColumn(name, kind, type_, arrow=field.type, as_text=as_text)
         for (name, kind, type_, as_text), field in zip(body["columns"], types, strict=True)
     ]
     by = columns.pop() if body["by"] else None
