@@ -7,6 +7,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import BadInput, DamagedRelation
+from headrace.errors import BadInput, DamagedRelation, choice
 from headrace.kernels.pages import expand_rows
 from headrace.metrics import JoinStats
 from headrace.relation import update
@@ -205,6 +206,11 @@ class Relation:
         return self._version.codec
 
     @property
+    def identity(self) -> str:
+        """A random name that this relation has in all its versions; one made anew in its place has another."""
+        return self._manifest.identity
+
+    @property
     def order(self) -> Order:
         """How rows are stored: by key, or by the frequency of their key."""
         return self._manifest.order
@@ -366,16 +372,27 @@ class Relation:
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
-    def apply(self, upserts: Any = None, deletes: Any = None) -> int:
+    def apply(
+        self, upserts: Any = None, deletes: Any = None, *, on_conflict: Literal["refuse", "rebase"] = "refuse"
+    ) -> int:
         """Write a new version with rows replaced, added or removed; returns its number.
 
         Rows of `upserts` (a table with the relation's columns) replace all rows with the same key; keys of `deletes` lose all
-        theirs. The change goes on top of the latest version. Readers go on with the version they opened. What `snapshot_diff`
-        found is taken as it is.
+        theirs. Readers go on with the version they opened, and so does this handle: `refresh` opens the new version. What
+        `snapshot_diff` found is taken as it is.
+
+        Parameters
+        ----------
+        on_conflict
+            What to do if another writer has committed since this handle was opened: "refuse" raises VersionConflict, since what
+            the change was decided on may not be so any more; "rebase" applies it on top of the latest version.
         """
+        choice("on_conflict", on_conflict, ("refuse", "rebase"))
         change = getattr(upserts, "change", upserts)
         if not isinstance(change, Change):
             change = Change(upserts, deletes)
+            if on_conflict == "refuse":
+                change = replace(change, base=self.version)
         return self._change(lambda latest: update.apply(latest, change))
 
     def revise(self, decide: Callable[[Relation], Change | None]) -> int:
@@ -404,6 +421,9 @@ class Relation:
         with writing(self.path, wait=wait):
             with self.refresh() as latest:
                 version = change(latest)
+            # The new version opens before an old one goes.
+            with Relation.open(self.path, version=version) as new:
+                new.opened.check_sidecars()
             # Still the one writer: what no manifest names belongs to no other.
             remove_old(self.path)
         return version

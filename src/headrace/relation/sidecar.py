@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from headrace.errors import DamagedRelation
+from headrace.files import write_all
 from headrace.kernels.jit import int64, kernel, uint64
 from headrace.kernels.pages import page_checksum
 from headrace.relation.columns import address
@@ -43,9 +44,8 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray[Any, Any]], tag: int) 
         start = body + int(entry["at"])
         whole[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     whole[:8].view(np.uint64)[0] = _checksum(address(whole), whole.size)
-    with path.open("wb") as file:
-        file.write(whole.data)
-        file.flush()
+    with path.open("wb", buffering=0) as file:
+        write_all(file, whole.data)
         os.fsync(file.fileno())
     return whole.size
 

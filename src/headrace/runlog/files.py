@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import DamagedLog
+from headrace.files import create_exclusively, sync_directory
 
 DRAFT = ".draft-"
 _MAGIC = b"HEADLOG1"
@@ -142,7 +143,7 @@ class StateDraft:
         self._summed.write(text)
         self._file.write(_TAIL.pack(length, len(text), self._summed.checksum, _MAGIC))
         _sync(self._file)
-        return _give_name(self._draft, self.path)
+        return create_exclusively(self._draft, self.path)
 
 
 def write_state(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], facts: Mapping[str, Any]) -> bool:
@@ -167,7 +168,7 @@ def write_rows(
             draft.replace(path)
             sync_directory(path.parent)
             return True
-        return _give_name(draft, path)
+        return create_exclusively(draft, path)
 
 
 def read_rows(path: Path) -> tuple[pa.Table, Facts]:
@@ -195,7 +196,7 @@ def write_text(path: Path, text: str) -> bool:
     with _draft(path) as (draft, file):
         file.write(text.encode())
         _sync(file)
-        return _give_name(draft, path)
+        return create_exclusively(draft, path)
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -205,15 +206,6 @@ def replace_text(path: Path, text: str) -> None:
         _sync(file)
         draft.replace(path)
     sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Have the names in a directory on disk."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 class _Summed:
@@ -254,13 +246,3 @@ def _draft(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
 def _sync(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def _give_name(draft: Path, path: Path) -> bool:
-    """The first to link a name has it; a rename would replace what another attempt decided."""
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        return False
-    sync_directory(path.parent)
-    return True

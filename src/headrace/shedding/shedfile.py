@@ -9,7 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.runlog.files import DRAFT, sync_directory
+from headrace.files import sync_directory
+from headrace.runlog.files import DRAFT
 
 
 class ShedDraft:
