@@ -59,6 +59,7 @@ class Relation:
         self.path = path
         self.disk = disk
         self._version = Version(path, manifest, disk)
+        self._known = manifest.version  # the latest version that this handle opened or committed
         self._close = weakref.finalize(self, _release, self._version, lock)
 
     # -- making and opening ------------------------------------------------------------------------------------------
@@ -384,15 +385,16 @@ class Relation:
         Parameters
         ----------
         on_conflict
-            What to do if another writer has committed since this handle was opened: "refuse" raises VersionConflict, since what
-            the change was decided on may not be so any more; "rebase" applies it on top of the latest version.
+            What to do if another writer has committed since this handle was opened or last committed: "refuse" raises
+            VersionConflict, since what the change was decided on may not be so any more; "rebase" applies it on top of the latest
+            version.
         """
         choice("on_conflict", on_conflict, ("refuse", "rebase"))
         change = getattr(upserts, "change", upserts)
         if not isinstance(change, Change):
             change = Change(upserts, deletes)
             if on_conflict == "refuse":
-                change = replace(change, base=self.version)
+                change = replace(change, base=self._known)
         return self._change(lambda latest: update.apply(latest, change))
 
     def revise(self, decide: Callable[[Relation], Change | None]) -> int:
@@ -426,6 +428,7 @@ class Relation:
                 new.opened.check_sidecars()
             # Still the one writer: what no manifest names belongs to no other.
             remove_old(self.path)
+        self._known = version
         return version
 
     def __repr__(self) -> str:
