@@ -13,10 +13,11 @@ help: ## list the targets
 setup: ## make .venv with all that is needed, and find or install Java 17+
 	@scripts/setup
 
+WORKERS ?= 2
 test: setup ## run the tests
 	@scripts/postgresql
 	@scripts/kafka
-	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: setup ## lint, format, types, import layers
 	$(BIN)/ruff check .
@@ -39,7 +40,8 @@ reproduce: setup ## the figures of a paper: PAPER=mesh|def|ssij|xhj|models|pqp C
 	@$(if $(filter ssij,$(PAPER)),scripts/postgresql)
 	$(PY) -m reproduction $(PAPER) $(if $(CHAPTER),--chapter $(CHAPTER)) $(if $(FIGURE),--figure $(FIGURE)) $(if $(SCALE),--scale $(SCALE)) $(if $(CLOCK),--clock $(CLOCK)) $(ARGS)
 
-soak: setup ## kill -9 at random, fifty times, a burst, a promised delay: the warehouse is whole (some fifteen minutes)
+soak: setup ## kill -9 at random, fifty times, a burst, a promised delay, and the long tests (some twenty minutes)
+	@scripts/postgresql
 	$(PY) -m soak $(ARGS)
 
 clean: ## remove caches and build output; benchmark results are kept

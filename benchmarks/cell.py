@@ -38,8 +38,8 @@ class Cell:
     group_version: Literal[1, 2] = 1
     parts: tuple[tuple[str, int], ...] = ()  # of a Spark process: workload and batch of each stream it goes through
 
-    def cgroup(self) -> isolation.Group | None:
-        return isolation.Group(Path(self.group), self.group_version) if self.group else None
+    def cgroup(self) -> isolation.ControlGroup | None:
+        return isolation.ControlGroup(Path(self.group), self.group_version) if self.group else None
 
 
 def main(task: Task, spec: Path, result: Path) -> None:

@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 from rich.console import Console
 
 from benchmarks import results
+from benchmarks.compare.cli import main as compare
 from benchmarks.create import SYSTEMS as CREATE_SYSTEMS
 from benchmarks.progressive.plan import ProgressivePlan
 from benchmarks.report import report
-from benchmarks.runner import Plan, RunFailed, Runner
+from benchmarks.runner import RunFailed, Runner, RunPlan
 from benchmarks.service.plan import ServicePlan
 from benchmarks.spark import SYSTEMS as SPARK_SYSTEMS
 from benchmarks.spark.plan import SparkPlan
@@ -31,19 +32,21 @@ T = TypeVar("T")
 
 
 def main() -> int:
-    arguments = _parser().parse_args()
     console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+    if sys.argv[1:2] == ["compare"]:
+        return compare(sys.argv[2:], console, _DATA)
+    arguments = _parser().parse_args()
     if arguments.sections[:1] == ["report"]:
         file = Path(arguments.sections[1]) if len(arguments.sections) > 1 else results.latest()
         report(file, console)
         return 0
     unknown = [s for s in arguments.sections if s not in SECTIONS]
     if unknown:
-        console.print(f"no section {unknown[0]!r}; choose from {', '.join(SECTIONS)}, or report")
+        console.print(f"no section {unknown[0]!r}; choose from {', '.join(SECTIONS)}, or report, or compare")
         return 2
     quick = arguments.quick
     sections = tuple(arguments.sections or SECTIONS)
-    plan = Plan(
+    plan = RunPlan(
         sections=sections,
         rows=arguments.rows or (1_000_000, 10_000_000),
         batches=arguments.batch,
@@ -85,7 +88,8 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("sections", nargs="*", help=f"{', '.join(SECTIONS)} (default: all), or: report [FILE]")
+    others = "or: report [FILE], or: compare REV (see compare --help)"
+    parser.add_argument("sections", nargs="*", help=f"{', '.join(SECTIONS)} (default: all), {others}")
     add = parser.add_argument
     add("--rows", type=_list(int), help="sizes of R (1 and 10 million; spark: 30 million too; service: 200,000)")
     add("--batch", type=_list(int), default=(10_000, 500_000), help="rows in a stream batch")

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-Ints = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
+from headrace.arrays import Bools, Int64s, UInt8s, UInt64s
+
 Records = npt.NDArray[np.void]
 
 KEY_BYTES = 8
@@ -76,17 +76,17 @@ class Dataset:
     def bytes(self) -> int:
         return self.rows * ROW_BYTES
 
-    def keys(self, ranks: Ints) -> Ints:
+    def keys(self, ranks: Int64s) -> Int64s:
         """The keys of the given ranks; a key grows with its rank."""
         jitter = _mix(ranks.astype(np.uint64), self.seed) & np.uint64(SPACING // 2 - 1)
         return ranks * SPACING + 2 * jitter.astype(np.int64)
 
-    def contains(self, keys: Ints) -> npt.NDArray[np.bool_]:
+    def contains(self, keys: Int64s) -> Bools:
         ranks = keys // SPACING
-        known: npt.NDArray[np.bool_] = (ranks >= 0) & (ranks < self.rows) & (self.keys(ranks) == keys)
+        known: Bools = (ranks >= 0) & (ranks < self.rows) & (self.keys(ranks) == keys)
         return known
 
-    def values(self, keys: Ints) -> Records:
+    def values(self, keys: Int64s) -> Records:
         """The packed payload of the given keys."""
         words = keys.astype(np.uint64)
         out = np.empty(len(keys), VALUE)
@@ -98,7 +98,7 @@ class Dataset:
         out["text"] = _hex(words, 8, 4)[:, :56]
         return out
 
-    def sorted_chunks(self) -> Iterator[tuple[Ints, Records]]:
+    def sorted_chunks(self) -> Iterator[tuple[Int64s, Records]]:
         """R in key order, in bounded pieces: what a bulk loader of a sorted store wants."""
         for start in range(0, self.rows, CHUNK):
             keys = self.keys(np.arange(start, min(start + CHUNK, self.rows), dtype=np.int64))
@@ -121,7 +121,7 @@ class Dataset:
         return self.parquet
 
 
-def columns_of(records: Records, index: Ints | None = None) -> list[pa.Array]:
+def columns_of(records: Records, index: Int64s | None = None) -> list[pa.Array]:
     """Packed payloads as Arrow columns; with `index`, the records at these positions."""
     columns = []
     for field in PAYLOAD:
@@ -138,7 +138,7 @@ def columns_of(records: Records, index: Ints | None = None) -> list[pa.Array]:
     return columns
 
 
-def _mix(words: Words, salt: int) -> Words:
+def _mix(words: UInt64s, salt: int) -> UInt64s:
     """SplitMix64's finaliser over `words`, one independent function a salt."""
     z = words + np.uint64((salt + 1) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -146,7 +146,7 @@ def _mix(words: Words, salt: int) -> Words:
     return z ^ (z >> np.uint64(31))
 
 
-def _hex(words: Words, salt: int, count: int) -> npt.NDArray[np.uint8]:
+def _hex(words: UInt64s, salt: int, count: int) -> UInt8s:
     """`count` hashes of each word in hexadecimal: 16 characters a hash."""
     hashes = np.stack([_mix(words, salt + i) for i in range(count)], axis=1)
     return _HEX[hashes.view(np.uint8)].view(np.uint8)

@@ -13,7 +13,7 @@ from time import perf_counter
 
 import pyarrow as pa
 
-from benchmarks.streams import StreamReader
+from benchmarks.streams import StreamFileReader
 
 PROBE_ROWS = 10_000  # the first batch: tells whether a whole batch fits the time allowed
 _STEADY = 0.03
@@ -66,7 +66,7 @@ class Feed:
     to it a slice is a part of the same work. The others get whole batches, however long they take.
     """
 
-    reader: StreamReader
+    reader: StreamFileReader
     batch: int
     seconds: float
     warmup_seconds: float

@@ -26,7 +26,7 @@ _DROP = Path("/proc/sys/vm/drop_caches")
 
 
 @dataclass(frozen=True)
-class Group:
+class ControlGroup:
     """One memory cgroup."""
 
     path: Path
@@ -73,7 +73,7 @@ class Group:
             self.path.rmdir()
 
 
-def make_group(name: str) -> Group | None:
+def make_group(name: str) -> ControlGroup | None:
     """A new group, or None where the system does not let us."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, own = line.split(":", 2)
@@ -94,7 +94,7 @@ def make_group(name: str) -> Group | None:
         except OSError:
             continue
         if os.access(path / probe, os.W_OK) and os.access(path / "cgroup.procs", os.W_OK):
-            return Group(path, version)
+            return ControlGroup(path, version)
         path.rmdir()
     return None
 

@@ -14,7 +14,7 @@ from benchmarks import isolation, process
 from benchmarks.cell import Cell
 from benchmarks.data import Dataset
 from benchmarks.feed import Feed
-from benchmarks.streams import StreamReader, batch_of, stream_file
+from benchmarks.streams import StreamFileReader, batch_of, stream_file
 from benchmarks.systems import load
 from benchmarks.systems.base import System
 from benchmarks.verify import WrongResult, verify
@@ -50,7 +50,7 @@ def measure(cell: Cell) -> dict[str, Any]:
     # Everything one-off (imports, compiled code, input buffers) comes before the baseline.
     _rehearse(cell)
     system = _system(cell)
-    reader = StreamReader(stream_file(system.data, cell.workload), cell.batch)  # type: ignore[arg-type]
+    reader = StreamFileReader(stream_file(system.data, cell.workload), cell.batch)  # type: ignore[arg-type]
     isolation.evict(system.path)
     gc.collect()
     out["base_rss"] = process.rss()
@@ -77,7 +77,7 @@ def measure(cell: Cell) -> dict[str, Any]:
     return out
 
 
-def _join(cell: Cell, system: System, reader: StreamReader, out: dict[str, Any]) -> None:
+def _join(cell: Cell, system: System, reader: StreamFileReader, out: dict[str, Any]) -> None:
     start: dict[str, Any] = {}
 
     def on_measure() -> None:

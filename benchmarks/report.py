@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import results
+from benchmarks.compare.report import report_compare
 from benchmarks.metrics import (
     Creation,
     Measurement,
@@ -32,6 +33,9 @@ from benchmarks.tables import new_table, target_table
 def report(file: Path, console: Console) -> None:
     """Print what the file holds, and draw it beside the file."""
     raw = results.load(file)
+    if "pairs" in raw:
+        report_compare(raw, console)
+        return
     found, created = measurements(raw), creations(raw)
     _conditions(raw, console)
     lookup = [m for m in found if m.section == "lookup"]

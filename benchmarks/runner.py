@@ -50,7 +50,7 @@ class RunFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What to run."""
 
     sections: tuple[str, ...]
@@ -125,7 +125,7 @@ class Plan:
 class Runner:
     """Prepares data and systems as cells need them, and measures."""
 
-    plan: Plan
+    plan: RunPlan
     console: Console
     _ready: dict[tuple[str, int], str | None] = field(default_factory=dict)
     _unfit: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
@@ -281,7 +281,7 @@ class Runner:
 
 
 @contextmanager
-def _group(wanted: bool) -> Iterator[isolation.Group | None]:
+def _group(wanted: bool) -> Iterator[isolation.ControlGroup | None]:
     group = isolation.make_group(str(os.getpid())) if wanted else None
     try:
         yield group

@@ -10,7 +10,8 @@ from typing import Literal, get_args
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.data import SPACING, Dataset, Ints
+from benchmarks.data import SPACING, Dataset
+from headrace.arrays import Int64s
 
 Workload = Literal["zipf", "uniform", "temporal", "absent"]
 WORKLOADS: tuple[Workload, ...] = get_args(Workload)
@@ -32,7 +33,7 @@ def stream_file(data: Dataset, workload: Workload) -> Path:
     return path
 
 
-def _draw(data: Dataset, workload: Workload) -> Ints:
+def _draw(data: Dataset, workload: Workload) -> Int64s:
     rng = np.random.default_rng([data.seed, WORKLOADS.index(workload)])
     n = data.rows
     if workload == "uniform":
@@ -51,7 +52,7 @@ def _draw(data: Dataset, workload: Workload) -> Ints:
     return np.concatenate(rounds)[:rows]
 
 
-def _zipf(rng: np.random.Generator, domain: int, rows: int) -> Ints:
+def _zipf(rng: np.random.Generator, domain: int, rows: int) -> Int64s:
     """Exact Zipf with exponent 1 over [0, domain), by inversion of the distribution function."""
     cdf = np.cumsum(1.0 / np.arange(1, domain + 1))
     out = np.empty(rows, np.int64)
@@ -61,7 +62,7 @@ def _zipf(rng: np.random.Generator, domain: int, rows: int) -> Ints:
     return np.minimum(out, domain - 1)
 
 
-class StreamReader:
+class StreamFileReader:
     """Reads slices of a stream into a few reused buffers, so input costs no memory after the start.
 
     The buffers are touched here, before the baseline of the memory measurement is taken, and the
@@ -97,7 +98,7 @@ class StreamReader:
         return pa.record_batch(columns, schema=SCHEMA)
 
     def read_sorted(self, rows: int) -> pa.RecordBatch:
-        """The same batch in key order, for feeding it in slices."""
+        """Read the next batch as `read` does, and sort it by key, for systems that are fed in slices."""
         turn = self._turn
         batch = self.read(rows)
         order = np.argsort(self._ring[turn][0][:rows])
@@ -106,7 +107,7 @@ class StreamReader:
         return batch
 
 
-def batch_of(keys: Ints) -> pa.RecordBatch:
+def batch_of(keys: Int64s) -> pa.RecordBatch:
     """A stream batch with these keys."""
     seq = np.arange(len(keys), dtype=np.int64)
     return pa.record_batch([pa.array(keys), pa.array(seq), pa.array(seq * 0.5)], schema=SCHEMA)

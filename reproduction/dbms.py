@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from headrace.bench import MadeRelation, Stream
+from headrace.bench import RelationSpec, Stream
 from reproduction.postgresql import PostgreSQL
 
 _BLOCK = 10_000
@@ -13,7 +13,7 @@ _BY_INDEX = "SET enable_hashjoin = off; SET enable_mergejoin = off;"
 _JOIN = "SELECT s.k, s.payload, r.payload FROM s JOIN r USING (k)"
 
 
-def index_join(made: MadeRelation, stream: Stream, tuples: int, buffers: int) -> dict[str, Any]:
+def index_join(made: RelationSpec, stream: Stream, tuples: int, buffers: int) -> dict[str, Any]:
     """Stream tuples a second of an index nested loop join: `rate` when its rows leave, `rate_within` when none does.
 
     The relation lies in the order of its keys and has an index on them; the stream is a table in memory. The server has so many
@@ -44,7 +44,7 @@ def index_join(made: MadeRelation, stream: Stream, tuples: int, buffers: int) ->
         }
 
 
-def _load(server: PostgreSQL, made: MadeRelation, stream: Stream, tuples: int) -> None:
+def _load(server: PostgreSQL, made: RelationSpec, stream: Stream, tuples: int) -> None:
     width = made.tuple_bytes - 8
     server.query("CREATE UNLOGGED TABLE r (k bigint, payload text)")
     server.query(

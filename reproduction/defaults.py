@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.bench import MadeRelation, Zipf, make_relation, service_rate
+from headrace.bench import RelationSpec, Zipf, make_relation, service_rate
 from headrace.cost import HDD, disk_of
 from headrace.errors import BadInput
 from headrace.metrics import JoinStats
@@ -26,8 +26,8 @@ SKEW = 0.5
 FIXED = 'MeshJoin(tuning="default")'
 
 
-def _made(scale: float) -> MadeRelation:
-    return MadeRelation(round(ROWS * scale))
+def _made(scale: float) -> RelationSpec:
+    return RelationSpec(round(ROWS * scale))
 
 
 def _bytes(budget: float, scale: float) -> int:

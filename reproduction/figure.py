@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from headrace.bench import MadeRelation, Measuring, Stream, make_relation, service_rate
+from headrace.bench import MeasuringOptions, RelationSpec, Stream, make_relation, service_rate
 from headrace.cost import HDD, Facts, Machine, disk_of
 from headrace.cost.models import mesh_cost, predict
 from headrace.errors import BadInput
@@ -18,7 +18,7 @@ from reproduction.checks import Check
 
 Clock = Literal["virtual", "real"]
 WHOLE = "seconds with the clean-up"  # the value of a cell, where a progressive join finished
-ONE_LOOP = Measuring(loops=1)  # on a simulated disk the second loop is like the fifth
+ONE_LOOP = MeasuringOptions(loops=1)  # on a simulated disk the second loop is like the fifth
 
 
 class Cell(ABC):
@@ -34,32 +34,32 @@ class Cell(ABC):
 
 @dataclass(frozen=True)
 class Measured(Cell):
-    """A service rate.
+    """A cell that measures a service rate.
 
     Parameters
     ----------
     series, x
-        The curve, and the place on it.
+        The curve, and the position on it.
     made, stream, memory
-        What is joined, in how many bytes.
+        The relation, the stream, and the budget in bytes.
     operator
-        Its name in headrace.semistream.ALGORITHMS, or a function that makes one.
+        The name of the join in headrace.semistream.ALGORITHMS, or a function that makes one.
     options
-        Handed on to the operator.
+        Passed to the operator.
     machine, method, measuring
-        See headrace.cost.service_rate.
+        As for `headrace.bench.service_rate`.
     """
 
     series: str
     x: float
-    made: MadeRelation
+    made: RelationSpec
     stream: Stream
     memory: int
     operator: Any
     options: Mapping[str, Any] = field(default_factory=dict)
     machine: Machine = HDD
     method: str = "saturated"
-    measuring: Measuring = ONE_LOOP
+    measuring: MeasuringOptions = ONE_LOOP
 
     def run(self, directory: Path) -> dict[str, Any]:
         """The rate, and what the join did meanwhile."""
@@ -83,7 +83,7 @@ class Predicted(Cell):
 
     series: str
     x: float
-    made: MadeRelation
+    made: RelationSpec
     memory: int
     algorithm: str = "meshjoin"
     skew: float = 0.0
@@ -201,7 +201,7 @@ class Paper:
         return figure.real if self.clock == "real" and isinstance(figure.real, str) else ""
 
     def on(self, clock: Clock) -> Paper:
-        """The same figures on a clock: with cells that take the time of this machine, and with what each says of that."""
+        """Return the paper with its figures measured on another clock: with the cells and texts that each figure has for it."""
         if clock == self.clock:
             return self
         if not self.real:

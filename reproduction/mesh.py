@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.bench import MadeRelation, Measuring, Stream, Zipf, make_relation
+from headrace.bench import MeasuringOptions, RelationSpec, Stream, Zipf, make_relation
 from headrace.bench.streams import LOW_CARDINALITY, cumulated
 from headrace.cost import HDD, Facts, disk_of
 from headrace.cost.models import mesh_cost
@@ -20,7 +20,7 @@ from reproduction.figure import Cell, Computed, Figure, Measured, Paper, Predict
 ROWS = 3_500_000
 Z_S = 0.5
 WEATHER_ROWS, WEATHER_BYTES = 10_000_000, 32
-PREFIX = Measuring(warm=100_000, tuples=10_000, batch=1_000)  # of INL, as the text has it
+PREFIX = MeasuringOptions(warm=100_000, tuples=10_000, batch=1_000)  # of INL, as the text has it
 
 MEMORIES = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)  # percent of R
 BUFFERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1408)  # pages
@@ -32,15 +32,15 @@ SHED_SKEWS = (0.1, 0.5, 1.0)
 SERVED, STREAMS, W = 20_000, 10, 100  # tuples of a stream that the join can take; streams a point; tuples an iteration
 
 
-def _made(scale: float, **options: Any) -> MadeRelation:
-    return MadeRelation(round(ROWS * scale), **options)
+def _made(scale: float, **options: Any) -> RelationSpec:
+    return RelationSpec(round(ROWS * scale), **options)
 
 
-def _percent(made: MadeRelation, percent: float) -> int:
+def _percent(made: RelationSpec, percent: float) -> int:
     return int(made.rows * made.tuple_bytes * percent / 100)
 
 
-def _both(x: float, made: MadeRelation, stream: Stream, memory: int) -> list[Cell]:
+def _both(x: float, made: RelationSpec, stream: Stream, memory: int) -> list[Cell]:
     """A point of MESHJOIN and one of INL."""
     return [
         Measured("meshjoin", x, made, stream, memory, "meshjoin"),
@@ -90,7 +90,7 @@ def _figure_10a(scale: float) -> list[Cell]:
     for b in BUFFERS[2:]:
         pages = max(1, round(b * scale))
         cells.append(Predicted("predicted", b, made, memory, skew=Z_S, b=pages))
-        cells.append(Measured("measured", b, made, Zipf(made.rows, Z_S), memory, "meshjoin", {"b": pages}))
+        cells.append(Measured("measured", b, made, Zipf(made.rows, Z_S), memory, "meshjoin", options={"b": pages}))
     return cells
 
 
@@ -111,7 +111,7 @@ def _figure_10d(scale: float) -> list[Cell]:
     # Fewer values at a smaller scale: as many tuples of each as in the paper.
     values = round(LOW_CARDINALITY * scale)
     K = round(WEATHER_ROWS / LOW_CARDINALITY)
-    made = MadeRelation(K * values, WEATHER_BYTES, K)
+    made = RelationSpec(K * values, WEATHER_BYTES, K)
     stream = Zipf(values, Z_S, "permuted", WEATHER_BYTES)
     return [cell for m in (1.0, 2.5, 5.0, 10.0) for cell in _both(m, made, stream, _percent(made, m))]
 

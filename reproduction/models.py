@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from headrace.bench import MadeRelation, Measuring, Zipf, make_relation, service_rate
+from headrace.bench import MeasuringOptions, RelationSpec, Zipf, make_relation, service_rate
 from headrace.bench.measure import calibrate
 from headrace.bench.overheads import options_of
 from headrace.cost import HDD, Calibration, Facts, Machine, disk_of
@@ -57,9 +57,9 @@ REAL = {
 }
 
 
-def _made(algorithm: str, rows: int, exponent: float) -> tuple[MadeRelation, Zipf]:
+def _made(algorithm: str, rows: int, exponent: float) -> tuple[RelationSpec, Zipf]:
     stream = Zipf(rows, exponent, "permuted")
-    return MadeRelation(rows, popularity=stream if algorithm == "xhybridjoin" else None), stream
+    return RelationSpec(rows, popularity=stream if algorithm == "xhybridjoin" else None), stream
 
 
 def _memory(relation: Relation, percent: float) -> int:
@@ -72,9 +72,9 @@ def _measured(relation: Relation, algorithm: str, stream: Zipf, memory: int) -> 
     # Joins whose tuples wait a while: several times what can wait in all of the memory.
     many = max(20_000, memory // 12)
     scans, simulated = algorithm.endswith("meshjoin"), relation.disk.kind == "simulated"
-    measuring = Measuring(loops=1 if simulated else 6) if scans else Measuring(warm=2 * many, tuples=many)
+    measuring = MeasuringOptions(loops=1 if simulated else 6) if scans else MeasuringOptions(warm=2 * many, tuples=many)
     if algorithm == "inl" and not simulated:  # nothing waits in it
-        measuring = Measuring(warm=many // 8, tuples=many // 8)
+        measuring = MeasuringOptions(warm=many // 8, tuples=many // 8)
     options = options_of(algorithm, stream.exponent)
     runs = [
         service_rate(algorithm, relation, stream, memory, measuring=measuring, **options).as_dict()

@@ -1,4 +1,4 @@
-"""A check over many streams: policies are compared on the same ones, so that what a stream has by chance is left out."""
+"""A check that compares policies on the same streams, so that differences between streams do not count."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from reproduction.checks import Check, Curves, Verdict
 
 @dataclass(frozen=True)
 class Leads(Check):
-    """One curve is nowhere below the best of several others, by their means, by more than so many standard errors.
+    """Checks that one curve is, on average, nowhere below the best of several others by more than `errors` standard errors.
 
-    The standard error is that of the mean difference of the two on the same streams.
+    The standard error is that of the mean difference of the two curves on the same streams.
     """
 
     series: str
@@ -21,7 +21,7 @@ class Leads(Check):
     errors: float = 1.0
 
     def look(self, curves: Curves) -> Verdict:
-        """Compare at every x; a point is the values of all streams."""
+        """Compare the curves at every x; the y of a point is the list of values of all streams."""
         expected = (
             f"{self.series} is everywhere at least the best of {', '.join(self.others)}, less"
             f" {self.errors:g} standard error{'s' if self.errors != 1 else ''} of their difference on the same streams"

@@ -1,9 +1,9 @@
-"""What the chapters of [PQP] have in common: two streams with arrival times, and a progressive join that takes them in.
+"""The experiment that the chapters of [PQP] share: two streams with arrival times, and a progressive join that takes them in.
 
-On the virtual clock tuple i arrives at i times the gap, reads and writes cost what the simulated disk of headrace.cost.HDD takes,
-and the join itself costs nothing; so the same curve comes out on every machine. In real time tuples come as fast as the join
-takes them: with a gap of a millisecond a machine of today would wait nearly all of the time, and the curve would be the virtual
-one. The same tuples meet the same policy with the same results, and the system's clock tells what they took.
+On the virtual clock tuple i arrives at i times the gap, reads and writes take the time of the simulated disk headrace.cost.HDD,
+and the join itself takes none; so the curves are the same on every machine. In real time tuples come as fast as the join takes
+them: with a gap of a millisecond a machine of today would wait nearly all of the time, and the curve would be the virtual one.
+The same tuples meet the same policy with the same results, and the system's clock tells how long that took.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from reproduction.checks import AtMost, Faster, Tracks
 from reproduction.figure import WHOLE, Cell, Clock, Computed
 
 GAP = 1e-3  # seconds between two tuples, Table 4.1
-POINTS = 10  # of a curve over time
+POINTS = 10  # points of a curve over time
 Numbers = Any  # arrays
 Moment = dict[str, float]
 
 
 @dataclass(frozen=True)
 class Streams:
-    """Tuples of two streams in the order in which they arrive."""
+    """The tuples of two streams in the order in which they arrive."""
 
     side: Numbers
     rows: pa.RecordBatch
@@ -41,7 +41,7 @@ class Streams:
         return int(self.side.size)
 
     def chunk(self, begin: int, end: int) -> list[tuple[Any, pa.RecordBatch]]:
-        """The tuples of each side among those from begin to end."""
+        """The tuples of each side among those from `begin` to `end`."""
         side = self.side[begin:end]
         part = self.rows.slice(begin, end - begin)
         return [(name, part.filter(pa.array(side == number))) for number, name in enumerate(("left", "right"))]
@@ -49,44 +49,44 @@ class Streams:
 
 @dataclass(frozen=True)
 class Setting:
-    """What is joined, how, and in how much memory."""
+    """The settings of a run: streams, condition, partitioning and memory."""
 
     streams: Callable[[], Streams]
-    """made when they are wanted"""
+    """makes the streams, when a run begins"""
     condition: Condition
     partitioning: Callable[[], Partitioning]
     share: float
-    """of the tuples that fit memory"""
+    """the share of all tuples that fits memory"""
     memory: int = 1 << 28
-    """bytes, enough for them; what is left of it is for work, of which clean-up makes use"""
+    """bytes of the budget, enough for those tuples; the clean-up uses the rest as working memory"""
     chunks: int = 400
-    """that arrivals are taken in by, of 20 tuples at least"""
+    """the number of chunks that arrivals are divided into, of at least 20 tuples each"""
 
 
 @dataclass(frozen=True)
 class Course:
-    """How a run went, chunk by chunk."""
+    """The course of a run, chunk by chunk. Arrays have an item a chunk."""
 
     arrived: Numbers
     at: Numbers
-    """seconds"""
+    """seconds since the run began"""
     results: Numbers
     cleaned: float
-    """seconds of the clean-up; 0 if there was none"""
+    """seconds that the clean-up took; 0 if there was none"""
     total: int
-    """results in the end"""
+    """the number of all results"""
     facts: Mapping[str, Any]
 
     def after(self, share: float) -> Moment:
-        """When this share of the tuples had arrived."""
+        """The state of the run when this share of the tuples had arrived."""
         return self._moment(np.searchsorted(self.arrived, round(share * self.arrived[-1])))
 
     def by(self, seconds: float) -> Moment:
-        """So many seconds after the beginning; tuples of a chunk come one after the other."""
+        """The state of the run this many seconds after its beginning, interpolated within a chunk."""
         return self._moment(np.interp(seconds, self.at, np.arange(self.at.size)))
 
     def end(self) -> Moment:
-        """All results, and the seconds until then, if there was a clean-up."""
+        """The number of all results, and the seconds until then, if there was a clean-up."""
         return {"total": float(self.total), WHOLE: float(self.at[-1] + self.cleaned)} if self.cleaned else {}
 
     def _moment(self, chunk: Any) -> Moment:
@@ -102,7 +102,7 @@ class Course:
 
 
 def course(setting: Setting, flush: FlushPolicy, *, clean: bool = False, clock: Clock = "virtual") -> Course:
-    """Take in two streams by turns, and finish if asked to; in real time always, to have the seconds of it."""
+    """Run a join: take in two streams in turn, then clean up if `clean` is set, or always in real time, to measure it."""
     streams, disk, real = setting.streams(), disk_of(HDD), clock == "real"
     join = ProgressiveJoin(
         setting.condition,
@@ -132,7 +132,7 @@ def course(setting: Setting, flush: FlushPolicy, *, clean: bool = False, clock: 
 
 
 def mean(courses: list[Course]) -> Course:
-    """Of runs with as many tuples."""
+    """The mean course of runs with the same number of tuples."""
     at, results = (np.mean([getattr(one, name) for one in courses], axis=0) for name in ("at", "results"))
     facts = {name: float(np.mean([one.facts[name] for one in courses])) for name in courses[0].facts}
     cleaned, total = (float(np.mean([getattr(one, name) for one in courses])) for name in ("cleaned", "total"))
@@ -140,7 +140,7 @@ def mean(courses: list[Course]) -> Course:
 
 
 SEE = "As on the page of the virtual clock, which has the same results; what is new are the seconds."
-#: What is different of a figure of results over time when the seconds are real. The bounds are wide: a machine may be shared.
+#: How a figure of results over time differs when seconds are real. The bounds are wide, since the machine may be shared.
 REAL: dict[str, Any] = {
     "x": "% of the data that has arrived",
     "over": "seconds",
@@ -156,19 +156,19 @@ Runs = Callable[[str], Course]
 
 
 def runs(make: Callable[[str], Course]) -> Runs:
-    """The same, each made once and kept as long as its figure is measured."""
+    """Return a function that makes the course of each name once, and keeps it while a figure is measured."""
     return lru_cache(maxsize=None)(make)
 
 
 def against_time(series: tuple[str, ...], run: Runs, seconds: float, clock: Clock) -> list[Cell]:
-    """Curves of results against virtual time; real seconds are as many as they are, and stand beside what has arrived."""
+    """The cells of curves of results against virtual time; in real time, against the share of data that has arrived."""
     if clock == "real":
         return against_arrivals(series, run)
     return _curves(series, [seconds * point / POINTS for point in range(1, POINTS + 1)], Course.by, run)
 
 
 def against_arrivals(series: tuple[str, ...], run: Runs) -> list[Cell]:
-    """Curves of results, and of the seconds until then, against the percentage of data that has arrived."""
+    """The cells of curves of results, and of the seconds until then, against the percentage of data that has arrived."""
     return _curves(
         series, [100 * point / POINTS for point in range(1, POINTS + 1)], lambda one, x: one.after(x / 100), run
     )
@@ -188,7 +188,7 @@ def _curves(
 
 
 def real_setting(chapter: str) -> str:
-    """What the page of a chapter in real time begins with."""
+    """The introduction of the page of a chapter in real time."""
     return f"""The figures of [the chapter on a virtual clock](pqp-{chapter}.md), with the same tuples, policies and memory, in
         the seconds of the machine at hand. Tuples come as fast as the join takes them: if they came one a millisecond, as in the
         text, the join would wait for them most of the time (a check of every figure over time: a tuple takes less than
@@ -200,6 +200,6 @@ def real_setting(chapter: str) -> str:
 
 
 def zipf(values: int, exponent: float) -> Numbers:
-    """Probabilities by rank."""
+    """The probabilities of a Zipf distribution, by rank."""
     weights = 1 / np.arange(1, values + 1) ** exponent
     return weights / weights.sum()

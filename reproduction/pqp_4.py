@@ -51,7 +51,7 @@ def _size(scale: float, partitions: int = PARTITIONS) -> tuple[int, int]:
     return round(TUPLES * scale), max(2, round(DOMAIN * scale / partitions))
 
 
-def _streams(side: Any, partition: Any, value: Any, values: int, partitions: int = PARTITIONS) -> Streams:
+def streams_of(side: Any, partition: Any, value: Any, values: int, partitions: int = PARTITIONS) -> Streams:
     """Keys such that the join puts them into these partitions."""
     dividing, keys = HashPartitioning(hr.equal("k"), partitions), np.arange(4 * (values + 10) * partitions)
     batch = pa.record_batch({"k": keys})
@@ -71,7 +71,7 @@ def steady(arrival: Arrival, scale: float, *, uniform: bool, partitions: int = P
     if not uniform:
         half = values // 2
         value = np.where(partition % 2 == 0, value % half + half * side, value)
-    return _streams(side, rng.permutation(partitions)[partition], value, values, partitions)
+    return streams_of(side, rng.permutation(partitions)[partition], value, values, partitions)
 
 
 def changing(alpha: int, scale: float, seed: int = 0) -> Streams:
@@ -82,7 +82,7 @@ def changing(alpha: int, scale: float, seed: int = 0) -> Streams:
         partition = rng.integers(0, PARTITIONS, tuples)  # a new order for each tuple leaves nothing of the ranks
     else:
         partition = orders[np.arange(tuples) // round(1000 * alpha * scale), rank]
-    return _streams(side, partition, rng.integers(0, values, tuples), values)
+    return streams_of(side, partition, rng.integers(0, values, tuples), values)
 
 
 def _drawn(alpha: int, scale: float, seed: int) -> tuple[np.random.Generator, Any, Any, Any]:
@@ -94,7 +94,7 @@ def _drawn(alpha: int, scale: float, seed: int) -> tuple[np.random.Generator, An
     return rng, side, rank, np.array([rng.permutation(PARTITIONS) for _ in range(phases)])
 
 
-def _told(alpha: int, scale: float, seed: int) -> Told:
+def told_of(alpha: int, scale: float, seed: int) -> Told:
     """A policy that knows the order of each phase."""
     if alpha == 0:
         return Told(np.ones((1, PARTITIONS)), _size(scale)[0])
@@ -102,7 +102,8 @@ def _told(alpha: int, scale: float, seed: int) -> Told:
     return Told(zipf(PARTITIONS, CHANGING_SKEW)[np.argsort(orders)], round(1000 * alpha * scale))
 
 
-def _setting(streams: Callable[[], Streams], partitions: int = PARTITIONS, **options: int) -> Setting:
+def setting_of(streams: Callable[[], Streams], partitions: int = PARTITIONS, **options: int) -> Setting:
+    """An equi-join of the streams on k with hash partitions, and the chapter's memory in proportion to its tuples."""
     dividing = partial(HashPartitioning, hr.equal("k"), partitions)
     return Setting(streams, hr.equal("k"), dividing, MEMORY / TUPLES, **options)
 
@@ -111,7 +112,7 @@ def _setting(streams: Callable[[], Streams], partitions: int = PARTITIONS, **opt
 
 
 def _over_time(arrival: Arrival, uniform: bool, scale: float, clock: Clock = "virtual") -> list[Cell]:
-    setting = _setting(partial(steady, arrival, scale, uniform=uniform))
+    setting = setting_of(partial(steady, arrival, scale, uniform=uniform))
     run = runs(lambda name: course(setting, POLICIES[name](), clock=clock))
     return against_time(FIXED, run, _size(scale)[0] * GAP, clock)
 
@@ -135,7 +136,7 @@ def _flushing(
 ) -> Course:
     """Kept for the next figure, which may ask for the clean-up of the same run."""
     streams = partial(steady, arrival, scale, uniform=uniform, partitions=FEW)
-    setting = _setting(streams, FEW, memory=_tight(scale))
+    setting = setting_of(streams, FEW, memory=_tight(scale))
     return course(setting, _sharing(name, percent), clean=clean, clock=clock)
 
 
@@ -156,7 +157,7 @@ def _by_share(arrival: Arrival, uniform: bool, clean: bool, scale: float, clock:
 
 
 def _over_change(alpha: int, scale: float, clock: Clock = "virtual") -> list[Cell]:
-    settings = [_setting(partial(changing, alpha, scale, seed), chunks=CHANGES) for seed in range(SEEDS)]
+    settings = [setting_of(partial(changing, alpha, scale, seed), chunks=CHANGES) for seed in range(SEEDS)]
     run = runs(lambda name: mean([course(setting, POLICIES[name](), clock=clock) for setting in settings]))
     return against_time(SHOWN, run, _size(scale)[0] * GAP, clock)
 
@@ -166,7 +167,7 @@ def _throughput(scale: float) -> list[Cell]:
 
     def at(name: str, alpha: int) -> Callable[[Path], dict[str, Any]]:
         def compute(directory: Path) -> dict[str, Any]:
-            settings = [_setting(partial(changing, alpha, scale, seed), chunks=CHANGES) for seed in range(SEEDS)]
+            settings = [setting_of(partial(changing, alpha, scale, seed), chunks=CHANGES) for seed in range(SEEDS)]
             found = [float(course(setting, POLICIES[name]()).results[-1]) / (tuples * GAP) for setting in settings]
             return {"throughput": float(np.mean(found)), "least": min(found), "most": max(found)}
 
@@ -178,11 +179,11 @@ def _throughput(scale: float) -> list[Cell]:
 def _compared(scale: float) -> list[Cell]:
     @lru_cache(maxsize=len(MANY))
     def tuples(alpha: int, seed: int) -> Tuples:
-        return Tuples.of(_setting(partial(changing, alpha, scale, seed), chunks=CHANGES))
+        return Tuples.of(setting_of(partial(changing, alpha, scale, seed), chunks=CHANGES))
 
     def at(name: str, alpha: int) -> Callable[[Path], dict[str, Any]]:
         def compute(directory: Path) -> dict[str, Any]:
-            made = partial(_told, alpha, scale) if name == "told" else lambda seed: POLICIES[name]()
+            made = partial(told_of, alpha, scale) if name == "told" else lambda seed: POLICIES[name]()
             found = [replay(tuples(alpha, seed), made(seed)) for seed in MANY]
             return {"throughput": float(np.mean(found)), "streams": found}
 

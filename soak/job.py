@@ -48,11 +48,8 @@ def main(root: Path, master: str) -> None:
             how="left",
             memory="16MiB",
             version_column="version",
-            deadline="3s",
-            shards=2,
-            shed=hr.Shedding("sample", rate=RATE),
-            target_delay="1s",
-            state=places.state,
+            defer=hr.Defer(deadline="3s", state=places.state, shards=2),
+            shed=hr.Shedding("sample", rate=RATE, target_delay="1s", state=places.state),
         )
         query = hr.load(df, places.table, checkpoint=places.checkpoint, trigger={"availableNow": True})
         query.awaitTermination()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 import headrace as hr
+from headrace.arrays import Int64s
 from soak.places import KEYS, Places, sales
 
-Longs = np.ndarray[Any, np.dtype[np.int64]]
 NONE = -1  # a product that a version does not have
 
 
@@ -21,8 +20,8 @@ class History:
 
     places: Places
     rng: np.random.Generator
-    price: Longs = field(default_factory=lambda: np.full(KEYS, NONE))
-    versions: dict[int, Longs] = field(default_factory=dict)
+    price: Int64s = field(default_factory=lambda: np.full(KEYS, NONE))
+    versions: dict[int, Int64s] = field(default_factory=dict)
 
     def create(self) -> None:
         """The relation with nine tenths of the products, and an empty lookup."""

@@ -42,7 +42,8 @@ def promise(root: Path, seconds: float, say: Any = lambda line: None) -> Promise
     with local_session("headrace promise") as spark, hr.Relation.open(root / "r") as relation:
         stream = spark.readStream.format("rate").option("rowsPerSecond", RATE).load()
         stream = stream.selectExpr("value AS id", f"value * 7919 % {KEYS} AS k")
-        out = hr.enrich(stream, relation, on="k", memory="8MiB", deadline=DEADLINE, state=root / "state", shards=2)
+        defer = hr.Defer(deadline=DEADLINE, state=root / "state", shards=2)
+        out = hr.enrich(stream, relation, on="k", memory="8MiB", defer=defer)
         query = hr.load(
             out, root / "table", checkpoint=root / "checkpoint", trigger={"processingTime": "500 milliseconds"}
         )

@@ -7,12 +7,29 @@ import uuid
 import pytest
 from hypothesis import settings
 
-from tests.kafka import Broker, broker_jars, connector_jars
+# Before it is imported: a failed assertion there shows its values, as in a test.
+pytest.register_assert_rewrite("tests.support")
+
+from tests.support.kafka_broker import Broker, broker_jars, connector_jars  # noqa: E402
+from tests.support.postgresql_database import Database  # noqa: E402
 
 #: The same examples in every run, so that a change is what makes a test fail. HEADRACE_EXAMPLES=random looks for new ones.
 #: And no deadline: how long an example takes depends on what else runs.
 settings.register_profile("headrace", deadline=None, derandomize=os.environ.get("HEADRACE_EXAMPLES") != "random")
 settings.load_profile("headrace")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--soak", action="store_true", help="run tests marked soak too; without it they are skipped")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--soak"):
+        return
+    for item in items:
+        if item.get_closest_marker("soak"):
+            item.add_marker(pytest.mark.skip(reason="the long form of a test: make soak, or --soak"))
+
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -62,20 +79,6 @@ def postgresql_server():
         pytest.skip("no PostgreSQL: scripts/postgresql could not install it here")
     with PostgreSQL({"fsync": "off"}) as server:
         yield server
-
-
-class Database:
-    """A database of a test's own."""
-
-    def __init__(self, server, name: str) -> None:
-        self.server, self.name, self.url = server, name, server.url(name)
-
-    def query(self, sql: str) -> str:
-        """What psql prints: a line a row, | between values."""
-        return self.server.query(sql, database=self.name)
-
-    def rows(self, sql: str) -> list[list[str]]:
-        return [line.split("|") for line in self.query(sql).splitlines()]
 
 
 @pytest.fixture

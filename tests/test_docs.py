@@ -1,5 +1,6 @@
 """What the documents show runs, and what they point to exists."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -14,6 +15,14 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ANY = re.compile(r"^```(python|toml|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"^```\w*\n(.*?)^```$|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
+MODULE = re.compile(r"(?<![\w./-])headrace(?:\.[A-Za-z_]\w*)+")
+PATH = re.compile(r"^(?!\.\/)(?:[\w.-]+/)+[\w.-]*$", re.MULTILINE)  # all of an inline code, or of a line
+FILE = re.compile(r"(?<![\w./<{$-])(?:[\w.-]+/)*[\w-]+\.py\b|(?<![\w./<{$-])(?:[\w.-]+/)+(?![\w*<{.])")
+#: Folders that a path may begin in, as a reader of the page understands it. The first component tells whether it is ours at all.
+PLACES = [ROOT, ROOT / "src", ROOT / "src" / "headrace"]
+MADE = [line.rstrip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if "/" in line.rstrip("/")]
+USERS_OWN = {"job.py"}  # a reader's program in an example
 
 
 def name(page: Path) -> str:
@@ -26,8 +35,10 @@ def test_python_in_documents_runs(page, tmp_path, monkeypatch, request):
     text = page.read_text()
     if "pyspark" in text:
         spark = request.getfixturevalue("spark")
-        hadoop = spark._jvm.org.apache.hadoop.fs  # has a working directory of its own
-        hadoop.FileSystem.get(spark._jsc.hadoopConfiguration()).setWorkingDirectory(hadoop.Path(str(tmp_path)))
+        # Hadoop has a working directory of its own, which PySpark offers no way to set but its private gateway to Java.
+        hadoop = spark._jvm.org.apache.hadoop.fs  # private: see above
+        files = hadoop.FileSystem.get(spark._jsc.hadoopConfiguration())  # private: see above
+        files.setWorkingDirectory(hadoop.Path(str(tmp_path)))
     if "WAREHOUSE_URL" in text:
         monkeypatch.setenv("WAREHOUSE_URL", request.getfixturevalue("database").url)
     if "KAFKA_SERVERS" in text:
@@ -53,6 +64,44 @@ def test_relative_links_exist(page):
     links = [link.split("#")[0] for link in LINK.findall(prose)]
     local = [link for link in links if link and "://" not in link]
     missing = [link for link in local if not (page.parent / link).exists()]
+    assert missing == []
+
+
+def found(dotted: str) -> bool:
+    """Whether a dotted name is a module, or what attributes lead to from one."""
+    parts = dotted.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            thing = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        try:
+            for attribute in parts[cut:]:
+                thing = getattr(thing, attribute)
+        except AttributeError:
+            return False
+        return True
+    return False
+
+
+def exists(path: str) -> bool:
+    """Whether a file or folder is there, is made by a command, or is none of ours; a bare name may be anywhere."""
+    if path.rstrip("/") in MADE or path in USERS_OWN:
+        return True
+    if "/" not in path:
+        return any(
+            next((ROOT / folder).rglob(path), None) for folder in ("src", "tests", "soak", "reproduction", "benchmarks")
+        )
+    ours = [place for place in PLACES if (place / path.split("/")[0]).is_dir()]
+    return not ours or any((place / path).exists() for place in ours)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_modules_and_files_that_documents_name_exist(page):
+    text = page.read_text()
+    code = "\n".join(a or b for a, b in CODE.findall(text))
+    missing = [dotted for dotted in MODULE.findall(text) if not found(dotted)]
+    missing += [path for path in FILE.findall(code) + PATH.findall(code) if not exists(path)]
     assert missing == []
 
 

@@ -1,6 +1,6 @@
-"""One measured process: ``python -m benchmarks.progressive.measure SYSTEM KIND ROWS MEMORY PACE``. Prints what it saw as JSON.
+"""Measures one join: ``python -m benchmarks.progressive.measure SYSTEM KIND ROWS MEMORY PACE``. Prints its measurements as JSON.
 
-PACE is how many tuples a second arrive, of both sides together; with 0 they are all there.
+PACE is the number of tuples of both sides that arrive in a second; with 0 all are available at once.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from benchmarks.isolation import pin
 from benchmarks.progressive import FIRST
 from benchmarks.progressive.streams import MAKERS, Streams
 
-BATCH = 10_000
+BATCH = 10_000  # tuples
 SEED = 11
 
 
 def ours(streams: Streams, memory: int, pace: int) -> dict[str, Any]:
-    """Batches of both sides in turn, each when it has arrived; nothing idles."""
+    """Measure ProgressiveJoin, which takes batches of both sides in turn, each when it has arrived."""
     from benchmarks.process import peak_rss, reset_peak, rss
     from headrace.progressive import ProgressiveJoin
 
@@ -59,7 +59,7 @@ def ours(streams: Streams, memory: int, pace: int) -> dict[str, Any]:
 
 
 def duckdb(streams: Streams, memory: int, pace: int) -> dict[str, Any]:
-    """The whole join when everything has arrived: the first results come from a fetch of so many."""
+    """Measure DuckDB, which joins when everything has arrived."""
     import duckdb as db
 
     from benchmarks.process import peak_rss, reset_peak, rss
@@ -81,7 +81,7 @@ def duckdb(streams: Streams, memory: int, pace: int) -> dict[str, Any]:
 
 
 def shapely(streams: Streams, memory: int, pace: int) -> dict[str, Any]:
-    """A bulk-loaded tree of one side, asked for all of the other."""
+    """Measure shapely: a bulk-loaded R-tree of one side is queried with all boxes of the other."""
     import numpy as np
     from shapely import STRtree, box
 
@@ -100,12 +100,13 @@ def shapely(streams: Streams, memory: int, pace: int) -> dict[str, Any]:
 
 
 def _wait(streams: Streams, pace: int) -> None:
-    """A join that needs all of its input begins when the last tuple has arrived."""
+    """Wait until the last tuple has arrived, for a join that needs all of its input."""
     if pace:
         time.sleep((streams.left.num_rows + streams.right.num_rows) / pace)
 
 
 def _shared(streams: Streams) -> list[str]:
+    """The columns that both sides have."""
     return [name for name in streams.right.column_names if name in streams.left.column_names]
 
 

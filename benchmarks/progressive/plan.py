@@ -1,4 +1,4 @@
-"""Which joins of two streams are measured, one process each."""
+"""The joins of two streams that are measured, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.progressive import ON_SPARK, SECTION
 
-_PATIENCE = 900.0  # seconds of a process
+_PATIENCE = 900.0  # seconds after which a process is given up
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,10 @@ class Join:
 
 @dataclass(frozen=True)
 class ProgressivePlan:
-    """What to run of the progressive section.
+    """The sizes of the progressive section.
 
-    Memory enough, then a tenth of the data; brute force is quadratic, so boxes and vectors are fewer.
+    Each kind is joined with memory for all of the data, then for a tenth. DuckDB joins boxes and vectors by brute force, which is
+    quadratic, so there are fewer of them.
     """
 
     keys: int = 2_000_000
@@ -60,7 +61,7 @@ class ProgressivePlan:
 
 
 def measure(join: Join) -> dict[str, Any]:
-    """What a process saw."""
+    """Run a join in a process, and return its measurements."""
     module = "measure"
     words = [join.system, join.kind, str(join.rows), str(join.memory), str(join.pace)]
     if join.kind == ON_SPARK:

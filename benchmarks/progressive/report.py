@@ -1,4 +1,4 @@
-"""What the progressive section prints: totals and first results side by side, and its targets."""
+"""Prints the progressive section: times of all systems side by side, and the targets."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from benchmarks.metrics import Target, at_least
 from benchmarks.progressive import FIRST, ON_SPARK, OURS, SECTION
 from benchmarks.tables import new_table, target_table
 
-RATE = 1_000_000  # tuples a second in memory
-SOONER = 20.0
-GROWTH = 1.15
-ON_SPARK_FACTOR = 2.0
+RATE = 1_000_000  # tuples a second in memory, at least
+SOONER = 20.0  # times: how much sooner the first results must come than from a join that waits for its input
+GROWTH = 1.15  # times the budget: the growth of the process at most
+ON_SPARK_FACTOR = 2.0  # times the rows a second of Spark's own join, at least
 
 
 def report_progressive(raw: dict[str, Any], console: Console) -> None:
@@ -60,7 +60,7 @@ def _table(cells: list[dict[str, Any]]) -> Table:
 
 
 def targets(cells: list[dict[str, Any]]) -> list[Target]:
-    """The rate in memory, first results beside a join that waits for its input, equal totals, memory."""
+    """The targets: rate in memory, time of the first results, results equal to those of other systems, and memory."""
     found = {(c["system"], c["kind"], c["memory"], c["pace"]): c for c in cells if "error" not in c}
     ours = [c for key, c in found.items() if key[0] == OURS]
     out = []
@@ -87,7 +87,7 @@ def targets(cells: list[dict[str, Any]]) -> list[Target]:
 
 
 def _on_spark(ours: dict[str, Any], theirs: dict[str, Any] | None) -> list[Target]:
-    """Rows a second beside Spark's own join, in no more memory."""
+    """The targets on Spark: rows a second compared with Spark's own join, in no more memory."""
     if theirs is None:
         return [Target("keys on Spark", f">= {ON_SPARK_FACTOR} x", "not measured", None)]
     rate, other = (c["counted"] / c["seconds"] for c in (ours, theirs))

@@ -1,4 +1,4 @@
-"""Two streams of each kind, and the condition that joins them."""
+"""Pairs of streams of keys, boxes and vectors, with the condition that joins them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.conditions import Condition
 
 @dataclass(frozen=True)
 class Streams:
-    """Two tables that arrive in batches, in turn, and how DuckDB says the same join."""
+    """Two tables that arrive in batches in turn, the join condition, and the same condition in SQL."""
 
     left: pa.Table
     right: pa.Table
@@ -28,7 +28,7 @@ class Streams:
 
 
 def keys(rows: int, seed: int) -> Streams:
-    """Integer keys, each tuple with a few columns; one match a tuple."""
+    """Make streams with integer keys and a few columns; a tuple has one match on average."""
     rng, n = np.random.default_rng(seed), rows // 2
     left = pa.table({"k": rng.integers(0, n, n), "a": rng.integers(0, 1 << 40, n), "x": rng.random(n)})
     right = pa.table({"k": rng.integers(0, n, n), "b": rng.integers(0, 1 << 40, n), "y": rng.random(n)})
@@ -36,7 +36,7 @@ def keys(rows: int, seed: int) -> Streams:
 
 
 def boxes(rows: int, seed: int) -> Streams:
-    """Boxes in a unit square, clustered, each meeting a few of the other side."""
+    """Make streams of clustered boxes in a unit square; a box intersects a few of the other side."""
     rng, n = np.random.default_rng(seed), rows // 2
     sides = []
     for name in ("left", "right"):
@@ -53,7 +53,7 @@ def boxes(rows: int, seed: int) -> Streams:
 
 
 def vectors(rows: int, seed: int) -> Streams:
-    """Points of three dimensions, each near a few of the other side."""
+    """Make streams of points in three dimensions; a point has one match on average."""
     rng, n = np.random.default_rng(seed), rows // 2
     sides = [pa.table({**{c: rng.random(n) for c in "xyz"}, name: np.arange(n)}) for name in ("left", "right")]
     eps = float((3 / (4 * np.pi * n)) ** (1 / 3))  # one match a tuple

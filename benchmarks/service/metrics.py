@@ -13,9 +13,9 @@ AUTO_SHARE = 0.9
 SKEWED = 1.0  # the exponent at which hot keys are hot
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Row:
-    """A place of the table: the rate of every system there; None where its memory was refused."""
+    """A row of the table: the rate of every system for one workload; None if its memory budget was refused."""
 
     machine: str
     rows: int
@@ -60,7 +60,16 @@ def _row(place: tuple[Any, ...], cells: list[dict[str, Any]]) -> Row:
     chosen = next((cell["chosen"] for cell in cells if cell["system"] == AUTO), None)
     unsettled = tuple(name for name, m in found.items() if m and not m["settled"] and name != AUTO)
     machine, rows, exponent, order, budget = place
-    return Row(machine, rows, exponent, order, budget, rates, chosen, unsettled)
+    return Row(
+        machine=machine,
+        rows=rows,
+        exponent=exponent,
+        order=order,
+        budget=budget,
+        rates=rates,
+        chosen=chosen,
+        unsettled=unsettled,
+    )
 
 
 def targets(rows: list[Row]) -> list[Target]:

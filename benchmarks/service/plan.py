@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.service import AUTO, FREE_INDEX, OURS, PUBLISHED, SECTION
-from headrace.bench import MadeRelation, Measuring, Zipf, make_relation, service_rate
-from headrace.bench.streams import KEY, Order
+from headrace.bench import MeasuringOptions, RelationSpec, Zipf, make_relation, service_rate
+from headrace.bench.streams import KEY, KeyOrder
 from headrace.cost import Facts, Observed, choose, disk_of
 from headrace.errors import MemoryRefused
 from headrace.relation import Relation
@@ -26,7 +26,7 @@ class Place:
     machine: str
     rows: int
     exponent: float
-    order: Order
+    order: KeyOrder
     budget: float
 
     @property
@@ -35,7 +35,7 @@ class Place:
 
     @property
     def memory(self) -> int:
-        return int(self.budget * self.rows * MadeRelation(self.rows).tuple_bytes)
+        return int(self.budget * self.rows * RelationSpec(self.rows).tuple_bytes)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class ServicePlan:
     budgets: tuple[float, ...]
     exponents: tuple[float, ...]
     machines: tuple[str, ...] = ("ssd", "hdd")
-    orders: tuple[Order, ...] = ("key", "permuted")
+    orders: tuple[KeyOrder, ...] = ("key", "permuted")
 
     def places(self) -> Iterator[Place]:
         for machine, exponent, order, budget in product(self.machines, self.exponents, self.orders, self.budgets):
@@ -86,10 +86,10 @@ def _measured(system: str, place: Place, root: Path, skew: float | None = None) 
     return {"measured": found.as_dict(), "cpu_seconds": time.process_time() - begun}
 
 
-def _measuring(algorithm: str, place: Place) -> Measuring:
+def _measuring(algorithm: str, place: Place) -> MeasuringOptions:
     """Joins that take in a few tuples at a time are slow to run and steady: twice what can wait in their memory is enough."""
     few = algorithm in ("hybridjoin", "xhybridjoin", "inl", "ssij")
-    return Measuring(tuples=max(4_000, place.memory // 30) if few else None)
+    return MeasuringOptions(tuples=max(4_000, place.memory // 30) if few else None)
 
 
 def _chosen(place: Place, root: Path, rates: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -111,4 +111,4 @@ def _chosen(place: Place, root: Path, rates: dict[str, dict[str, Any]]) -> dict[
 
 def _relation(algorithm: str, place: Place, root: Path) -> Relation:
     popular = place.stream if algorithm == "xhybridjoin" else None
-    return make_relation(root / SECTION, MadeRelation(place.rows, popularity=popular), disk=disk_of(place.machine))
+    return make_relation(root / SECTION, RelationSpec(place.rows, popularity=popular), disk=disk_of(place.machine))

@@ -13,9 +13,9 @@ import psutil
 INTERVAL = 0.25  # seconds; a sample takes a few milliseconds
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Bytes, summed over the Python processes under the JVM, beside those of the JVM itself."""
+    """The memory in bytes of the Python processes below the JVM, all together, and that of the JVM."""
 
     once: int = 0  # resident pages, each counted once: all private ones, and those that the workers share
     pss: int = 0  # nearly the same, but smaller by what this process and others share with the workers: libraries
@@ -31,7 +31,7 @@ class Memory:
 
 
 def now() -> Memory:
-    """The executor's memory at this moment: of all that descends from this process."""
+    """Measure the executor's memory now: that of all descendants of this process."""
     pss = rss = private = shared = jvm = workers = 0
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error, OSError):  # it may end while we look
@@ -46,11 +46,19 @@ def now() -> Memory:
             private += pages["Private_Clean"] + pages["Private_Dirty"]
             shared = max(shared, pages["Shared_Clean"] + pages["Shared_Dirty"])
             workers += 1
-    return Memory(private + shared, pss, rss, private, _shared_files(), jvm, workers)
+    return Memory(
+        once=private + shared,
+        pss=pss,
+        rss=rss,
+        private=private,
+        shared_files=_shared_files(),
+        jvm=jvm,
+        workers=workers,
+    )
 
 
 class Sampler(threading.Thread):
-    """Keeps the peak of each figure from the start of a `with` block to its end."""
+    """Samples the memory during a `with` block and keeps the peak of each figure."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)

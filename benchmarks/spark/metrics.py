@@ -26,7 +26,7 @@ Place = tuple[str, int, str, int]
 
 
 @dataclass(frozen=True)
-class Measurement:
+class SparkMeasurement:
     """One system on one stream."""
 
     section: str
@@ -60,15 +60,15 @@ class Growth:
     warm: int  # the same, but without what imports and compiled code take in either
 
 
-def measurements(raw: dict[str, Any]) -> list[Measurement]:
+def measurements(raw: dict[str, Any]) -> list[SparkMeasurement]:
     return [_measurement(c) for c in raw["cells"] if c["section"] in SECTIONS]
 
 
-def _measurement(cell: dict[str, Any]) -> Measurement:
+def _measurement(cell: dict[str, Any]) -> SparkMeasurement:
     samples = cell.get("samples") or []
     stats = cell.get("stats") or {}
     names = ("section", "system", "rows", "workload", "batch", "memory")
-    return Measurement(
+    return SparkMeasurement(
         **{name: cell[name] for name in names},
         seconds=statistics.median(s for _, s in samples) if samples else None,
         batches=len(samples),
@@ -80,22 +80,22 @@ def _measurement(cell: dict[str, Any]) -> Measurement:
     )
 
 
-def find(found: list[Measurement], system: str, place: Place) -> Measurement | None:
+def find(found: list[SparkMeasurement], system: str, place: Place) -> SparkMeasurement | None:
     return next((m for m in found if m.system == system and m.place == place), None)
 
 
-def best_form(found: list[Measurement], place: Place) -> Measurement | None:
+def best_form(found: list[SparkMeasurement], place: Place) -> SparkMeasurement | None:
     """The fastest of Spark's own forms under the same conditions."""
     rivals = [m for m in found if m.system in FORMS and m.place == place and m.rate]
     return max(rivals, key=lambda m: m.rate or 0.0, default=None)
 
 
-def limit(found: list[Measurement], system: str, batch: int) -> Measurement | None:
+def limit(found: list[SparkMeasurement], system: str, batch: int) -> SparkMeasurement | None:
     """The pass-through of the same batch size: it knows no relation and no keys."""
     return next((m for m in found if m.system == system and m.batch == batch), None)
 
 
-def growth(found: list[Measurement], m: Measurement) -> Growth | None:
+def growth(found: list[SparkMeasurement], m: SparkMeasurement) -> Growth | None:
     base = limit(found, PASS_WIDE, m.batch)
     if base is None or not base.peak or not m.peak:
         return None
@@ -103,7 +103,7 @@ def growth(found: list[Measurement], m: Measurement) -> Growth | None:
     return Growth(grown, warm=grown - (m.base["once"] - base.base["once"]))
 
 
-def targets(found: list[Measurement]) -> list[Target]:
+def targets(found: list[SparkMeasurement]) -> list[Target]:
     ours = [m for m in found if m.system == OURS]
     joins = [m for m in ours if m.section == JOIN]
     out = [t for m in joins for t in _speed(found, m)]
@@ -115,7 +115,7 @@ def targets(found: list[Measurement]) -> list[Target]:
     return out + [t for m in joins if m.rows == TARGET_ROWS for t in _growth(found, m)]
 
 
-def _speed(found: list[Measurement], m: Measurement) -> Iterator[Target]:
+def _speed(found: list[SparkMeasurement], m: SparkMeasurement) -> Iterator[Target]:
     if m.batch == SMALL and m.rows in SMALL_FACTOR_AT:
         yield _beside_spark(found, m, SMALL_FACTOR_AT[m.rows])
     if m.batch == LARGE and m.rows == TARGET_ROWS:
@@ -125,20 +125,20 @@ def _speed(found: list[Measurement], m: Measurement) -> Iterator[Target]:
             yield at_least(f"{_label(m)}, beside {PASS_WIDE}", m.rate, wide and wide.rate, LIMIT_SHARE)
 
 
-def _beside_spark(found: list[Measurement], m: Measurement, factor: float) -> Target:
+def _beside_spark(found: list[SparkMeasurement], m: SparkMeasurement, factor: float) -> Target:
     rival = best_form(found, m.place)
     name = f"{_label(m)}, beside {rival.system if rival else 'Spark'}"
     return at_least(name, m.rate, rival and rival.rate, factor)
 
 
-def _absent(joins: list[Measurement], m: Measurement) -> Iterator[Target]:
+def _absent(joins: list[SparkMeasurement], m: SparkMeasurement) -> Iterator[Target]:
     if m.workload == "absent" and m.rows == TARGET_ROWS:
         for matched in joins:
             if matched.workload != "absent" and (matched.rows, matched.batch) == (m.rows, m.batch):
                 yield at_least(f"{_label(m)}, beside {matched.workload}", m.rate, matched.rate, ABSENT_SHARE)
 
 
-def _flat(joins: list[Measurement], m: Measurement) -> Iterator[Target]:
+def _flat(joins: list[SparkMeasurement], m: SparkMeasurement) -> Iterator[Target]:
     small, large = FLAT_ROWS
     if m.batch == SMALL and m.rows == large:
         at_small = find(joins, OURS, (m.section, small, m.workload, m.batch))
@@ -148,7 +148,7 @@ def _flat(joins: list[Measurement], m: Measurement) -> Iterator[Target]:
             yield Target(name, f"<= {FLAT} x", f"{ratio:.2f} x", ratio <= FLAT)
 
 
-def _growth(found: list[Measurement], m: Measurement) -> Iterator[Target]:
+def _growth(found: list[SparkMeasurement], m: SparkMeasurement) -> Iterator[Target]:
     """Two readings: all that the executor holds more than the pass-through, and without imports as in other sections."""
     wanted = f"<= {GROWTH:.0%} of the budget"
     grown = growth(found, m)
@@ -160,6 +160,6 @@ def _growth(found: list[Measurement], m: Measurement) -> Iterator[Target]:
             yield Target(f"{_label(m)}, {name}", wanted, f"{size / m.memory:.0%}", size <= GROWTH * m.memory)
 
 
-def _label(m: Measurement) -> str:
+def _label(m: SparkMeasurement) -> str:
     what = "load" if m.section == LOAD else "join"
     return f"{what}, {m.rows / 1e6:.3g} M, {m.workload}, batch {m.batch:,}"

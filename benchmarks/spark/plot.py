@@ -11,14 +11,14 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
 from benchmarks.spark import FORMS, LOAD, OURS, PASS_NARROW, PASS_WIDE
-from benchmarks.spark.metrics import Measurement, limit
+from benchmarks.spark.metrics import SparkMeasurement, limit
 
 _COLOURS = dict(zip((OURS, *FORMS), ("#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#7f7f7f"), strict=True))
 _LINES = {PASS_WIDE: "--", PASS_NARROW: ":"}
 _WIDTH = 0.8  # of a group of bars
 
 
-def plot(path: Path, found: list[Measurement]) -> Path:
+def plot(path: Path, found: list[SparkMeasurement]) -> Path:
     joined = [m for m in found if m.system in _COLOURS]
     workloads = list(dict.fromkeys(m.workload for m in joined))
     lines = list(dict.fromkeys((m.section, m.batch) for m in sorted(joined, key=lambda m: (m.section, m.batch))))
@@ -53,7 +53,7 @@ def plot(path: Path, found: list[Measurement]) -> Path:
     return path
 
 
-def _bars(axes: Axes, here: list[Measurement]) -> None:
+def _bars(axes: Axes, here: list[SparkMeasurement]) -> None:
     rows = sorted({m.rows for m in here})
     systems = [s for s in _COLOURS if any(m.system == s for m in here)]
     width = _WIDTH / len(systems)
@@ -70,7 +70,7 @@ def _bars(axes: Axes, here: list[Measurement]) -> None:
     axes.grid(alpha=0.3, axis="y", which="both")
 
 
-def _limits(axes: Axes, found: list[Measurement], batch: int) -> None:
+def _limits(axes: Axes, found: list[SparkMeasurement], batch: int) -> None:
     for system, style in _LINES.items():
         m = limit(found, system, batch)
         if m is not None and m.rate:

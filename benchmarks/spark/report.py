@@ -9,7 +9,7 @@ from rich.table import Table
 
 from benchmarks.metrics import Target
 from benchmarks.spark import FORMS, JOIN, LIMITS, LOAD, OURS, PASS_WIDE, SYSTEMS
-from benchmarks.spark.metrics import Measurement, best_form, find, growth, limit, targets
+from benchmarks.spark.metrics import SparkMeasurement, best_form, find, growth, limit, targets
 from benchmarks.spark.plot import plot
 from benchmarks.tables import new_table, target_table
 
@@ -19,7 +19,7 @@ _TITLES = {
 }
 
 
-def report_spark(found: list[Measurement], picture: Path, console: Console) -> None:
+def report_spark(found: list[SparkMeasurement], picture: Path, console: Console) -> None:
     for section, title in _TITLES.items():
         here = [m for m in found if m.section == section]
         if here:
@@ -35,7 +35,7 @@ def report_spark(found: list[Measurement], picture: Path, console: Console) -> N
         console.print(f"Plot: {plot(picture, found)}")
 
 
-def _rates(title: str, found: list[Measurement]) -> Table:
+def _rates(title: str, found: list[SparkMeasurement]) -> Table:
     systems = _systems(found)
     table = new_table(title, "rows", "workload", "batch", *systems, "beside best form", f"of {PASS_WIDE}")
     for place in _places(found):
@@ -45,7 +45,7 @@ def _rates(title: str, found: list[Measurement]) -> Table:
     return table
 
 
-def _times(title: str, found: list[Measurement]) -> Table:
+def _times(title: str, found: list[SparkMeasurement]) -> Table:
     systems = _systems(found)
     table = new_table(title, "rows", "workload", "batch", *systems)
     for place in _places(found):
@@ -53,7 +53,7 @@ def _times(title: str, found: list[Measurement]) -> Table:
     return table
 
 
-def _memory(found: list[Measurement], ours: list[Measurement]) -> Table:
+def _memory(found: list[SparkMeasurement], ours: list[SparkMeasurement]) -> Table:
     table = new_table(
         f"Memory of the executor's Python workers in MiB, {OURS} beside {PASS_WIDE}",
         "rows",
@@ -81,15 +81,15 @@ def _memory(found: list[Measurement], ours: list[Measurement]) -> Table:
     return table
 
 
-def _systems(found: list[Measurement]) -> list[str]:
+def _systems(found: list[SparkMeasurement]) -> list[str]:
     return [s for s in SYSTEMS if any(m.system == s for m in found)]
 
 
-def _places(found: list[Measurement]) -> list[tuple[str, int, str, int]]:
+def _places(found: list[SparkMeasurement]) -> list[tuple[str, int, str, int]]:
     return list(dict.fromkeys(m.place for m in found if m.system in (OURS, *FORMS)))
 
 
-def _at(found: list[Measurement], system: str, place: tuple[str, int, str, int]) -> Measurement | None:
+def _at(found: list[SparkMeasurement], system: str, place: tuple[str, int, str, int]) -> SparkMeasurement | None:
     return limit(found, system, place[-1]) if system in LIMITS else find(found, system, place)
 
 
@@ -98,25 +98,25 @@ def _words(place: tuple[str, int, str, int]) -> tuple[str, str, str]:
     return f"{rows / 1e6:.3g} M", workload, f"{batch:,}"
 
 
-def _rate(m: Measurement | None) -> str:
+def _rate(m: SparkMeasurement | None) -> str:
     if m is None or m.rate is None:
         return _missing(m)
     return f"{m.rate / 1000:,.0f}"
 
 
-def _time(m: Measurement | None) -> str:
+def _time(m: SparkMeasurement | None) -> str:
     if m is None or m.seconds is None:
         return _missing(m)
     return f"{m.seconds * 1000:,.0f}"
 
 
-def _missing(m: Measurement | None) -> str:
+def _missing(m: SparkMeasurement | None) -> str:
     if m is None:
         return "–"
     return "does not fit" if m.does_not_fit else "†"
 
 
-def _ratio(ours: Measurement | None, other: Measurement | None, form: str) -> str:
+def _ratio(ours: SparkMeasurement | None, other: SparkMeasurement | None, form: str) -> str:
     if ours is None or other is None or not ours.rate or not other.rate:
         return "–"
     return form.format(ours.rate / other.rate)

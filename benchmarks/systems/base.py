@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.data import PAYLOAD, Dataset, Ints, Records, columns_of
+from benchmarks.data import PAYLOAD, Dataset, Records, columns_of
 from benchmarks.streams import SCHEMA
+from headrace.arrays import Int64s
 
 Kind = Literal["ours", "store", "engine", "memory"]
 
@@ -79,7 +80,7 @@ class KeyValueSystem(System):
     divisible: ClassVar[bool] = True
 
     @abstractmethod
-    def lookup(self, keys: Ints) -> tuple[np.ndarray, Records]:
+    def lookup(self, keys: Int64s) -> tuple[np.ndarray, Records]:
         """The positions in `keys` (ascending) of those found, and their values."""
 
     def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

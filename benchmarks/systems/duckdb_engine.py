@@ -62,7 +62,7 @@ class DuckDB(System):
 
 
 class DuckDBMemory(DuckDB):
-    """The same join with the table in memory: an upper bound."""
+    """DuckDB's join with the table in memory: an upper bound."""
 
     name = "duckdb-memory"
     kind: ClassVar[Kind] = "memory"

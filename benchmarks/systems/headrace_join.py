@@ -64,7 +64,7 @@ class Headrace(System):
 
 
 class HeadraceMemory(Headrace):
-    """The same operator with a budget of three times R, after it has seen every key once."""
+    """Headrace with a budget of three times R, after it has seen every key once."""
 
     name = "headrace-memory"
     kind: ClassVar[Kind] = "memory"

@@ -7,8 +7,9 @@ from typing import Any
 import lmdb
 import numpy as np
 
-from benchmarks.data import KEY_BYTES, VALUE, Ints, Records
+from benchmarks.data import KEY_BYTES, VALUE, Records
 from benchmarks.systems.base import KeyValueSystem
+from headrace.arrays import Int64s
 
 _PAIR = np.dtype([("k", ">i8"), ("value", VALUE)])
 
@@ -39,7 +40,7 @@ class LMDB(KeyValueSystem):
         self._txn = self._env.begin(db=self._db, buffers=True)
         self._cursor = self._txn.cursor()
 
-    def lookup(self, keys: Ints) -> tuple[np.ndarray, Records]:
+    def lookup(self, keys: Int64s) -> tuple[np.ndarray, Records]:
         wanted = keys.astype(">i8").view(f"V{KEY_BYTES}").tolist()
         # With fixed-size values LMDB hands back one packed buffer: no Python object a row.
         packed = self._cursor.getmulti(wanted, dupdata=True, dupfixed_bytes=VALUE.itemsize, keyfixed=True)

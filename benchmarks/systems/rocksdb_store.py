@@ -19,8 +19,9 @@ from rocksdict import (
     SstFileWriter,
 )
 
-from benchmarks.data import KEY_BYTES, VALUE, Ints, Records
+from benchmarks.data import KEY_BYTES, VALUE, Records
 from benchmarks.systems.base import KeyValueSystem
+from headrace.arrays import Int64s
 
 _BLOCK = 4096
 _FILE_ROWS = 1_000_000
@@ -66,7 +67,7 @@ class RocksDB(KeyValueSystem):
             access_type=AccessType.read_only(),
         )
 
-    def lookup(self, keys: Ints) -> tuple[np.ndarray, Records]:
+    def lookup(self, keys: Int64s) -> tuple[np.ndarray, Records]:
         wanted = keys.astype(">i8").view(f"V{KEY_BYTES}").tolist()
         values: list[Any] = []
         for start in range(0, len(wanted), _MULTI_GET):

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data import VALUE, Ints, Records
+from benchmarks.data import VALUE, Records
 from benchmarks.systems.base import KeyValueSystem
+from headrace.arrays import Int64s
 
 # Faster than a query a key (half), a temporary table (two thirds) and IN lists (nine tenths).
 _LOOKUP = "SELECT r.k, r.v FROM json_each(?) j CROSS JOIN r ON r.k = j.value"
@@ -55,7 +56,7 @@ class SQLite(KeyValueSystem):
                 if os.path.samestat(os.fstat(descriptor), file):
                     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
-    def lookup(self, keys: Ints) -> tuple[np.ndarray, Records]:
+    def lookup(self, keys: Int64s) -> tuple[np.ndarray, Records]:
         wanted = f"[{','.join(map(str, keys.tolist()))}]"
         rows = self._db.execute(_LOOKUP, (wanted,)).fetchall()
         if not rows:

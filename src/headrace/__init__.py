@@ -1,6 +1,6 @@
-"""Headrace joins fast streams with tables that do not fit in memory, inside a budget you set.
+"""Headrace joins fast streams with tables that do not fit in memory, inside a memory budget that you set.
 
-Names are loaded when first used, so ``import headrace`` costs nothing.
+Names are imported when first used, so ``import headrace`` loads neither Arrow nor Spark.
 
 Example:
     >>> import headrace as hr
@@ -43,15 +43,16 @@ if TYPE_CHECKING:
     from headrace.sources.delta import delta
     from headrace.sources.refresh import refresh
     from headrace.sources.tables import postgresql
+    from headrace.spark.defer import Defer
     from headrace.spark.delta.load import load
     from headrace.spark.enrich import enrich
+    from headrace.spark.finish import finish
     from headrace.spark.postgresql.sink import load_postgresql
     from headrace.spark.postgresql.source import read_postgresql, stream_postgresql
     from headrace.spark.progress import progress
     from headrace.spark.progressive_join import progressive_join
     from headrace.spark.replay import replay
     from headrace.spark.shed import Shedding
-    from headrace.spark.state.stateful import finish
 
 __version__ = "0.1.0"
 
@@ -60,6 +61,7 @@ __all__ = [
     "BadPipeline",
     "DamagedLog",
     "DamagedRelation",
+    "Defer",
     "HeadraceError",
     "MemoryBudget",
     "MemoryRefused",
@@ -111,7 +113,7 @@ _HOME = {
     "maintain": "headrace.etl.maintain",
     "snapshot_diff": "headrace.etl.snapshot",
     "enrich": "headrace.spark.enrich",
-    "finish": "headrace.spark.state.stateful",
+    "finish": "headrace.spark.finish",
     "load": "headrace.spark.delta.load",
     "progress": "headrace.spark.progress",
     "progressive_join": "headrace.spark.progressive_join",
@@ -124,6 +126,7 @@ _HOME = {
     "read_postgresql": "headrace.spark.postgresql.source",
     "stream_postgresql": "headrace.spark.postgresql.source",
     "replay": "headrace.spark.replay",
+    "Defer": "headrace.spark.defer",
     "Shedding": "headrace.spark.shed",
 }
 _CONDITIONS = ("all_of", "band", "between", "compare", "equal", "intersects", "within")

@@ -1,4 +1,4 @@
-"""Arrivals: when each tuple of a stream comes in. Bursty at every time scale, and exact to the microsecond."""
+"""Arrivals: a schedule of the arrival times of a stream's tuples, bursty at every time scale and exact to the microsecond."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import math
 
 import numpy as np
 
-from headrace.splitmix import Ints, draw, unit
+from headrace.arrays import Int64s
+from headrace.splitmix import draw, uniform_floats
 
-BIAS = 0.7  # of a period's arrivals, the share that falls in its busier half; 0.5 would be smooth
-SLOT = 0.05  # seconds: within a slot arrivals are evenly spaced
+BIAS = 0.7  # share of a period's arrivals that falls into its busier half, as in measured traffic; 0.5 would be smooth
+SLOT = 0.05  # seconds of a slot, within which arrivals are evenly spaced; shorter bursts would not be noticed
 
-_STREAM = 10  # of chance, see `draw`
-_MICRO = 1_000_000
+_STREAM = 10  # number of the stream of random words, see `draw`; others use other numbers
+_MICRO = 1_000_000  # microseconds of a second
 
 
 class Arrivals:
@@ -21,12 +22,12 @@ class Arrivals:
     The total is split 70 : 30 between the two halves of the time, at random which way round, and so on down to slots
     of about 50 ms. The result is self-similar: there are bursts of seconds, with bursts of milliseconds in them.
 
-    All of it is whole numbers (arrivals, microseconds), so `by` and `time_of` are inverse to each other without rounding.
+    Counts and times are integers (arrivals, microseconds), so `by` and `time_of` are exact inverses of each other.
 
     Args:
-        total: how many arrive.
-        seconds: in what time.
-        seed: of the choices which half is the busier.
+        total: the number of arrivals.
+        seconds: the time over which they are spread.
+        seed: of the random choice of the busier half.
         bias: the share of the busier half.
 
     Example:
@@ -41,7 +42,7 @@ class Arrivals:
         Wang, Madhyastha, Chan, Papadimitriou, Faloutsos, "Data mining meets performance evaluation: fast algorithms for
         modeling bursty traffic", ICDE 2002.
 
-    Deviations: counts are whole, so that a split of few is rounded at random and the sum is kept.
+    Deviations: counts are integers, so a split is rounded at random, and the sum is kept.
     """
 
     def __init__(self, total: int, seconds: float, seed: int, bias: float = BIAS) -> None:
@@ -59,30 +60,30 @@ class Arrivals:
 
     @property
     def duration(self) -> int:
-        """Microseconds until the last arrival, at the most."""
+        """The length of the schedule in microseconds."""
         return self.slot * len(self.counts)
 
     def by(self, microseconds: int) -> int:
-        """How many have arrived by this time."""
+        """Return the number of arrivals up to this time."""
         slot, rest = divmod(min(max(microseconds, 0), self.duration), self.slot)
         if slot == len(self.counts):
             return self.total
         return int(self._before[slot]) + rest * int(self.counts[slot]) // self.slot
 
-    def time_of(self, numbers: Ints) -> Ints:
-        """When each of these arrives, in microseconds: the first time that `by` counts it."""
+    def time_of(self, numbers: Int64s) -> Int64s:
+        """Return the arrival times of tuples, given by number, in microseconds: the first time at which `by` counts each."""
         slot = np.searchsorted(self._before, numbers, side="right") - 1
         place = numbers - self._before[slot] + 1
-        times: Ints = slot * self.slot - (-place * self.slot // self.counts[slot])  # rounded up
+        times: Int64s = slot * self.slot - (-place * self.slot // self.counts[slot])  # rounded up
         return times
 
-    def _cascade(self, levels: int) -> Ints:
+    def _cascade(self, levels: int) -> Int64s:
         counts = np.array([self.total], np.int64)
         for _ in range(levels):
-            # nodes of a level are numbered from its size on, as in a heap: every node has a word of its own
+            # nodes are numbered as in a heap, so that every node has a random word of its own
             words = draw(self.seed, _STREAM, len(counts) + np.arange(len(counts)))
             left = np.where(words & np.uint64(1), self.bias, 1 - self.bias)
-            first = np.floor(counts * left + unit(words)).astype(np.int64)
+            first = np.floor(counts * left + uniform_floats(words)).astype(np.int64)
             first = np.minimum(first, counts)
             counts = np.stack([first, counts - first], axis=1).ravel()
         return counts

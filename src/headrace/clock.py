@@ -1,4 +1,4 @@
-"""Time is injected, so that a test never sleeps and a run can be repeated."""
+"""Clocks, which are passed to what needs the time, so that tests never sleep and runs can be repeated."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from headrace.errors import BadInput
 
 @runtime_checkable
 class Clock(Protocol):
-    """Monotonic seconds from an arbitrary start."""
+    """A clock that counts seconds from an arbitrary start."""
 
     def now(self) -> float:
-        """Seconds since the clock's start."""
+        """Return the seconds since the clock's start."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -22,7 +22,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock.
+    """The machine's monotonic clock.
 
     Example:
         >>> clock = SystemClock()
@@ -32,7 +32,7 @@ class SystemClock:
     """
 
     def now(self) -> float:
-        """Seconds of the machine's highest-resolution monotonic counter."""
+        """Return the seconds of the machine's monotonic counter of highest resolution."""
         return time.perf_counter()
 
     def sleep(self, seconds: float) -> None:
@@ -44,7 +44,7 @@ class SystemClock:
 
 
 class WallClock:
-    """Seconds since 1970: the only clock that two machines, or two lives of a program, have in common. It may be set back.
+    """The clock of seconds since 1970, which is comparable between machines and between runs of a program, but may be set back.
 
     Example:
         >>> WallClock().now() > 1.7e9
@@ -52,7 +52,7 @@ class WallClock:
     """
 
     def now(self) -> float:
-        """Seconds since 1970-01-01 UTC, as the machine believes."""
+        """Return the seconds since 1970-01-01 UTC, as the machine's clock is set."""
         return time.clock_gettime(time.CLOCK_REALTIME)
 
     def sleep(self, seconds: float) -> None:
@@ -67,7 +67,7 @@ class ManualClock:
     """A clock that moves only when told: sleeping on it advances it at once.
 
     Args:
-        start: what `now()` says first.
+        start: the first value of `now()`.
 
     Example:
         >>> clock = ManualClock()
@@ -82,7 +82,7 @@ class ManualClock:
         self._now = float(start)
 
     def now(self) -> float:
-        """Seconds, as last set."""
+        """Return the seconds as last set."""
         return self._now
 
     def advance(self, seconds: float) -> None:
@@ -92,7 +92,7 @@ class ManualClock:
         self._now += seconds
 
     def sleep(self, seconds: float) -> None:
-        """The same as `advance`."""
+        """Advance the clock by `seconds` at once."""
         self.advance(seconds)
 
     def __repr__(self) -> str:

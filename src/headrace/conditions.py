@@ -1,4 +1,4 @@
-"""Join conditions: which columns of the two sides must agree, and how. Left is the stream, right is the relation."""
+"""Join conditions: what the columns of two tuples must satisfy. Left is the stream, right is the relation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ METRICS = ("euclidean", "manhattan", "chebyshev")
 
 @dataclass(frozen=True)
 class Condition(ABC):
-    """What two tuples must satisfy to be joined."""
+    """A condition that two tuples must satisfy to be joined."""
 
     @property
     @abstractmethod
@@ -41,7 +41,7 @@ class Condition(ABC):
 
 @dataclass(frozen=True)
 class Equal(Condition):
-    """Columns that are equal in pairs. A null equals nothing.
+    """The condition that columns are equal in pairs. A null equals nothing.
 
     Args:
         left: columns of the left side.
@@ -77,7 +77,7 @@ class Equal(Condition):
 
 @dataclass(frozen=True)
 class Compare(Condition):
-    """left op right, of numbers, dates or timestamps. Nulls and NaN satisfy nothing, not even !=.
+    """The condition `left op right` of numbers, dates or timestamps. Nulls and NaN satisfy nothing, not even !=.
 
     Args:
         left: a column of the left side.
@@ -107,7 +107,7 @@ class Compare(Condition):
 
 @dataclass(frozen=True)
 class Between(Condition):
-    """low <= column <= high, the column on one side and the two bounds on the other.
+    """The condition low <= column <= high, with the column on one side and the two bounds on the other.
 
     Args:
         column: the column that must lie between.
@@ -137,18 +137,18 @@ class Between(Condition):
 
     @property
     def left_columns(self) -> tuple[str, ...]:
-        """The column, or the bounds."""
+        """The columns of the left side: the column, or the bounds."""
         return (self.column,) if self.of == "left" else (self.low, self.high)
 
     @property
     def right_columns(self) -> tuple[str, ...]:
-        """The bounds, or the column."""
+        """The columns of the right side: the bounds, or the column."""
         return (self.low, self.high) if self.of == "left" else (self.column,)
 
 
 @dataclass(frozen=True)
 class Band(Condition):
-    """right - below <= left <= right + above.
+    """The condition right - below <= left <= right + above.
 
     Args:
         left: a column of the left side.
@@ -186,7 +186,7 @@ class Band(Condition):
 
 @dataclass(frozen=True)
 class Within(Condition):
-    """The distance of two vectors is at most eps.
+    """The condition that the distance of two vectors is at most eps.
 
     Args:
         left: a fixed-size list column of the left side, or numeric columns, one a coordinate.
@@ -223,7 +223,7 @@ class Within(Condition):
 
 @dataclass(frozen=True)
 class Intersects(Condition):
-    """Two boxes have a point in common; touching is enough.
+    """The condition that two boxes have a point in common; touching is enough.
 
     Args:
         left: the low corner, then the high corner: (xmin, ymin, xmax, ymax) in two dimensions.
@@ -261,7 +261,7 @@ class Intersects(Condition):
 
 @dataclass(frozen=True)
 class AllOf(Condition):
-    """Several conditions, all of which must hold."""
+    """The condition that several conditions all hold."""
 
     conditions: tuple[Condition, ...]
 
@@ -273,17 +273,17 @@ class AllOf(Condition):
 
     @property
     def left_columns(self) -> tuple[str, ...]:
-        """The columns of the left side that any of them reads."""
+        """The columns of the left side that any of the conditions reads."""
         return tuple(dict.fromkeys(name for c in self.conditions for name in c.left_columns))
 
     @property
     def right_columns(self) -> tuple[str, ...]:
-        """The columns of the right side that any of them reads."""
+        """The columns of the right side that any of the conditions reads."""
         return tuple(dict.fromkeys(name for c in self.conditions for name in c.right_columns))
 
 
 def equal(left: str, right: str | None = None) -> Equal:
-    """The condition that two columns are equal; one name serves both sides.
+    """Make the condition that two columns are equal; one name stands for both sides.
 
     Example:
         >>> equal("k")
@@ -295,7 +295,7 @@ def equal(left: str, right: str | None = None) -> Equal:
 
 
 def compare(left: str, op: Op, right: str) -> Compare:
-    """The condition that a column of the left side is <, <=, >, >=, != or = one of the right side.
+    """Make the condition that a column of the left side is <, <=, >, >=, != or = one of the right side.
 
     Example:
         >>> compare("price", "<", "limit")
@@ -307,7 +307,7 @@ def compare(left: str, op: Op, right: str) -> Compare:
 def between(
     column: str, low: str, high: str, *, of: Side = "left", inclusive: Inclusive = "both", open_ends: bool = False
 ) -> Between:
-    """The condition that a column of one side lies between two columns of the other.
+    """Make the condition that a column of one side lies between two columns of the other.
 
     Example:
         >>> between("id", "first", "last", of="right").left_columns  # id is of the relation, the bounds are of the stream
@@ -320,7 +320,7 @@ def between(
 
 
 def band(left: str, right: str | None = None, *, below: Amount, above: Amount) -> Band:
-    """The condition that right - below <= left <= right + above; one name serves both sides.
+    """Make the condition that right - below <= left <= right + above; one name stands for both sides.
 
     Example:
         >>> band("x", "y", below=1, above=2)
@@ -332,7 +332,7 @@ def band(left: str, right: str | None = None, *, below: Amount, above: Amount) -
 def within(
     left: str | Sequence[str], *, eps: float, metric: Metric = "euclidean", right: str | Sequence[str] | None = None
 ) -> Within:
-    """The condition that two vectors are at most eps apart; the same names serve both sides.
+    """Make the condition that two vectors are at most eps apart; one set of names stands for both sides.
 
     A vector is a fixed-size list column or a tuple of numeric columns.
 
@@ -346,7 +346,7 @@ def within(
 
 
 def intersects(left: Sequence[str], right: Sequence[str] | None = None) -> Intersects:
-    """The condition that two boxes have a point in common; the same names serve both sides.
+    """Make the condition that two boxes have a point in common; one set of names stands for both sides.
 
     Example:
         >>> intersects(("xmin", "ymin", "xmax", "ymax")).right
@@ -356,7 +356,7 @@ def intersects(left: Sequence[str], right: Sequence[str] | None = None) -> Inter
 
 
 def all_of(*conditions: Condition) -> AllOf:
-    """The condition that all of several hold.
+    """Make the condition that several conditions all hold.
 
     Example:
         >>> all_of(compare("a", "<=", "b"), band("t", below=0, above=5)).left_columns
@@ -366,7 +366,7 @@ def all_of(*conditions: Condition) -> AllOf:
 
 
 def check_condition(condition: object) -> None:
-    """Refuse what is not a condition."""
+    """Refuse an object that is not a condition."""
     if not isinstance(condition, Condition):
         raise BadInput(
             f"{condition!r} is not a condition; make one with equal, compare, between, band, within, intersects or all_of"
@@ -374,7 +374,7 @@ def check_condition(condition: object) -> None:
 
 
 def parse_on(on: On) -> Equal:
-    """The equality that ``on=`` stands for: a column, several, or a mapping of stream to relation.
+    """Return the equality that ``on=`` stands for: a column, several, or a mapping of stream to relation columns.
 
     Example:
         >>> parse_on(["a", "b"])

@@ -1,11 +1,11 @@
-"""What Headrace raises. Every error is a `HeadraceError`; the message says what to do about it."""
+"""The errors that Headrace raises. Every one is a `HeadraceError`, and its message says what to do about it."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-SUGGEST_ABOVE = 0.6  # difflib ratio from which a wrong word is taken for a misspelling
+SUGGEST_ABOVE = 0.6  # similarity (difflib ratio, 0 to 1) from which a wrong word is taken for a misspelling
 
 
 class HeadraceError(Exception):
@@ -13,15 +13,15 @@ class HeadraceError(Exception):
 
 
 class BadInput(HeadraceError, ValueError):
-    """An argument that cannot be used. The message names it and says what would do."""
+    """An argument cannot be used. The message names it and says what would be accepted."""
 
 
 class UnsupportedType(BadInput):
-    """A column of a type that cannot be stored or joined. The message names both."""
+    """A column has a type that cannot be stored or joined. The message names both."""
 
 
 class MemoryRefused(HeadraceError):
-    """A reservation that the memory budget has no room for."""
+    """The memory budget has no room for a reservation."""
 
 
 class RelationError(HeadraceError):
@@ -29,15 +29,15 @@ class RelationError(HeadraceError):
 
 
 class NotARelation(RelationError):
-    """The path holds something else, or nothing."""
+    """There is no relation at the path: it holds something else, or nothing."""
 
 
 class UnfinishedRelation(RelationError):
-    """A create that was stopped before its end: there is no relation to open."""
+    """The creation of the relation was stopped before its end, so there is no relation to open."""
 
 
 class NewerFormat(RelationError):
-    """Written by a later release than this one."""
+    """The relation was written by a later release than this one."""
 
 
 class VersionConflict(RelationError):
@@ -45,7 +45,7 @@ class VersionConflict(RelationError):
 
 
 class VersionGone(RelationError):
-    """The version asked for was removed because no reader held it."""
+    """The requested version was removed because no reader held it."""
 
 
 class DamagedRelation(RelationError):
@@ -73,24 +73,24 @@ class DamagedRelation(RelationError):
         super().__init__(f"{', '.join(where)}{' of ' if where else ''}{self.file}: {reason}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Spark carries a worker's exception to the driver; keyword arguments need this to survive.
+        # Spark pickles a worker's exception to send it to the driver; keyword arguments need this to survive.
         return _rebuild_damage, (self.file, self.reason, self.shard, self.page)
 
 
 class RunLogError(HeadraceError):
-    """Something is wrong with the run log of an operator that remembers."""
+    """Something is wrong with the run log of a stateful operator."""
 
 
 class OtherLog(RunLogError):
-    """The log there was written with other settings: another number of shards, another format, other columns."""
+    """The run log was written with other settings: another number of shards, another format, or other columns."""
 
 
 class DamagedLog(RunLogError):
-    """A file of a run log is not what was written. The message names it."""
+    """The bytes of a run log's file are not the bytes that were written. The message names the file."""
 
 
 def choice(name: str, value: str, choices: Iterable[str]) -> str:
-    """Return `value` if it is one of `choices`; otherwise say which there are.
+    """Return `value` if it is one of `choices`; otherwise raise `BadInput`, which lists them.
 
     Example:
         >>> choice("how", "inner", ["inner", "left", "semi", "anti"])

@@ -1,4 +1,4 @@
-"""Memory is reserved before it is held, from one budget that names its parts."""
+"""MemoryBudget: memory is reserved before it is held, from one budget that knows its parts by name. (DESIGN D4)"""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from headrace.units import format_size, parse_size
 class MemoryBudget:
     """A number of bytes that named parts share.
 
-    A part asks before it holds; a refusal tells who asked for how much, who holds what, and what is
+    A part reserves memory before it allocates; a refusal says which part asked for how much, which parts hold what, and what is
     left. Several reservations under one name add up. Safe to use from several threads.
 
     Args:
-        limit: the bytes there are, as a number or a text such as ``"64MiB"``.
+        limit: the size of the budget, in bytes or as a text such as ``"64MiB"``.
 
     Example:
         >>> budget = MemoryBudget("1MiB")
@@ -43,14 +43,14 @@ class MemoryBudget:
         self._peak_by_part: dict[str, int] = {}
 
     def reserve(self, part: str, nbytes: int) -> Reservation:
-        """Set `nbytes` aside for `part`, or raise `MemoryRefused`."""
+        """Reserve `nbytes` for `part`, or raise `MemoryRefused`."""
         if nbytes < 0:
             raise BadInput(f"{part} asked for {nbytes} bytes; a reservation is 0 or more")
         self._change(part, 0, nbytes)
         return Reservation(self, part, nbytes)
 
     def held(self) -> dict[str, int]:
-        """Bytes held now, by part; parts that hold nothing are not listed."""
+        """Return the bytes held now, by part; parts that hold nothing are not listed."""
         with self._lock:
             return dict(self._held)
 
@@ -66,12 +66,12 @@ class MemoryBudget:
 
     @property
     def peak(self) -> int:
-        """The most that was held at one time."""
+        """The most bytes that were held at one time."""
         return self._peak
 
     @property
     def peak_by_part(self) -> dict[str, int]:
-        """The most that each part held; the parts need not have peaked together."""
+        """The most bytes that each part held; the parts need not have peaked at the same time."""
         with self._lock:
             return dict(self._peak_by_part)
 
@@ -104,7 +104,7 @@ class MemoryBudget:
 
 
 class Reservation:
-    """Bytes set aside for one part, until released. Made by `MemoryBudget.reserve`.
+    """Bytes reserved for one part, until released. Made by `MemoryBudget.reserve`.
 
     Example:
         >>> budget = MemoryBudget(1000)
@@ -132,7 +132,7 @@ class Reservation:
         return self._nbytes
 
     def resize(self, nbytes: int) -> None:
-        """Hold `nbytes` instead. A refused growth leaves the reservation as it was."""
+        """Change the reservation to `nbytes`. A refused growth leaves it as it was."""
         if nbytes < 0:
             raise BadInput(f"{self.part} asked for {nbytes} bytes; a reservation is 0 or more")
         with self._lock:
@@ -142,7 +142,7 @@ class Reservation:
             self._nbytes = nbytes
 
     def release(self) -> None:
-        """Give the bytes back. A second call does nothing."""
+        """Return the bytes to the budget. A second call does nothing."""
         with self._lock:
             if self._open:
                 self._budget._change(self.part, self._nbytes, 0)
@@ -164,17 +164,17 @@ class Reservation:
         return f"Reservation({self.part!r}, {self._nbytes})"
 
 
-_trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _keep: 0)  # glibc has it
+_trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _keep: 0)  # only glibc has it
 
 
-def trim() -> None:
-    """Return to the system what malloc keeps of freed memory for the next time."""
+def trim_malloc() -> None:
+    """Return freed memory that malloc keeps for later allocations to the system (malloc_trim)."""
     _trim(0)
 
 
-def give_back() -> None:
-    """Return to the system what malloc and Arrow keep of freed memory for the next time. For a process that may idle now."""
-    import pyarrow as pa  # here, so that budgets alone need no Arrow
+def release_freed_memory() -> None:
+    """Return freed memory that malloc and Arrow's pool keep for later allocations to the system, before a process may idle."""
+    import pyarrow as pa  # imported here, so that a budget alone does not load Arrow
 
     pa.default_memory_pool().release_unused()
     _trim(0)

@@ -1,4 +1,4 @@
-"""The counters of a join: one object that tests, cost models and consoles read alike."""
+"""The counters of a join, in one object that tests, cost models and displays read."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from headrace.errors import HeadraceError
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """Seconds that each step of a join takes. [MESH] Table 1, [XHJ] Table 1
+    """The seconds that each step of a join takes. [MESH] Table 1, [XHJ] Table 1
 
-    The defaults make a simulated machine of 2008: MESHJOIN with a tenth of the papers' relation in memory joins some 26,000
-    stream tuples a second on it.
+    The defaults describe a simulated machine of 2008, on which MESHJOIN with a tenth of the papers' relation in memory joins some
+    26,000 stream tuples per second.
     """
 
     c_E: float = 0.6e-6
@@ -32,26 +32,26 @@ class Factors:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """What an algorithm takes on a real machine besides its reads and steps. The papers' machines have none.
+    """The time that an algorithm takes on a real machine besides its reads and steps. The papers' machines have none.
 
-    Most of it is the interpreter's: an iteration is a few dozen calls whatever it works on, and steps in the midst of a join,
-    with what it holds in the way of the caches, take longer than steps alone.
+    Most of it is the interpreter's: an iteration makes a few dozen calls however few tuples it handles. And steps within a join
+    take longer than steps measured alone, because the join's data displace each other in the processor's caches.
     """
 
     steps: float = 1.0
-    """times what Factors say of its steps"""
+    """factor on the time of steps by `Factors`"""
     iteration: float = 0.0
-    """seconds of an iteration"""
+    """seconds per iteration"""
     request: float = 0.0
-    """seconds of a read request, beyond the disk's"""
+    """seconds per read request, besides the disk's"""
 
 
 @dataclass(slots=True)
 class JoinStats:
-    """What a join of a stream with a relation did so far.
+    """The counters of a join of a stream with a relation.
 
-    Every stream tuple is counted once by how it was served (null, hit, absent or miss) and once by
-    how it ended (matched or unmatched); `check` holds both sums. Stats of several shards add up.
+    Every stream tuple is counted once by how it was served (null, hit, absent or miss) and once by its outcome (matched or
+    unmatched); `check` verifies both sums. Stats of several shards can be added.
 
     Example:
         >>> stats = JoinStats(tuples_in=10, hits=6, misses=3, absent=1, matched=8, unmatched=2)
@@ -69,9 +69,9 @@ class JoinStats:
     matched: int = 0
     """stream tuples with at least one match in the relation"""
     unmatched: int = 0
-    """stream tuples with none"""
+    """stream tuples without a match in the relation"""
     results: int = 0
-    """tuples sent out"""
+    """result tuples returned"""
     batches: int = 0
     """batches taken in"""
     unique_keys: int = 0
@@ -79,39 +79,39 @@ class JoinStats:
     hits: int = 0
     """stream tuples served from the hot set"""
     absent: int = 0
-    """stream tuples that the filter turned away"""
+    """stream tuples whose key the filter or the index knew to be absent"""
     misses: int = 0
     """stream tuples that needed pages"""
     pages_requested: int = 0
-    """pages that held, or could hold, a wanted key"""
+    """pages that could hold a wanted key"""
     pages_read: int = 0
-    """pages read, with the neighbours that the plan read through"""
+    """pages read, including unwanted neighbours that the plan read through"""
     reads: int = 0
     """read requests: each costs a seek"""
     bytes_read: int = 0
-    """bytes that came from the disk"""
+    """bytes read from disk"""
     io_seconds: float = 0.0
-    """time spent reading, as the disk counts it"""
+    """seconds spent reading, by the disk's clock"""
     generations: int = 0
     """generations of the hot set published"""
     iterations: int = 0
     """iterations of the algorithm's loop"""
     probes: int = 0
-    """tuples of R looked up among the waiting stream tuples"""
+    """tuples of R that were probed against the waiting stream tuples"""
     waiting_seconds: float = 0.0
-    """time between taking a stream tuple in and letting it go, summed over tuples"""
+    """seconds between the arrival of a stream tuple and its result, summed over tuples"""
     longest_wait: float = 0.0
-    """the longest such time"""
+    """the longest of these times"""
     late: int = 0
     """stream tuples that left after their deadline"""
     deferred: int = 0
-    """stream tuples put into the run log, to be joined later; they count as taken in when they are"""
+    """stream tuples put into the run log to be joined later; they count in `tuples_in` when they are joined"""
     waiting: int = 0
-    """stream tuples in the run log at the end, whether for their deadline or to be tried again"""
+    """stream tuples in the run log at the end, waiting for their deadline or for another try"""
     late_matches: int = 0
-    """stream tuples without a match at first that found one when they were tried again"""
+    """stream tuples that found a match only when they were tried again"""
     dead_letters: int = 0
-    """stream tuples without a match that were put aside"""
+    """stream tuples that were given up without a match"""
     memory: dict[str, int] = field(default_factory=dict)
     """bytes held now, by part"""
     memory_limit: int = 0
@@ -119,7 +119,7 @@ class JoinStats:
     memory_peak: int = 0
     """the most bytes held at one time"""
     left_out: dict[str, str] = field(default_factory=dict)
-    """parts that the budget was too small for, and why"""
+    """optional parts that the budget has no room for, with the reason"""
 
     @property
     def hit_ratio(self) -> float:
@@ -127,7 +127,7 @@ class JoinStats:
         return self.hits / self.tuples_in if self.tuples_in else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Every counter by name, and `hit_ratio`; the dicts in it are copies."""
+        """Return every counter by name, and `hit_ratio`; nested dicts are copies."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         copied = {name: dict(v) if isinstance(v, dict) else v for name, v in values.items()}
         return copied | {"hit_ratio": self.hit_ratio}
@@ -148,7 +148,7 @@ class JoinStats:
             )
 
     def __add__(self, other: JoinStats) -> JoinStats:
-        # Peaks are added too: shards peak at different times, so the sum is a safe upper bound.
+        # Peaks are added as well: shards may peak at different times, so the sum is an upper bound.
         memory = dict(self.memory)
         for part, nbytes in other.memory.items():
             memory[part] = memory.get(part, 0) + nbytes

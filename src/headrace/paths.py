@@ -1,4 +1,4 @@
-"""Where Headrace keeps what it learns about a machine and its queries."""
+"""Directories where Headrace keeps state about a machine and its queries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def state_directory() -> Path:
-    """$HEADRACE_STATE, or else headrace in $XDG_STATE_HOME, or else in ~/.local/state."""
+    """Return the state directory: $HEADRACE_STATE, or headrace in $XDG_STATE_HOME, or headrace in ~/.local/state."""
     given = os.environ.get("HEADRACE_STATE")
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(given or Path(state, "headrace"))

@@ -1,4 +1,4 @@
-"""Stopping: Ctrl-C as a wish that the work looks at, instead of an exception in the middle of anything."""
+"""GracefulStop: turns Ctrl-C into a request that the work checks at safe points, instead of an exception anywhere."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class Interrupted(HeadraceError):
     """The user asked to stop. Everything loaded so far is kept."""
 
 
-class Stopping:
-    """Notes a first Ctrl-C (or SIGTERM); the second one breaks off at once.
+class GracefulStop:
+    """Records the first Ctrl-C (or SIGTERM) as a request to stop; a second one raises `KeyboardInterrupt` at once.
 
-    An exception out of a signal handler would break the socket to Java in the middle of an answer.
+    An exception raised by a signal handler would break the socket to the JVM in the middle of an answer.
 
     Example:
-        >>> with Stopping() as stopping:
+        >>> with GracefulStop() as stopping:
         ...     stopping.check()
         ...     signal.raise_signal(signal.SIGINT)
         ...     stopping.check()
@@ -30,20 +30,20 @@ class Stopping:
     """
 
     def __init__(self) -> None:
-        self.wished = False
+        self.requested = False
         self._before = [signal.getsignal(number) for number in _SIGNALS]
 
     def listen(self) -> None:
-        """Take the signals (again: PySpark's context takes Ctrl-C for itself)."""
+        """Install the signal handlers. Call it again after PySpark's context is made, which installs its own for Ctrl-C."""
         for number in _SIGNALS:
             signal.signal(number, self._note)
 
     def check(self) -> None:
-        """Raise `Interrupted` if the user wished to stop."""
-        if self.wished:
+        """Raise `Interrupted` if a stop was requested."""
+        if self.requested:
             raise Interrupted("stopped")
 
-    def __enter__(self) -> Stopping:
+    def __enter__(self) -> GracefulStop:
         self.listen()
         return self
 
@@ -52,6 +52,6 @@ class Stopping:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.wished:
+        if self.requested:
             raise KeyboardInterrupt
-        self.wished = True
+        self.requested = True

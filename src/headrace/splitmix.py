@@ -1,7 +1,7 @@
-"""Chance that can be repeated: number i of a stream is a function of (seed, stream, i), whoever asks and in what order.
+"""Repeatable random numbers: number i of a stream is a function of (seed, stream, i) alone. (DESIGN D12)
 
 The generator is SplitMix64, which is counter-based: its i-th output is a hash of ``seed + i * GOLDEN``, so any executor
-can make any part of the stream without the part before it.
+can generate any part of the stream without the part before it.
 
 Reference: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 """
@@ -9,18 +9,15 @@ Reference: Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
-Floats = npt.NDArray[np.float64]
+from headrace.arrays import Float64s, Int64s, UInt64s
 
-GOLDEN = 0x9E3779B97F4A7C15
-_MASK = (1 << 64) - 1
+GOLDEN = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio: SplitMix64's increment
+_MASK = (1 << 64) - 1  # Python's integers do not wrap around by themselves
 
 
-def mix(words: Words) -> Words:
-    """SplitMix64's finaliser: a bijection of 64-bit words that looks like chance.
+def mix(words: UInt64s) -> UInt64s:
+    """Apply SplitMix64's finaliser, a bijection of 64-bit words whose output looks random.
 
     Example:
         >>> hex(mix(np.array([GOLDEN], np.uint64))[0])
@@ -31,8 +28,8 @@ def mix(words: Words) -> Words:
     return words ^ (words >> np.uint64(31))
 
 
-def draw(seed: int, stream: int, counters: Ints) -> Words:
-    """Words number `counters` of one stream of a seed; streams are independent of each other.
+def draw(seed: int, stream: int, counters: Int64s) -> UInt64s:
+    """Return the random words with the numbers `counters` of one stream of a seed. Streams are independent.
 
     Example:
         >>> whole = draw(7, 0, np.arange(10))
@@ -43,11 +40,11 @@ def draw(seed: int, stream: int, counters: Ints) -> Words:
     return mix((counters.astype(np.uint64) + np.uint64(1)) * np.uint64(GOLDEN) + np.uint64(start))
 
 
-def unit(words: Words) -> Floats:
-    """Words as numbers in [0, 1)."""
+def uniform_floats(words: UInt64s) -> Float64s:
+    """Map random words to numbers in [0, 1), by their upper 53 bits."""
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def below(words: Words, bound: int) -> Ints:
-    """Words as whole numbers in [0, bound), for bounds up to 2³²."""
+def uniform_ints(words: UInt64s, bound: int) -> Int64s:
+    """Map random words to integers in [0, bound), for bounds up to 2³²."""
     return ((words >> np.uint64(32)) * np.uint64(bound) >> np.uint64(32)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them: ``"64MiB"``, ``"250ms"``."""
+"""Parsing and formatting of sizes and durations as people write them: ``"64MiB"``, ``"250ms"``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ _SECONDS = {
     "d": 86400.0,
 }
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
-_WORDS = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day": "d"}  # as Spark has them, and plural
+_WORDS = {
+    "millisecond": "ms",
+    "second": "s",
+    "minute": "m",
+    "hour": "h",
+    "day": "d",
+}  # Spark's words, also in the plural
 _TERM = re.compile(r"(\d+(?:\.\d+)?)\s*(milliseconds?|seconds?|minutes?|hours?|days?|ns|us|µs|ms|s|m|h|d)", re.ASCII)
 
 SIZE_EXAMPLES = "'64MiB', '1.5GB', '512kB' or a number of bytes"
@@ -31,13 +37,13 @@ DURATION_EXAMPLES = "'10s', '250ms', '1m30s' or a number of seconds"
 
 
 def parse_size(value: int | str, *, name: str = "size", zero: bool = False) -> int:
-    """Bytes from a number or a text such as ``"64MiB"``.
+    """Return the bytes of a number or a text such as ``"64MiB"``.
 
     ``kB MB GB TB`` are powers of 1000, ``KiB MiB GiB TiB`` powers of 1024; case does not matter.
 
     Args:
         value: a number of bytes, or a number with a unit.
-        name: what the size is for; errors name it.
+        name: the argument's name in errors.
         zero: whether 0 is allowed.
 
     Example:
@@ -52,14 +58,14 @@ def parse_size(value: int | str, *, name: str = "size", zero: bool = False) -> i
         found = _SIZE.fullmatch(value.strip().lower())
         if found is None or found[2] not in _BYTES:
             raise BadInput(f"{name}={value!r} is not a size; give {SIZE_EXAMPLES}")
-        nbytes = int(Decimal(found[1]) * _BYTES[found[2]])  # exact, where a float would round
+        nbytes = int(Decimal(found[1]) * _BYTES[found[2]])  # a float would round
     if nbytes < 0 or (nbytes == 0 and not zero):
         raise BadInput(f"{name}={value!r} must be at least {0 if zero else 1} byte; give {SIZE_EXAMPLES}")
     return nbytes
 
 
 def format_size(nbytes: int) -> str:
-    """A size for people, in powers of 1024; `parse_size` reads it back (rounded).
+    """Format a size for people, in powers of 1024 and rounded; `parse_size` reads it.
 
     Example:
         >>> format_size(67108864), format_size(1536), format_size(12)
@@ -68,7 +74,7 @@ def format_size(nbytes: int) -> str:
     size = float(abs(nbytes))
     sign = "-" if nbytes < 0 else ""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        # 1023.96KiB would print as 1024KiB: move on to the unit it rounds to
+        # 1023.96KiB would print as 1024KiB, so it is shown in the next unit
         if round(size, 1) < 1024 or unit == "TiB":
             break
         size /= 1024
@@ -76,11 +82,11 @@ def format_size(nbytes: int) -> str:
 
 
 def parse_duration(value: str | float | timedelta, *, name: str = "duration", zero: bool = False) -> float:
-    """Seconds from a number, a `timedelta` or a text such as ``"1m30s"``.
+    """Return the seconds of a number, a `timedelta` or a text such as ``"1m30s"``.
 
     Args:
         value: seconds, or terms of a number and one of ``ns us ms s m h d``, or a word such as ``minutes``.
-        name: what the duration is for; errors name it.
+        name: the argument's name in errors.
         zero: whether 0 is allowed.
 
     Example:
@@ -102,7 +108,7 @@ def parse_duration(value: str | float | timedelta, *, name: str = "duration", ze
 
 
 def format_duration(seconds: float) -> str:
-    """A duration for people.
+    """Format a duration for people.
 
     Example:
         >>> format_duration(0.25), format_duration(90), format_duration(3.14159)

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from headrace.bench import MadeRelation, make_relation
+from headrace.bench import RelationSpec, make_relation
 from headrace.cli import app
 
 CELLS = ["--algorithms", "meshjoin,inl", "--memory", "10%", "--loops", "1"]
@@ -16,7 +16,7 @@ def invoke(*arguments):
 
 
 def test_rates_as_json(tmp_path):
-    relation = make_relation(tmp_path, MadeRelation(20_000))
+    relation = make_relation(tmp_path, RelationSpec(20_000))
     done = invoke(str(relation.path), *CELLS, "--skew", "0,1", "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)

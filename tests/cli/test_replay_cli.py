@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import app
-from tests.spark.delta import by_deltalake, rows
+from tests.support.delta_tables import by_deltalake, rows
 
 pytestmark = pytest.mark.spark
 
@@ -24,8 +24,9 @@ def test_replay_loads_what_is_owed_and_says_so(spark, tmp_path):
     pq.write_table(pa.table({"k": [i % 4 for i in range(40)]}), tmp_path / "in" / "0.parquet")
     with hr.Relation.create(tmp_path / "rel", pa.table({"k": [0, 1, 2], "v": ["a", "b", "c"]}), key="k") as rel:
         stream = spark.readStream.schema("k bigint").parquet(str(tmp_path / "in"))
-        shed = hr.Shedding(rate=10)  # equal rows go the same way, so half of them is as near as it gets
-        df = hr.enrich(stream, rel, "k", "left", shed=shed, target_delay=4, state=state)
+        # Equal rows go the same way, so half of them is as near as it gets.
+        shed = hr.Shedding(rate=10, target_delay=4, state=state)
+        df = hr.enrich(stream, rel, "k", "left", shed=shed)
         hr.load(df, table, checkpoint=tmp_path / "c", trigger={"availableNow": True}).awaitTermination()
         before = sum(rows(by_deltalake(table), ["k", "v"]).values())
         assert 0 < before < 40

@@ -154,7 +154,7 @@ def test_an_overhead_is_measured_with_the_sizes_that_the_model_takes(tmp_path, m
     def run(name, relation, stream, memory, *, measuring, **options):
         op = ALGORITHMS[name](relation, "k", memory, **options)
         op.offer(stream.open().take(10))
-        sizes = (op._w, op._b) if "mesh" in name else (op._k,)
+        sizes = (op.sizes.w, op.sizes.b) if "mesh" in name else (op.sizes.k,)
         facts = Facts.of(relation, skew=stream.exponent, stream_bytes=20, machine=machine)
         told = replace(machine, overheads={name: relation.disk.overhead(name)})
         work = predict(name, facts.on(told), memory)

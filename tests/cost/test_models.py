@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from headrace.bench import service_rate
-from headrace.bench.relations import MadeRelation, make_relation
-from headrace.bench.service import Measuring
+from headrace.bench.relations import RelationSpec, make_relation
+from headrace.bench.service import MeasuringOptions
 from headrace.bench.streams import KEY, Zipf
 from headrace.cost import Facts, least_memory, predict, sustains
 from headrace.cost.machines import HDD, disk_of
@@ -16,7 +16,7 @@ from headrace.cost.models import MODELS, mesh_cost
 from headrace.cost.tune import buffer_curve
 from headrace.errors import BadInput
 from headrace.semistream import ALGORITHMS, AdaptiveJoin
-from headrace.semistream.mesh.meshjoin import MeshCost
+from headrace.semistream.mesh.mesh_cost import MeshCost
 
 ROWS = 100_000
 
@@ -27,7 +27,7 @@ def open_relation(tmp_path_factory):
 
     def opened(algorithm, stream, machine="hdd"):
         popular = stream if algorithm == "xhybridjoin" else None
-        return make_relation(directory, MadeRelation(ROWS, popularity=popular), disk=disk_of(machine))
+        return make_relation(directory, RelationSpec(ROWS, popularity=popular), disk=disk_of(machine))
 
     return opened
 
@@ -88,7 +88,7 @@ def test_predictions_are_near_simulated_runs(open_relation, algorithm, share, ex
         memory += relation.index_bytes  # a key and its page for every row: more than a tenth of R
     options = {"skew": exponent} if "hybrid" in algorithm else {"order": "any"} if algorithm == "adaptive" else {}
     # SSIJ's split moves on, in small steps: more join phases show its mean.
-    measuring = Measuring(tuples=100_000 if algorithm == "ssij" else None)
+    measuring = MeasuringOptions(tuples=100_000 if algorithm == "ssij" else None)
     measured = service_rate(algorithm, relation, stream, memory, measuring=measuring, **options)
     found = predict(algorithm, Facts.of(relation, skew=exponent, stream_bytes=stream.tuple_bytes), memory)
     # Both move their split by what they see, in steps: docs/reproduction/models.md shows what is not within 10%.
@@ -96,21 +96,46 @@ def test_predictions_are_near_simulated_runs(open_relation, algorithm, share, ex
     assert found.rate == pytest.approx(measured.rate, rel=tolerance), found.why
 
 
+def rate_in_batches(op, stream, batch):
+    """Tuples a second of a simulated machine that joins batch after batch to its end, once the join is warm."""
+    feed, clock = stream.open(), op.relation.disk.clock
+    for i in range(40):
+        if i == 30:  # warm by now
+            begun = clock.now()
+        deque(op.join(feed.take(batch)), maxlen=0)
+    return 10 * batch / (clock.now() - begun)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("share", "exponent"), [(0.05, 0.0), (0.05, 1.0), (0.1, 0.0), (0.3, 1.0)])
-def test_the_prediction_for_adaptive_in_batches_is_within_a_tenth_of_simulated_runs(open_relation, share, exponent):
+def test_the_prediction_for_adaptive_in_stream_order_is_within_a_tenth_of_simulated_runs(
+    open_relation, share, exponent
+):
     stream, batch = Zipf(ROWS, exponent, order="permuted"), 5000
     relation = open_relation("adaptive", stream)
     memory = int(share * relation.num_pages * relation.page_size)
-    op, feed = AdaptiveJoin(relation, on=KEY, memory=memory), stream.open()
-    for i in range(40):
-        if i == 30:  # warm by now
-            begun = relation.disk.clock.now()
-        deque(op.join(feed.take(batch)), maxlen=0)
-    measured = 10 * batch / (relation.disk.clock.now() - begun)
-    facts = Facts.of(relation, skew=exponent, stream_bytes=stream.tuple_bytes, batch_rows=batch)
+    measured = rate_in_batches(AdaptiveJoin(relation, on=KEY, memory=memory, order="stream"), stream, batch)
+    facts = Facts.of(relation, skew=exponent, stream_bytes=stream.tuple_bytes, batch_rows=batch, order="stream")
     found = predict("adaptive", facts, memory)
     assert found.rate == pytest.approx(measured, rel=0.1), found.why
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exponent", [0.0, 1.0])
+@pytest.mark.parametrize("batch", [1000, 5000, 30_000])
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.3])
+def test_the_prediction_for_adaptive_in_batches_is_near_simulated_runs(open_relation, share, batch, exponent):
+    """As on Spark: rows of a batch wait for each other, and none for the next batch."""
+    stream = Zipf(ROWS, exponent, order="permuted")
+    relation = open_relation("adaptive", stream)
+    memory = int(share * relation.num_pages * relation.page_size)
+    measured = rate_in_batches(AdaptiveJoin(relation, on=KEY, memory=memory, order="any"), stream, batch)
+    facts = Facts.of(relation, skew=exponent, stream_bytes=stream.tuple_bytes, batch_rows=batch)
+    found = predict("adaptive", facts, memory)
+    # It moves its split by what it sees, in steps. Where a batch misses about as many rows as can wait, a step too few has it
+    # read in two phases where the model has one.
+    tolerance = 0.25 if (share, batch, exponent) == (0.1, 30_000, 1.0) else 0.15
+    assert found.rate == pytest.approx(measured, rel=tolerance), found.why
 
 
 @pytest.mark.parametrize("algorithm", sorted(MODELS))

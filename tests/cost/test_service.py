@@ -6,8 +6,8 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from headrace.bench import Bursty, MadeRelation, Measuring, Steady, Zipf, make_relation, service_rate
-from headrace.bench.service import _Run
+from headrace.bench import Bursty, MeasuringOptions, RelationSpec, Steady, Zipf, make_relation, service_rate
+from headrace.bench.service import _MeasuredJoin
 from headrace.bench.streams import KEY
 from headrace.cost import HDD, SSD, disk_of
 from headrace.errors import BadInput, MemoryRefused
@@ -26,13 +26,13 @@ def where(tmp_path_factory):
 
 @pytest.fixture
 def relation(where):
-    return make_relation(where, MadeRelation(ROWS), disk=disk_of(HDD))
+    return make_relation(where, RelationSpec(ROWS), disk=disk_of(HDD))
 
 
 def test_a_rate_by_hand(where):
     factors = Factors(c_E=1e-3, c_S=2e-3, c_A=3e-3, c_H=5e-4, c_O=4e-3, c_X=0)
     disk = Disk("simulated", seek=0.5, transfer=0.01, factors=factors)
-    rel = make_relation(where, MadeRelation(650), disk=disk)
+    rel = make_relation(where, RelationSpec(650), disk=disk)
     assert rel.num_pages == 10
     found = service_rate(MeshJoin, rel, Zipf(650, 0.0), "200KB", w=30, b=5)
     # A round is 2 iterations: each reads 5 pages, probes 325 tuples, and 30 stream tuples leave, come and
@@ -46,7 +46,7 @@ def test_a_rate_by_hand(where):
 
 def test_a_scan_goes_on_where_it_ended(where):
     def seconds(follow):
-        rel = make_relation(where, MadeRelation(650), disk=Disk("simulated", seek=0.5, transfer=0.01, follow=follow))
+        rel = make_relation(where, RelationSpec(650), disk=Disk("simulated", seek=0.5, transfer=0.01, follow=follow))
         return service_rate(MeshJoin, rel, Zipf(650, 0.0), "200KB", w=30, b=2).seconds
 
     # 5 reads a round: the first goes back to the start of the relation, four follow
@@ -56,7 +56,7 @@ def test_a_scan_goes_on_where_it_ended(where):
 
 @pytest.mark.parametrize("operator", ["meshjoin", "rmeshjoin", "ameshjoin", "adaptive"])
 def test_twice_the_same(relation, operator):
-    measuring = Measuring(loops=1)
+    measuring = MeasuringOptions(loops=1)
     first = service_rate(operator, relation, STREAM, "300KB", measuring=measuring)
     assert service_rate(operator, relation, STREAM, "300KB", measuring=measuring).rate == pytest.approx(
         first.rate, rel=1e-9
@@ -66,15 +66,17 @@ def test_twice_the_same(relation, operator):
 
 @pytest.mark.parametrize("operator", ["meshjoin", "rmeshjoin"])
 def test_both_methods_agree(relation, operator):
-    saturated = service_rate(operator, relation, STREAM, "300KB", measuring=Measuring(loops=2))
-    sustained = service_rate(operator, relation, STREAM, "300KB", measuring=Measuring(loops=2), method="sustained")
+    saturated = service_rate(operator, relation, STREAM, "300KB", measuring=MeasuringOptions(loops=2))
+    sustained = service_rate(
+        operator, relation, STREAM, "300KB", measuring=MeasuringOptions(loops=2), method="sustained"
+    )
     assert sustained.method == "sustained"
     assert sustained.rate == pytest.approx(saturated.rate, rel=0.1)
 
 
 def test_a_stream_in_bursts_needs_room(relation):
     def rate(backlog, schedule):
-        measuring = Measuring(loops=1, backlog=backlog)
+        measuring = MeasuringOptions(loops=1, backlog=backlog)
         options = {"method": "sustained", "measuring": measuring, "schedule": schedule}
         return service_rate("meshjoin", relation, STREAM, "300KB", **options).rate
 
@@ -91,8 +93,10 @@ def test_overflow_is_noticed(relation):
 
     def at(factor):
         rate = factor * saturated.rate
-        run = service._Run.of(partial(MeshJoin, relation, "k"), STREAM, 300_000, Measuring())
-        return service._at_rate(run, Measuring(), streams.Steady(rate), rate, 10 * saturated.tuples)
+        # The search for a sustained rate makes such runs, and does not say how any of them ended.
+        options = MeasuringOptions()
+        run = service._MeasuredJoin.of(partial(MeshJoin, relation, "k"), STREAM, 300_000, options)  # private: see above
+        return service._at_rate(run, options, streams.Steady(rate), rate, 10 * saturated.tuples)  # private: see above
 
     saturated = service_rate(MeshJoin, relation, STREAM, 300_000)
     assert at(1.2) is None
@@ -106,17 +110,17 @@ def test_more_memory_gives_a_higher_rate(relation):
 
 
 def test_skew_helps_a_join_that_keeps_popular_tuples(where):
-    rel = make_relation(where, MadeRelation(ROWS), disk=disk_of(SSD))
+    rel = make_relation(where, RelationSpec(ROWS), disk=disk_of(SSD))
     even, skewed = (service_rate("adaptive", rel, Zipf(ROWS, z, "permuted"), "300KB") for z in (0.0, 1.2))
     assert skewed.rate > 1.5 * even.rate
     assert skewed.hit_ratio > even.hit_ratio
 
 
 def test_a_batch_is_part_of_the_memory(relation):
-    found = service_rate("adaptive", relation, STREAM, "400KB", measuring=Measuring(batch=5_000))
+    found = service_rate("adaptive", relation, STREAM, "400KB", measuring=MeasuringOptions(batch=5_000))
     assert 100_000 < found.memory_peak <= 400_000
     with pytest.raises(MemoryRefused, match="leave nothing of a memory of 400,000 bytes"):
-        service_rate("adaptive", relation, STREAM, "400KB", measuring=Measuring(batch=20_000))
+        service_rate("adaptive", relation, STREAM, "400KB", measuring=MeasuringOptions(batch=20_000))
 
 
 @pytest.mark.parametrize("operator", ["meshjoin", "rmeshjoin"])
@@ -124,7 +128,7 @@ def test_a_memory_too_small_for_a_scan_is_refused_with_one_that_would_do(relatio
     with pytest.raises(MemoryRefused, match="each iteration of a scan") as refusal:
         service_rate(operator, relation, STREAM, "32KB")
     enough = re.search(r"give (\S+) or more", str(refusal.value))[1]
-    assert service_rate(operator, relation, STREAM, enough, measuring=Measuring(loops=1)).rate > 0
+    assert service_rate(operator, relation, STREAM, enough, measuring=MeasuringOptions(loops=1)).rate > 0
 
 
 def test_a_function_may_make_the_operator(relation):
@@ -154,11 +158,11 @@ def test_unknown_names_are_refused(relation, arguments, message):
 @pytest.mark.parametrize("name", ["loops", "tuples", "batch", "backlog"])
 def test_a_measurement_of_nothing_is_refused(name):
     with pytest.raises(BadInput, match=f"{name}=0"):
-        Measuring(**{name: 0})
+        MeasuringOptions(**{name: 0})
 
 
 def test_a_join_is_let_fill_up_over_so_many_tuples(relation):
-    run = _Run.of(partial(HybridJoin, relation, KEY), STREAM, 300_000, Measuring(fill=4_000))
+    run = _MeasuredJoin.of(partial(HybridJoin, relation, KEY), STREAM, 300_000, MeasuringOptions(fill=4_000))
     held = []
     while run.feed.taken < 6_000:
         run.take_all()

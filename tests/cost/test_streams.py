@@ -9,7 +9,7 @@ from headrace.bench import (
     Bursty,
     Drifting,
     FileStream,
-    MadeRelation,
+    RelationSpec,
     Steady,
     Zipf,
     low_cardinality,
@@ -134,9 +134,9 @@ def test_bursts_are_larger_than_chance_at_every_scale():
         (lambda: Zipf(10, order="sorted"), "order='sorted'"),
         (lambda: Drifting(10, 11), "intervals=11"),
         (lambda: Drifting(10, 2, 0), "length=0"),
-        (lambda: MadeRelation(10, K=3), "K=3"),
-        (lambda: MadeRelation(10, tuple_bytes=8), "tuple_bytes=8"),
-        (lambda: MadeRelation(10, K=2, z_R=1.0), "z_R=1.0"),
+        (lambda: RelationSpec(10, K=3), "K=3"),
+        (lambda: RelationSpec(10, tuple_bytes=8), "tuple_bytes=8"),
+        (lambda: RelationSpec(10, K=2, z_R=1.0), "z_R=1.0"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(wrong, message):
@@ -148,28 +148,28 @@ def test_what_cannot_be_is_refused_by_name(wrong, message):
 
 
 def test_each_key_has_k_tuples(tmp_path):
-    rel = make_relation(tmp_path, MadeRelation(1000, K=20))
+    rel = make_relation(tmp_path, RelationSpec(1000, K=20))
     assert (rel.num_rows, rel.distinct_keys) == (1000, 50)
     assert rel.lookup([3]).num_rows == 20 and rel.lookup([50]).num_rows == 0
 
 
 def test_keys_of_a_skewed_relation_follow_zipf(tmp_path):
-    rel = make_relation(tmp_path, MadeRelation(20_000, z_R=1.0, domain=100))
+    rel = make_relation(tmp_path, RelationSpec(20_000, z_R=1.0, domain=100))
     first = rel.lookup([0]).num_rows
     assert abs(first / 20_000 - 1 / np.sum(1 / np.arange(1, 101))) < 0.01
 
 
 def test_a_relation_is_made_once(tmp_path):
-    made = MadeRelation(1000)
+    made = RelationSpec(1000)
     before = make_relation(tmp_path, made).describe()["created"]
     assert [p.name for p in tmp_path.iterdir()] == [made.name]
     assert make_relation(tmp_path, made).describe()["created"] == before
-    assert MadeRelation(1000, fill=0.5).name != made.name
+    assert RelationSpec(1000, fill=0.5).name != made.name
 
 
 def test_a_relation_by_popularity_has_the_most_popular_keys_first(tmp_path):
     stream = Zipf(2000, 1.0, "permuted")
-    rel = make_relation(tmp_path, MadeRelation(2000, popularity=stream))
+    rel = make_relation(tmp_path, RelationSpec(2000, popularity=stream))
     first = next(iter(rel.scan())).column("k").to_numpy()[:100]
     # page by page; in a page they are in the order of the key
     assert set(first) <= set(stream.keys_by_rank[:150])

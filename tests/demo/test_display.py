@@ -9,7 +9,7 @@ from rich.console import Console
 from headrace.arrivals import Arrivals
 from headrace.clock import ManualClock
 from headrace.demo.display import LiveDisplay, NoDisplay, PlainDisplay, display, line, panel, sparkline
-from headrace.demo.status import Meter, Moment
+from headrace.demo.status import RunStatus, StatusMeter
 from headrace.metrics import JoinStats
 
 
@@ -32,36 +32,36 @@ def batch(number: int, rows: int) -> SimpleNamespace:
 
 
 @pytest.fixture
-def moment() -> Moment:
-    meter = Meter(Arrivals(10_000, 10, seed=1), 0)
-    meter.moment(0, 1_000_000)
+def status() -> RunStatus:
+    meter = StatusMeter(Arrivals(10_000, 10, seed=1), 0)
+    meter.status(0, 1_000_000)
     meter.count([batch(0, 100), batch(1, 7)], complete=0)  # half of micro-batch 1 has reported
     meter.count([batch(1, 200), batch(2, 300)], complete=2)
-    return meter.moment(600, 5_000_000)
+    return meter.status(600, 5_000_000)
 
 
-def test_the_meter_counts_every_micro_batch_once(moment):
-    assert (moment.batches, moment.batch, moment.batch_rows) == (3, 2, 300)
-    assert moment.stats.tuples_in == 600
-    assert moment.stats.memory == {"hot set": 3 << 20, "index": 1 << 20}
-    assert (moment.stats.memory_limit, moment.stats.memory_peak) == (8 << 20, 5 << 20)
+def test_the_meter_counts_every_micro_batch_once(status):
+    assert (status.batches, status.batch, status.batch_rows) == (3, 2, 300)
+    assert status.stats.tuples_in == 600
+    assert status.stats.memory == {"hot set": 3 << 20, "index": 1 << 20}
+    assert (status.stats.memory_limit, status.stats.memory_peak) == (8 << 20, 5 << 20)
 
 
-def test_the_meter_measures_rates_and_lag(moment):
+def test_the_meter_measures_rates_and_lag(status):
     arrivals = Arrivals(10_000, 10, seed=1)
-    assert moment.arrived == arrivals.by(5_000_000)
-    assert moment.arriving == arrivals.by(5_000_000) - arrivals.by(4_000_000) == moment.bursts[-1]
-    assert sum(moment.bursts) == moment.arrived
-    assert moment.loading == 600 / 4
-    assert moment.waiting == moment.arrived - 600
-    assert 0 < moment.behind < 5
+    assert status.arrived == arrivals.by(5_000_000)
+    assert status.arriving == arrivals.by(5_000_000) - arrivals.by(4_000_000) == status.bursts[-1]
+    assert sum(status.bursts) == status.arrived
+    assert status.loading == 600 / 4
+    assert status.waiting == status.arrived - 600
+    assert 0 < status.behind < 5
 
 
 def test_what_is_loaded_never_goes_back_and_is_never_more_than_arrived():
-    meter = Meter(Arrivals(1000, 10, seed=1), loaded=400)
-    assert meter.moment(0, 0).done == 400
-    moment = meter.moment(700, 1)
-    assert (moment.done, moment.arrived, moment.waiting, moment.behind) == (700, 700, 0, 0.0)
+    meter = StatusMeter(Arrivals(1000, 10, seed=1), loaded=400)
+    assert meter.status(0, 0).done == 400
+    status = meter.status(700, 1)
+    assert (status.done, status.arrived, status.waiting, status.behind) == (700, 700, 0, 0.0)
 
 
 def shown(thing: object) -> str:
@@ -70,8 +70,8 @@ def shown(thing: object) -> str:
     return console.file.getvalue()
 
 
-def test_the_panel_says_all_of_it(moment):
-    text = shown(panel(moment))
+def test_the_panel_says_all_of_it(status):
+    text = shown(panel(status))
     for part in (
         "600 of 10,000 sales",
         "50.0%",
@@ -90,20 +90,20 @@ def test_the_panel_says_all_of_it(moment):
 
 @pytest.mark.parametrize("stage", ["products", "spark", "sales", "proof"])
 def test_every_stage_can_be_shown(stage):
-    assert shown(panel(Moment(stage)))
-    assert shown(panel(Moment(stage, 1, 2)))
-    assert ": 1 of 2" in line(Moment(stage, 1, 2))
+    assert shown(panel(RunStatus(stage)))
+    assert shown(panel(RunStatus(stage, 1, 2)))
+    assert ": 1 of 2" in line(RunStatus(stage, 1, 2))
 
 
-def test_plain_lines_come_now_and_then_and_at_every_stage(moment):
+def test_plain_lines_come_now_and_then_and_at_every_stage(status):
     clock, out = ManualClock(), io.StringIO()
     plain = PlainDisplay(Console(file=out, width=80), clock)
     with plain:
-        plain.show(Moment("products", 1, 9))
-        plain.show(Moment("products", 2, 9))
+        plain.show(RunStatus("products", 1, 9))
+        plain.show(RunStatus("products", 2, 9))
         clock.advance(6)
-        plain.show(Moment("products", 3, 9))
-        plain.show(moment)
+        plain.show(RunStatus("products", 3, 9))
+        plain.show(status)
     lines = out.getvalue().splitlines()
     assert lines[:2] == ["making the products: 1 of 9", "making the products: 3 of 9"]
     assert lines[2].startswith("loading sales: 600 of 10,000 · arriving ")
@@ -116,14 +116,14 @@ def test_the_display_suits_the_place():
     assert type(display(file, ManualClock(), quiet=False)) is PlainDisplay
     silent = display(terminal, ManualClock(), quiet=True)
     assert isinstance(silent, NoDisplay)
-    silent.show(Moment("spark"))
+    silent.show(RunStatus("spark"))
     assert terminal.file.getvalue() == ""
 
 
-def test_the_live_display_shows_and_cleans_up(moment):
+def test_the_live_display_shows_and_cleans_up(status):
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
     with LiveDisplay(console) as live:
-        live.show(moment)
+        live.show(status)
     assert "600 of 10,000" in console.file.getvalue()
 
 

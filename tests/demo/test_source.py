@@ -10,7 +10,7 @@ from headrace.clock import ManualClock
 from headrace.demo.sales import SCHEMA, Sales
 from headrace.demo.scenario import Scenario
 from headrace.demo.source import BATCH, SalesReader, SalesSource, options, sales_in
-from headrace.demo.start_signal import Doors
+from headrace.demo.start_signal import StartSignal
 
 SCENARIO = Scenario(rate=1000, seconds=4, products=100)
 
@@ -22,10 +22,10 @@ def clock():
 
 @pytest.fixture
 def reader(clock, tmp_path):
-    return SalesReader(Sales(SCENARIO), Doors(tmp_path / "doors"), 3, clock)
+    return SalesReader(Sales(SCENARIO), StartSignal(tmp_path / "start-signal"), 3, clock)
 
 
-def open_doors(reader, first):
+def send_start_signal(reader, first):
     start = reader.latestOffset({"sale": first}, ReadAllAvailable())
     assert start == {"sale": first + reader.tasks}
     reader.latestOffset(start, ReadAllAvailable())
@@ -37,9 +37,9 @@ def test_sales_arrive_by_the_clock_once_the_first_went_through(reader, clock):
     start = reader.latestOffset({"sale": 0}, ReadAllAvailable())
     assert start == {"sale": 3}  # one for each task, to see that all works
     clock.advance(20)  # and for its first micro-batch
-    assert not reader.doors.are_open
+    assert not reader.start_signal.sent
     assert reader.latestOffset(start, ReadAllAvailable()) == start
-    assert reader.doors.are_open
+    assert reader.start_signal.sent
     clock.advance(2)
     half = reader.latestOffset(start, ReadAllAvailable())
     assert half == {"sale": Sales(SCENARIO).arrivals.by(2_000_000)}
@@ -49,23 +49,23 @@ def test_sales_arrive_by_the_clock_once_the_first_went_through(reader, clock):
 
 
 def test_a_micro_batch_is_limited_and_never_goes_back(reader, clock):
-    open_doors(reader, 0)
+    send_start_signal(reader, 0)
     assert reader.getDefaultReadLimit() == ReadMaxRows(BATCH)
     clock.advance(1000)
     assert reader.latestOffset({"sale": 10}, ReadMaxRows(25)) == {"sale": 35}
     assert reader.latestOffset({"sale": 3990}, ReadMaxRows(25)) == {"sale": 4000}
-    early = SalesReader(reader.sales, Doors(reader.doors.path.with_name("later")), 3, clock)
-    open_doors(early, 497)
+    early = SalesReader(reader.sales, StartSignal(reader.start_signal.path.with_name("later")), 3, clock)
+    send_start_signal(early, 497)
     assert early.latestOffset({"sale": 500}, ReadMaxRows(25)) == {"sale": 500}
-    last = SalesReader(reader.sales, Doors(reader.doors.path.with_name("last")), 3, clock)
+    last = SalesReader(reader.sales, StartSignal(reader.start_signal.path.with_name("last")), 3, clock)
     assert last.latestOffset({"sale": 3999}, ReadMaxRows(25)) == {"sale": 4000}
 
 
 def test_a_resumed_run_goes_on_from_the_first_sale_not_loaded(clock, tmp_path):
     sales = Sales(SCENARIO)
     since = int(sales.arrivals.time_of(sales.arrivals.counts[:1] * 0 + 1500)[0])
-    reader = SalesReader(sales, Doors(tmp_path / "doors", since), 2, clock)
-    open_doors(reader, 1500)
+    reader = SalesReader(sales, StartSignal(tmp_path / "start-signal", since), 2, clock)
+    send_start_signal(reader, 1500)
     clock.advance(0.5)
     assert reader.latestOffset({"sale": 1500}, ReadAllAvailable()) == {"sale": sales.arrivals.by(since + 500_000)}
 
@@ -80,10 +80,10 @@ def test_parts_make_the_range_once(reader, start, end):
 
 
 def test_options_carry_the_scenario(tmp_path):
-    source = SalesSource(options(SCENARIO, Doors(tmp_path / "doors", 7), 2))
+    source = SalesSource(options(SCENARIO, StartSignal(tmp_path / "start-signal", 7), 2))
     reader = source.streamReader(None)
-    assert (reader.sales.scenario, reader.tasks, reader.doors.since) == (SCENARIO, 2, 7)
-    assert reader.doors.path == tmp_path / "doors"
+    assert (reader.sales.scenario, reader.tasks, reader.start_signal.since) == (SCENARIO, 2, 7)
+    assert reader.start_signal.path == tmp_path / "start-signal"
 
 
 def test_what_spark_carries_to_tasks_is_small(reader):
@@ -103,10 +103,10 @@ def test_offsets_in_reports():
     assert sales_in(json.dumps({"sale": 12})) == 12
 
 
-def test_doors_that_are_open_stay_so(clock, tmp_path):
-    doors = Doors(tmp_path / "doors")
-    doors.open(clock)
+def test_a_start_signal_that_was_sent_stays_as_it_is(clock, tmp_path):
+    start_signal = StartSignal(tmp_path / "start-signal")
+    start_signal.send(clock)
     clock.advance(3)
-    Doors(tmp_path / "doors").open(clock)
-    assert Doors(tmp_path / "doors").elapsed(clock) == 3_000_000
-    assert [path.name for path in tmp_path.iterdir()] == ["doors"]
+    StartSignal(tmp_path / "start-signal").send(clock)
+    assert StartSignal(tmp_path / "start-signal").elapsed(clock) == 3_000_000
+    assert [path.name for path in tmp_path.iterdir()] == ["start-signal"]

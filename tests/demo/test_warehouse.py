@@ -95,9 +95,9 @@ def test_one_at_a_time(tmp_path):
 
 def test_temporary_files_of_a_killed_run_are_removed(tmp_path):
     made = Warehouse.start(tmp_path / "w", SCENARIO)
-    (made.scratch / "doors").write_text("1")
-    os.close(made._lock)  # as if killed: nothing is tidied up
-    made._lock = -1
+    (made.scratch / "start-signal").write_text("1")
+    os.close(made._lock)  # private: as if killed, when the system lets go of the lock and nothing is tidied up
+    made._lock = -1  # private: it must not close a descriptor that is another file's by now
     with Warehouse.resume(tmp_path / "w") as again:
         assert list(again.scratch.iterdir()) == []
     assert not again.scratch.exists()

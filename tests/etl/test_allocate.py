@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.errors import BadInput
 from headrace.etl.allocate import Lookup, distinct, surrogates_of
-from tests.relation.children import Children
+from tests.support.killable_children import Children
 
 SCHEMA = pa.schema([("source", pa.string()), ("id", pa.int64()), ("skey", pa.int64()), ("inferred", pa.bool_())])
 MEANING = Lookup("skey", "inferred", 1)

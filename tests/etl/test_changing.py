@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 import headrace as hr
 from headrace.relation.manifest import versions, writing
 from headrace.spark import daemon
-from tests.spark.test_enrich import files, source
+from tests.support.spark_streams import files, source
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

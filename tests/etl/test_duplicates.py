@@ -8,7 +8,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import BadInput
-from tests.spark.test_enrich import counted, files, source, streamed
+from tests.support.spark_streams import counted, files, source, streamed
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,7 @@ import pytest
 import headrace as hr
 from headrace.errors import BadInput
 from headrace.runlog import RunLog
-from tests.spark.test_enrich import counted, files, source, streamed
+from tests.support.spark_streams import counted, files, source, streamed
 
 pytestmark = pytest.mark.spark
 
@@ -109,10 +109,7 @@ def test_oracle_rows_wait_and_those_without_a_valid_price_are_dead_letters(spark
         condition=VALID,
         columns=["price"],
         memory="4MiB",
-        deadline="1h",
-        unmatched="dead_letter",
-        state=tmp_path / "state",
-        shards=2,
+        defer=hr.Defer(deadline="1h", unmatched="dead_letter", state=tmp_path / "state", shards=2),
     )
     assert out.columns == ["sale", "product_id", "sold_at", "price"]
     given: list[pa.Table] = []
@@ -156,4 +153,6 @@ def test_what_cannot_be_compared_is_refused_at_once(spark, tmp_path):
         hr.enrich(df, rel, on="k", algorithm="hybridjoin", condition=hr.compare("t", "<", "n"))
     streaming = spark.readStream.format("rate").load().selectExpr("value AS k", "value AS x")
     with pytest.raises(BadInput, match="works with algorithm='auto'; algorithm='meshjoin' joins the rows of a task"):
-        hr.enrich(streaming, rel, condition=hr.compare("x", "<", "n"), deadline="1s", state=tmp_path / "s")
+        hr.enrich(
+            streaming, rel, condition=hr.compare("x", "<", "n"), defer=hr.Defer(deadline="1s", state=tmp_path / "s")
+        )

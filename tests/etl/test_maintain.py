@@ -10,10 +10,10 @@ import pytest
 
 import headrace as hr
 from headrace.errors import BadInput
-from headrace.etl.apply_changes import DELETES, UPSERTS, Keeper
-from tests.relation.children import Children
-from tests.relation.children import table as tagged
-from tests.spark.test_enrich import files, finished, source
+from headrace.etl.apply_changes import DELETES, UPSERTS, ChangeApplier
+from tests.support.killable_children import Children
+from tests.support.killable_children import table as tagged
+from tests.support.spark_streams import files, finished, source
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +28,8 @@ def content(path) -> dict:
         return {r["k"]: r["v"] for r in pa.Table.from_batches(rel.scan(), rel.schema).to_pylist()}
 
 
-def keeper(rel, sequence="seq", null_keys="refuse") -> Keeper:
-    return Keeper(rel, "op", sequence, UPSERTS, DELETES, null_keys)
+def keeper(rel, sequence="seq", null_keys="refuse") -> ChangeApplier:
+    return ChangeApplier(rel, "op", sequence, UPSERTS, DELETES, null_keys)
 
 
 def changes(*rows) -> pa.Table:
@@ -100,7 +100,7 @@ def test_what_cannot_be_applied_is_refused_by_name(rel):
     refused("key 1 has two different changes with seq=4", ("u", 1, "x", 4), ("d", 1, "x", 4))
     refused("key 1 has two different changes in one batch", ("u", 1, "x", 4), ("u", 1, "x", 5), sequence=None)
     with pytest.raises(BadInput, match="'d' is among upserts and among deletes"):
-        Keeper(rel, "op", None, ("d",), ("D",), "refuse")
+        ChangeApplier(rel, "op", None, ("d",), ("D",), "refuse")
     with pytest.raises(BadInput, match="no column 'v'"):
         keeper(rel).columns(["k", "op", "seq"])
     assert keeper(rel).apply(changes(("u", 1, "x", 4), ("u", 1, "x", 4)), "q", 0).upserts == 1  # the same, sent twice

@@ -17,7 +17,8 @@ import pytest
 
 import headrace as hr
 from headrace.errors import BadInput, VersionConflict
-from tests.spark.test_enrich import counted
+from tests.support.programs import measure_diff_memory
+from tests.support.spark_streams import counted
 
 TYPES = {"k": pa.int64(), "x": pa.float64(), "n": pa.int32(), "s": pa.string(), "b": pa.bool_()}
 
@@ -129,7 +130,7 @@ def test_refusals(tmp_path):
 def test_memory_is_bounded_by_what_was_given(tmp_path):
     """A million rows of 120 bytes, 120 MB on either side, compared in 24 MiB; the process's real growth."""
     root = Path(__file__).parents[2]
-    child = Path(__file__).with_name("grow.py")
+    child = measure_diff_memory.__file__
     done = subprocess.run(
         [sys.executable, child, tmp_path, "1000000", "24MiB"],
         capture_output=True,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from headrace.kernels.filter import BLOCK_BYTES, WORDS, filter_add, filter_test
 from headrace.kernels.hashing import hash_ints
-from tests.kernels.arrays import RELAXED, fit, longs
+from tests.support.kernel_arrays import RELAXED, fit, longs
 
 
 def new(keys: int, bits: int = 12) -> np.ndarray:

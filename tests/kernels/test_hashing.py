@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from headrace.kernels.hashing import hash_ints, hash_strings, shards_of, stabilise
 from headrace.relation.columns import address
-from tests.kernels.arrays import BYTE_STRINGS, RELAXED, longs, strings
+from tests.support.kernel_arrays import BYTE_STRINGS, RELAXED, longs, strings
 
 WORD = (1 << 64) - 1
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headrace.kernels.index import equal_strings, locate_ints, locate_strings, same_as_before
 from headrace.kernels.jit import compare_bytes
 from headrace.relation.columns import address
-from tests.kernels.arrays import BYTE_STRINGS, RELAXED, fit, longs, octets, space, strings
+from tests.support.kernel_arrays import BYTE_STRINGS, RELAXED, fit, longs, octets, space, strings
 
 
 def paged(keys):

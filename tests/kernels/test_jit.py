@@ -17,10 +17,10 @@ def test_kernels_have_one_signature_and_a_cache(name):
     kernels = {
         k: v for k, v in vars(module).items() if hasattr(v, "nopython_signatures") and v.py_func.__module__ == name
     }
-    fixed = {k for k, v in kernels.items() if not v._can_compile}
+    fixed = {k for k, v in kernels.items() if not v._can_compile}  # Numba says this nowhere else
     assert fixed, f"{name} has no kernel"
     for kernel in fixed:
         dispatcher = kernels[kernel]
         assert len(dispatcher.nopython_signatures) == 1
         assert dispatcher.targetoptions["nogil"]
-        assert dispatcher._cache.cache_path
+        assert dispatcher.stats.cache_path

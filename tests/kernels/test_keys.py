@@ -20,7 +20,7 @@ from headrace.kernels.keys import (
 )
 from headrace.relation.columns import address
 from headrace.relation.keys import ByteKeys, KeyCodec
-from tests.kernels.arrays import BYTE_STRINGS, RELAXED, longs, strings, to_bytes
+from tests.support.kernel_arrays import BYTE_STRINGS, RELAXED, longs, strings, to_bytes
 
 LONG = st.one_of(st.integers(-3, 3), st.sampled_from([-(2**63), 2**63 - 1, -(2**32), 255, 256, -256]))
 WIDE = st.one_of(

@@ -30,7 +30,7 @@ from headrace.kernels.pages import (
     write_column,
 )
 from headrace.relation.columns import address
-from tests.kernels.arrays import (
+from tests.support.kernel_arrays import (
     BYTE_STRINGS,
     RELAXED,
     fit,

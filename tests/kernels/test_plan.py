@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.kernels.plan import plan_greedy, plan_optimal
-from tests.kernels.arrays import RELAXED, longs
+from tests.support.kernel_arrays import RELAXED, longs
 
 PAGES = st.lists(st.integers(0, 40), unique=True, max_size=9).map(sorted)
 COST = st.integers(0, 12)  # whole numbers, so that sums are exact and equal costs are equal

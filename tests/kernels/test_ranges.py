@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headrace.kernels.ranges import expand_ranges, near
-from tests.kernels.arrays import ints, longs
+from tests.support.kernel_arrays import ints, longs
 
 
 @pytest.mark.parametrize("seed", range(20))

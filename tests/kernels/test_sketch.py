@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.kernels.hashing import hash_ints
 from headrace.kernels.sketch import CEILING, sketch_add, sketch_age, sketch_estimate
-from tests.kernels.arrays import RELAXED, ints, longs
+from tests.support.kernel_arrays import RELAXED, ints, longs
 
 LINE = 64
 

@@ -21,7 +21,7 @@ from headrace.kernels.store import (
     take_variable,
 )
 from headrace.relation.columns import address
-from tests.kernels.arrays import BYTE_STRINGS, RELAXED, ints, longs, octets, strings, to_bytes
+from tests.support.kernel_arrays import BYTE_STRINGS, RELAXED, ints, longs, octets, strings, to_bytes
 
 
 def hashes_of(keys) -> np.ndarray:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from headrace.kernels.hashing import hash_ints, hash_strings
 from headrace.kernels.unique import unique_ints, unique_strings
 from headrace.relation.columns import address
-from tests.kernels.arrays import BYTE_STRINGS, RELAXED, ints, longs, octets, strings
+from tests.support.kernel_arrays import BYTE_STRINGS, RELAXED, ints, longs, octets, strings
 
 
 def scratch(rows: int) -> tuple[np.ndarray, ...]:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.places import Place
+from tests.support.pipeline_place import Place
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 from deltalake import Schema as DeltaSchema
 
 from headrace.pipeline.document import BadPipeline
-from tests.pipeline.places import SALES
+from tests.support.pipeline_place import SALES
 
 STEP = 'enrich = "products.rel"\non = "product_id"\nmemory = "4MiB"'
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.pipeline.dead_letters import Letters, count, last_done, settle
+from headrace.pipeline.dead_letters import DeadLetterSplitter, count, last_done, settle
 from headrace.pipeline.reasons import why
 
 SCHEMA = pa.schema(
@@ -31,7 +31,7 @@ def kept(directory):
 @given(st.lists(st.lists(st.one_of(st.none(), st.integers(0, 3), st.sampled_from(["{", "x"])), max_size=5), max_size=3))
 def test_oracle_good_rows_go_on_and_the_others_are_kept(tmp_path_factory, batches):
     directory = tmp_path_factory.mktemp("d") / "dead"
-    letters = Letters(str(directory), "json", SCHEMA, ("sale",))
+    letters = DeadLetterSplitter(str(directory), "json", SCHEMA, ("sale",))
     out = list(letters.sort((rows(*b) for b in batches), "3", 1))
     everything = [r for b in batches for r in b]
     assert [v for b in out for v in b.column(0).to_pylist()] == [r for r in everything if isinstance(r, int)]
@@ -42,14 +42,14 @@ def test_oracle_good_rows_go_on_and_the_others_are_kept(tmp_path_factory, batche
 
 
 def test_a_task_that_is_repeated_keeps_nothing_twice(tmp_path):
-    letters = Letters(str(tmp_path), "json", SCHEMA, ())
+    letters = DeadLetterSplitter(str(tmp_path), "json", SCHEMA, ())
     for _ in range(2):
         list(letters.sort(iter([rows(1, "{", "x")]), "0", 0))
     assert kept(tmp_path) == ["x", "{"]
 
 
 def test_a_task_that_fails_leaves_nothing(tmp_path):
-    letters = Letters(str(tmp_path), "json", SCHEMA, ())
+    letters = DeadLetterSplitter(str(tmp_path), "json", SCHEMA, ())
 
     def broken():
         yield rows("{")
@@ -64,14 +64,14 @@ def test_bytes_that_are_no_text_are_shown_escaped(tmp_path):
     batch = rows("{")
     broken = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\3\0\0\0"), pa.py_buffer(b"{\xff}"))
     batch = batch.set_column(4, "e", broken)
-    list(Letters(str(tmp_path), "json", SCHEMA, ()).sort(iter([batch]), "0", 0))
+    list(DeadLetterSplitter(str(tmp_path), "json", SCHEMA, ()).sort(iter([batch]), "0", 0))
     (found,) = pq.read_table(tmp_path).to_pylist()
     assert found["record"] == r"{\xff}"
     assert found["reason"].startswith("not UTF-8 text")
 
 
 def write(directory, batch, partition, *records):
-    list(Letters(str(directory), "json", SCHEMA, ()).sort(iter([rows(*records)]), str(batch), partition))
+    list(DeadLetterSplitter(str(directory), "json", SCHEMA, ()).sort(iter([rows(*records)]), str(batch), partition))
 
 
 def test_a_restart_that_cuts_the_batch_into_other_tasks_keeps_each_record_once(tmp_path):

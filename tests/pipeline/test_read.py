@@ -5,7 +5,7 @@ import pytest
 from headrace.errors import BadInput
 from headrace.pipeline.document import BadPipeline
 from headrace.pipeline.parts import SINKS, SOURCES, STEPS
-from tests.pipeline.places import SALES
+from tests.support.pipeline_place import SALES
 
 
 def problems(place, *changes, **environment):
@@ -107,10 +107,10 @@ def test_a_missing_file_is_named(place):
 def test_the_reference_names_every_format_step_and_key():
     from pathlib import Path
 
-    from headrace.pipeline.models import Head
+    from headrace.pipeline.models import PipelineSettings
 
     page = (Path(__file__).parents[2] / "docs/reference/pipeline.md").read_text()
-    names = {*SOURCES, *STEPS, *SINKS, *Head.model_fields}
+    names = {*SOURCES, *STEPS, *SINKS, *PipelineSettings.model_fields}
     for model in {*SOURCES.values(), *STEPS.values(), *SINKS.values()}:
         names |= set(model.model_fields)
     assert [name for name in sorted(names) if f"`{name}`" not in page] == []

@@ -14,10 +14,10 @@ from headrace.pipeline.build import describe_with_spark, start
 from headrace.pipeline.document import BadPipeline
 from headrace.pipeline.failures import words_of
 from headrace.pipeline.run import RunFailed
-from headrace.signals import Stopping
+from headrace.signals import GracefulStop
 from headrace.spark.delta.load import Sink
-from tests.kafka import connector_jars
-from tests.pipeline.places import SALES, SCHEMA, joined, sale
+from tests.support.kafka_broker import connector_jars
+from tests.support.pipeline_place import SALES, SCHEMA, joined, sale
 
 pytestmark = pytest.mark.spark
 
@@ -33,7 +33,7 @@ def test_malformed_json_goes_to_the_dead_letters_with_the_reason(place, spark):
     )
     outcome = place.run(spark)
     assert place.loaded() == sorted((joined(row) for row in good), key=str)
-    assert (outcome.moment.rows, outcome.moment.dead, outcome.stopped) == (23, 3, False)
+    assert (outcome.status.rows, outcome.status.dead, outcome.stopped) == (23, 3, False)
     assert [d["reason"] for d in place.dead()] == [
         "column 'sale' is null, and it is required"
         if "null" in d["record"]
@@ -46,7 +46,7 @@ def test_malformed_json_goes_to_the_dead_letters_with_the_reason(place, spark):
     # another run goes on with what is new, and repeats nothing
     place.arrive("b.json", sale(99), "]")
     again = place.run(spark)
-    assert (again.moment.rows, len(place.loaded()), len(place.dead())) == (2, 21, 4)
+    assert (again.status.rows, len(place.loaded()), len(place.dead())) == (2, 21, 4)
 
 
 def test_csv_rows_that_are_short_or_of_another_type(place, spark):
@@ -196,10 +196,10 @@ def test_a_stop_finishes_the_micro_batch_and_clock_jumps_change_nothing(place, s
     place.write(SALES, ('path = "incoming"', 'path = "incoming"\nfiles_per_batch = 1'))
     for i in range(30):
         place.arrive(f"{i:02d}.json", sale(i))
-    stopping = Stopping()
+    stopping = GracefulStop()
 
-    def stop_soon(moment) -> None:
-        if moment.batches >= 2:
+    def stop_soon(status) -> None:
+        if status.batches >= 2:
             signal.raise_signal(signal.SIGTERM)
 
     outcome = place.run(spark, once=False, clock=Jumping(), watch=_first_time(stop_soon, stopping), stopping=stopping)
@@ -215,9 +215,9 @@ def test_a_stop_finishes_the_micro_batch_and_clock_jumps_change_nothing(place, s
 def _first_time(act, stopping):
     """Two signals would break off: one is enough."""
 
-    def watch(moment) -> None:
-        if not stopping.wished:
-            act(moment)
+    def watch(status) -> None:
+        if not stopping.requested:
+            act(status)
 
     return watch
 
@@ -226,7 +226,7 @@ def test_lines_are_written_whatever_the_clock_does(capsys):
     from rich.console import Console
 
     from headrace.cli.running import Lines
-    from headrace.pipeline.run import Moment
+    from headrace.pipeline.run import PipelineStatus
 
     class Set(ManualClock):
         def __init__(self, *times):
@@ -238,7 +238,7 @@ def test_lines_are_written_whatever_the_clock_does(capsys):
 
     lines = Lines(Console(width=100), Set(0.0, 1.0, 6.0, -5e8, 7.0))
     for rows in range(1, 6):
-        lines.show(Moment("s\x1b[2J", batches=1, batch=0, rows=rows))
+        lines.show(PipelineStatus("s\x1b[2J", batches=1, batch=0, rows=rows))
     shown = capsys.readouterr().out.splitlines()
     assert [line.split(" ")[1] for line in shown] == ["1", "3", "4", "5"]
     assert all(line.startswith(r"s\x1b[2J: ") for line in shown)
@@ -249,10 +249,10 @@ def test_two_runs_of_one_pipeline_are_refused(place, spark):
     place.arrive("a.json", sale(1))
     seen = []
 
-    def second(moment) -> None:
+    def second(status) -> None:
         with pytest.raises(BadPipeline, match="another run uses"):
             place.run(spark)
-        seen.append(moment)
+        seen.append(status)
 
     place.run(spark, watch=second)
     assert seen
@@ -307,10 +307,10 @@ def test_other_sinks_and_sources(place, spark):
         partition_by = ["odd"]
         """
     place.write(text)
-    stopping = Stopping()
+    stopping = GracefulStop()
 
-    def enough(moment) -> None:
-        if moment.rows >= 50 and not stopping.wished:
+    def enough(status) -> None:
+        if status.rows >= 50 and not stopping.requested:
             signal.raise_signal(signal.SIGINT)
 
     place.run(spark, once=False, watch=enough, stopping=stopping)

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli import app
-from tests.pipeline.places import SALES, joined, sale
+from tests.support.pipeline_place import SALES, joined, sale
 
 PATIENCE = 300  # seconds: the machine may be busy
 
@@ -86,8 +86,6 @@ def test_a_run_that_fails_says_why_and_has_exit_code_3(place, spark):
     assert "a.parquet" in document["message"]
 
 
-@pytest.mark.spark
-@pytest.mark.slow
 @contextmanager
 def running(place):
     """`headrace run` as a process of its own, with a Spark of its own; ended in the end, its JVM with it."""
@@ -133,6 +131,8 @@ def whole(place, spark) -> None:
     assert sorted(row["record"] for row in place.dead()) == sorted(f"{{ {i}" for i in range(40))
 
 
+@pytest.mark.spark
+@pytest.mark.slow
 def test_sigterm_finishes_the_micro_batch_and_another_run_goes_on(place, many, spark):
     with running(place) as process:
         wait_for(process, lambda: many() >= 2)
@@ -148,16 +148,18 @@ def test_sigterm_finishes_the_micro_batch_and_another_run_goes_on(place, many, s
     whole(place, spark)
 
 
-def test_killed_in_the_midst_of_a_micro_batch_another_run_goes_on(place, many, spark):
-    """Once when its dead letters are there, and once when its rows are in the table: neither is noted as done yet."""
-    letters = place.root / "sales.state/dead-letters"
-    table = place.root / "warehouse"
-    for what in (lambda: set(letters.glob("batch=*/part-*")), lambda: set(table.glob("_delta_log/*.json"))):
-        with running(place) as process:
-            before = many()
-            wait_for(process, lambda before=before: many() > before)
-            now = what()
-            wait_for(process, lambda what=what, now=now: what() - now)
-            os.killpg(process.pid, signal.SIGKILL)
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "signs",  # that its dead letters are there, or that its rows are in the table: neither is noted as done yet
+    ["sales.state/dead-letters/batch=*/part-*", pytest.param("warehouse/_delta_log/*.json", marks=pytest.mark.soak)],
+    ids=["dead letters", "rows"],
+)
+def test_killed_in_the_midst_of_a_micro_batch_another_run_goes_on(place, many, spark, signs):
+    with running(place) as process:
+        wait_for(process, lambda: many() >= 2)
+        now = set(place.root.glob(signs))
+        wait_for(process, lambda: set(place.root.glob(signs)) - now)
+        os.killpg(process.pid, signal.SIGKILL)
     assert 2 <= many() < 40
     whole(place, spark)

@@ -8,7 +8,7 @@ import pytest
 import headrace as hr
 from headrace.pipeline.build import describe_with_spark
 from headrace.pipeline.document import BadPipeline
-from tests.pipeline.places import SALES, joined, sale
+from tests.support.pipeline_place import SALES, joined, sale
 
 pytestmark = pytest.mark.spark
 
@@ -83,7 +83,7 @@ def test_a_deadline_once(place, spark):
     place.arrive("a.json", *(sale(i) for i in range(30)))
     outcome = place.run(spark)
     assert place.loaded() == sorted((joined(sale(i)) for i in range(30)), key=str)
-    assert sum(stats.late for stats in outcome.moment.joins.values()) == 0
+    assert sum(stats.late for stats in outcome.status.joins.values()) == 0
     assert (place.root / "sales.state/run-log").is_dir()
 
 
@@ -95,7 +95,7 @@ def test_rows_without_a_match_are_put_aside_and_shedding_keeps_what_it_can(place
     place.arrive("a.json", sale(1), sale(2, 999))
     outcome = place.run(spark)
     assert place.loaded() == [joined(sale(1)) | {"v": 1}]
-    assert sum(stats.dead_letters for stats in outcome.moment.joins.values()) == 1
+    assert sum(stats.dead_letters for stats in outcome.status.joins.values()) == 1
     assert list((place.root / "sales.state/run-log").rglob("*.parquet"))
     place.write(
         SALES,
@@ -104,7 +104,7 @@ def test_rows_without_a_match_are_put_aside_and_shedding_keeps_what_it_can(place
         ('"warehouse"', '"kept"'),
     )
     outcome = place.run(spark)
-    assert (outcome.moment.rows, outcome.moment.shed) == (2, 0)
+    assert (outcome.status.rows, outcome.status.shed) == (2, 0)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_from_postgresql_to_postgresql(place, spark, database):
     assert place.check(URL=database.url).schemas[-1].names == ["id", "product_id", "price"]
     place.run(spark, URL=database.url)
     database.query("INSERT INTO orders SELECT i, i % 40 FROM generate_series(21, 30) AS i")
-    assert place.run(spark, URL=database.url).moment.rows == 10
+    assert place.run(spark, URL=database.url).status.rows == 10
     assert database.rows("SELECT * FROM priced ORDER BY id") == [
         [str(i), str(i % 40), str(7 * (i % 40))] for i in range(1, 31)
     ]
@@ -167,7 +167,7 @@ def test_a_deadline_once_into_postgresql(place, spark, database):
     database.query("CREATE TABLE priced (id bigint PRIMARY KEY, product_id bigint, price bigint)")
     database.query("INSERT INTO orders SELECT i, i % 40 FROM generate_series(1, 20) AS i")
     outcome = place.run(spark, URL=database.url)
-    assert sum(stats.deferred for stats in outcome.moment.joins.values()) > 0
+    assert sum(stats.deferred for stats in outcome.status.joins.values()) > 0
     assert database.rows("SELECT * FROM priced ORDER BY id") == [
         [str(i), str(i % 40), str(7 * (i % 40))] for i in range(1, 21)
     ]
@@ -237,7 +237,7 @@ def test_from_kafka_to_kafka(place, spark, kafka):
     df = spark.createDataFrame([(text,) for text in texts], "value string")
     df.write.format("kafka").options(**server, topic="pipeline-in").save()
     outcome = place.run(spark, SERVERS=kafka.servers)
-    assert (outcome.moment.rows, outcome.moment.dead) == (12, 2)
+    assert (outcome.status.rows, outcome.status.dead) == (12, 2)
     out = spark.read.format("kafka").options(**server, subscribe="pipeline-out").load()
     rows = out.selectExpr("CAST(key AS STRING) AS k", "CAST(value AS STRING) AS v").collect()
     assert sorted((row.k, row.v) for row in rows) == sorted(

@@ -16,7 +16,7 @@ import headrace as hr
 from headrace.conditions import METRICS, Between, Equal
 from headrace.errors import BadInput, UnsupportedType
 from headrace.predicates import Residual
-from tests.semistream.test_conditions import PAIRS, holds, pick
+from tests.support.condition_cases import PAIRS, holds, pick
 
 
 def batch(random: Random, pool: str, names: str, n: int) -> pa.RecordBatch:

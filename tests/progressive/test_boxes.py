@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.errors import BadInput, UnsupportedType
+from headrace.errors import UnsupportedType
 from headrace.kernels.boxes import cover_tiles
 from headrace.predicates import Residual
 from headrace.progressive import BoxGrid, ProgressiveJoin
 from headrace.progressive.grids.partitioning import Partitioning
-from tests.progressive.found import pairs
+from tests.support.progressive_pairs import pairs, refuses, through
 
 NAMES = ("x0", "y0", "x1", "y1")
 TOUCH = hr.intersects(NAMES)
@@ -90,22 +90,6 @@ def test_oracle_through_the_driver(
     grid = BoxGrid(TOUCH, (0, 0, 10, 10), 4, 2, partitions, mapping)
     op = ProgressiveJoin(TOUCH, memory="1MiB", flush=flush, partitioning=grid, capacity=capacity)
     assert through(op, batch(left), batch(right), cut) == brute(left, right)
-
-
-def through(op: ProgressiveJoin, left: pa.RecordBatch, right: pa.RecordBatch, cut: int) -> Counter[Any]:
-    out = []
-    numbered = {
-        name: rows.append_column(name, pa.array(np.arange(rows.num_rows)))
-        for name, rows in (("left", left), ("right", right))
-    }
-    for at in range(0, max(left.num_rows, right.num_rows), cut):
-        for name, rows in numbered.items():
-            out += op.insert(name, rows.slice(at, cut))  # type: ignore[arg-type]
-        if at % 3 == 0:
-            out += list(op.idle())
-    out += op.finish()
-    op.stats.check()
-    return Counter(pair for b in out for pair in zip(b["left"].to_pylist(), b["right"].to_pylist(), strict=True))
 
 
 def test_oracle_many_boxes_in_little_memory() -> None:
@@ -275,11 +259,6 @@ def test_far_off_boxes_do_not_spoil_the_space_of_the_first_batch() -> None:
     reading = grid.read(0, rows)
     assert grid.grid is not None and (grid.grid.high < 2).all() and (grid.grid.low >= 0).all()
     assert reading.outside == 1
-
-
-def refuses(says: str, make: Any, error: Any = BadInput) -> None:
-    with pytest.raises(error, match=says):
-        make()
 
 
 def test_what_is_refused_by_name() -> None:

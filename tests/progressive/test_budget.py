@@ -95,14 +95,14 @@ LOGGED = """
 import json, sys
 import numpy as np, pyarrow as pa
 import headrace as hr
-from headrace.memory import give_back
-from headrace.progressive.grids.partitioning_for import divide_endless
+from headrace.memory import release_freed_memory
+from headrace.progressive.grids.partitioning_for import unbounded_partitioning_for
 from headrace.progressive.logged.join import LoggedJoin
-from headrace.progressive.logged.state_cache import Warm
-from headrace.progressive.logged.join_spec import Pairing
-from headrace.progressive.logged.sharding import Division
-from headrace.progressive.policies.by_name import policy_of
-from headrace.progressive.memory.side_memory import POOL
+from headrace.progressive.logged.state_cache import StateCache
+from headrace.progressive.logged.join_spec import JoinSpec
+from headrace.progressive.logged.sharding import Sharding
+from headrace.progressive.policies import policy_of
+from headrace.progressive.memory.row_chunks import POOL
 from headrace.runlog import RunLog
 from headrace.spark.pair_step import warm_memory
 
@@ -120,24 +120,24 @@ def rows(many):
             values = rng.integers(0, 200_000, n), rng.integers(0, 1 << 40, n), rng.random(n)
             yield side, pa.RecordBatch.from_arrays([pa.array(v) for v in values], schema=schemas[side])
 
-log, warms, results, flushed = RunLog(directory, "q", "join", shards=2), [], 0, 0
+log, caches, results, flushed = RunLog(directory, "q", "join", shards=2), [], 0, 0
 for shard in (0, 1):
-    partitioning, ask = divide_endless(hr.equal("k"), 64, None)
-    pairing = Pairing(hr.equal("k"), schemas, partitioning, ask, "_right", None, static=(False, False))
-    warm = Warm(Division(partitioning, 0, shard), policy_of("rrpj"), warm_memory(memory, 1, 2), schemas)
-    warms.append((pairing, warm))
+    partitioning, ask = unbounded_partitioning_for(hr.equal("k"), 64, None)
+    spec = JoinSpec(condition=hr.equal("k"), schemas=schemas, partitioning=partitioning, ask=ask)
+    cache = StateCache(Sharding(partitioning, 0, shard), policy_of("rrpj"), warm_memory(memory, 1, 2), schemas)
+    caches.append((spec, cache))
 for number in range(14):
     if number == 2:
         with open("/proc/self/clear_refs", "w") as refs:
             refs.write("5")
         before = resident("VmHWM")
-    for shard, (pairing, warm) in enumerate(warms):
+    for shard, (spec, cache) in enumerate(caches):
         with log.shard(shard) as held:
-            join = LoggedJoin(pairing, held, warm, number, idle=0.5)
+            join = LoggedJoin(spec, held, cache, number, idle=0.5)
             for out in join.join(rows(500 if number < 2 else 25_000)):
                 results += out.num_rows
             flushed += join.stats.deferred
-        give_back()
+        release_freed_memory()
 print(json.dumps({"growth": resident("VmHWM") - before, "results": results, "deferred": flushed}))
 """
 

@@ -13,8 +13,8 @@ import headrace as hr
 from headrace.conditions import Condition, Equal
 from headrace.errors import BadInput
 from headrace.progressive import BoxGrid, HashPartitioning, ProgressiveJoin, VectorGrid
-from headrace.progressive.grids.partitioning_for import divide
-from tests.progressive.test_boxes import through
+from headrace.progressive.grids.partitioning_for import partitioning_for
+from tests.support.progressive_pairs import through
 
 BOX, NEAR, LESS = hr.intersects(("x0", "x1")), hr.within("v", eps=1), hr.compare("a", "<", "b")
 K, L = hr.equal("k"), hr.equal("l", "m")
@@ -36,26 +36,29 @@ K, L = hr.equal("k"), hr.equal("l", "m")
     ],
 )
 def test_what_leads(condition: Condition, kind: type, lead: Condition, ask: Condition | None) -> None:
-    partitioning, rest = divide(condition)
+    partitioning, rest = partitioning_for(condition)
     assert type(partitioning) is kind
     assert partitioning.condition == lead  # type: ignore[attr-defined]
     assert rest == ask
 
 
 def test_options_go_where_they_belong() -> None:
-    assert divide(K, partitions=7)[0].partitions == 7
-    assert divide(BOX, partitions=3, cells=5, space=(0, 1))[0].partitions == 3
-    assert divide(hr.within(("a", "b"), eps=1), cells=3)[0].partitions == 9
+    assert partitioning_for(K, partitions=7)[0].partitions == 7
+    assert partitioning_for(BOX, partitions=3, cells=5, space=(0, 1))[0].partitions == 3
+    assert partitioning_for(hr.within(("a", "b"), eps=1), cells=3)[0].partitions == 9
     for call, says in [
         (
-            lambda: divide(LESS),
+            lambda: partitioning_for(LESS),
             "cannot divide two streams; use equal, intersects or within, or all_of with one of them",
         ),
-        (lambda: divide(hr.all_of(LESS, hr.band("a", "b", below=1, above=1))), "cannot divide two streams"),
-        (lambda: divide(NEAR, partitions=4), "partitions=4 is for keys and boxes; a grid over vectors takes cells="),
-        (lambda: divide(NEAR, cells=(4, 4)), r"cells=\(4, 4\) is not a number"),
-        (lambda: divide(K, space=(0, 1)), r"space=\(0, 1\) is for boxes and vectors"),
-        (lambda: divide(K, cells=3), "cells=3 is for boxes and vectors"),
+        (lambda: partitioning_for(hr.all_of(LESS, hr.band("a", "b", below=1, above=1))), "cannot divide two streams"),
+        (
+            lambda: partitioning_for(NEAR, partitions=4),
+            "partitions=4 is for keys and boxes; a grid over vectors takes cells=",
+        ),
+        (lambda: partitioning_for(NEAR, cells=(4, 4)), r"cells=\(4, 4\) is not a number"),
+        (lambda: partitioning_for(K, space=(0, 1)), r"space=\(0, 1\) is for boxes and vectors"),
+        (lambda: partitioning_for(K, cells=3), "cells=3 is for boxes and vectors"),
     ]:
         with pytest.raises(BadInput, match=says):
             call()

@@ -1,4 +1,4 @@
-"""Flush policies on ledgers made by hand: what goes first, what is remembered, what is refused."""
+"""Flush policies on counters made by hand: what is flushed first, what is remembered, what is refused."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.arrays import AnyArray
 from headrace.progressive import (
     HMJ,
     LA,
@@ -21,23 +22,24 @@ from headrace.progressive import (
     FlushPolicy,
     Foresight,
     HashPartitioning,
-    Ledger,
+    PartitionStats,
     ProgressiveJoin,
     Random,
-    Resident,
+    TupleFlushPolicy,
+    TupleStats,
     XJoin,
     policy_of,
 )
 
 
-def ledger(
+def stats(
     held: Any, *, arrived: Any = None, fresh: Any = None, results: Any = None, recent: Any = None, flushes: int = 0
-) -> Ledger:
+) -> PartitionStats:
     """With the arrays given; others are like the tuples held, and results 0."""
     held = np.array(held, np.int64)
     came = held if arrived is None else np.array(arrived, np.int64)
     made = np.zeros_like(held) if results is None else np.array(results, np.int64)
-    return Ledger(
+    return PartitionStats(
         held,
         came,
         came if fresh is None else np.array(fresh, np.int64),
@@ -47,16 +49,18 @@ def ledger(
     )
 
 
-def order(policy: FlushPolicy, book: Ledger) -> list[tuple[int, int]]:
+def order(policy: FlushPolicy, counters: PartitionStats) -> list[tuple[int, int]]:
     """(side, partition) as they would go."""
-    scores = policy.scores(book)
+    scores = policy.scores(counters)
     return [(int(i) // scores.shape[1], int(i) % scores.shape[1]) for i in np.argsort(scores, axis=None, kind="stable")]
 
 
-def flushed(policy: FlushPolicy, tuples: int, held: list[list[int]], book: Ledger) -> dict[tuple[int, int], int]:
+def flushed(
+    policy: FlushPolicy, tuples: int, held: list[list[int]], counters: PartitionStats
+) -> dict[tuple[int, int], int]:
     """What of (side, partition) goes if so many tuples must."""
     out = {}
-    for side, partition in order(policy, book):
+    for side, partition in order(policy, counters):
         gone = min(tuples, held[side][partition])
         if gone:
             out[side, partition] = gone
@@ -71,30 +75,30 @@ def test_rpj_worked_example() -> None:
     """[PQP] §2.1: values 2, 4, 6, 8, two tuples each in memory, six to flush: S of 6, R of 2, S of 8."""
     arrived = [[10, 15, 4, 6], [5, 20, 30, 10]]  # of a hundred: the probabilities in percent
     held = [[2] * 4, [2] * 4]
-    assert flushed(RPJ(), 6, held, ledger(held, arrived=arrived)) == {(1, 2): 2, (0, 0): 2, (1, 3): 2}
+    assert flushed(RPJ(), 6, held, stats(held, arrived=arrived)) == {(1, 2): 2, (0, 0): 2, (1, 3): 2}
 
 
 def test_rpj_weighs_sides_by_what_came_lately() -> None:
     policy, held = RPJ(), [[5, 5], [5, 5]]
-    book = ledger(held, arrived=[[50, 50], [90, 10]], fresh=[[1, 1], [9, 9]])
+    counters = stats(held, arrived=[[50, 50], [90, 10]], fresh=[[1, 1], [9, 9]])
     # p(R) = 0.1 * (0.5, 0.5), p(S) = 0.9 * (0.9, 0.1): S waits for R, which hardly comes.
-    np.testing.assert_allclose(policy.scores(book), [[0.81, 0.09], [0.05, 0.05]])
+    np.testing.assert_allclose(policy.scores(counters), [[0.81, 0.09], [0.05, 0.05]])
     # Few have come since, all of R: they change little of the last twenty.
-    book = ledger(held, arrived=[[51, 50], [90, 10]], fresh=[[1, 0], [0, 0]])
-    assert policy.scores(book)[0].sum() == pytest.approx(0.95 * 18 / (0.95 * 20 + 1))
+    counters = stats(held, arrived=[[51, 50], [90, 10]], fresh=[[1, 0], [0, 0]])
+    assert policy.scores(counters)[0].sum() == pytest.approx(0.95 * 18 / (0.95 * 20 + 1))
 
 
 def test_rrpj_small_and_large_partitions_are_alike() -> None:
     """[PQP] §3.2.1: 1 tuple with 100 results is worth as much as 10 with 1000."""
-    scores = RRPJ().scores(ledger([[1, 10, 10], [1, 1, 1]], results=[[100, 1000, 999], [0, 0, 1]]))
+    scores = RRPJ().scores(stats([[1, 10, 10], [1, 1, 1]], results=[[100, 1000, 999], [0, 0, 1]]))
     assert scores[0, 0] == scores[0, 1] > scores[0, 2] > scores[1, 2] > scores[1, 0] == 0
 
 
 def test_amortised_rrpj_tells_the_present_from_the_past() -> None:
     """[PQP] §3.2.2: 5 then 45 results, and 45 then 5: RRPJ cannot tell them apart, amortised RRPJ keeps the first."""
     held = [[10, 10], [0, 0]]
-    first = ledger(held, results=[[5, 45], [0, 0]], recent=[[5, 45], [0, 0]])
-    second = ledger(held, results=[[50, 50], [0, 0]], recent=[[45, 5], [0, 0]], flushes=1)
+    first = stats(held, results=[[5, 45], [0, 0]], recent=[[5, 45], [0, 0]])
+    second = stats(held, results=[[50, 50], [0, 0]], recent=[[45, 5], [0, 0]], flushes=1)
     plain, amortised, latest, none = (
         RRPJ(),
         AmortisedRRPJ(sigma=0.5),
@@ -114,23 +118,23 @@ def test_amortised_rrpj_tells_the_present_from_the_past() -> None:
 
 def test_xjoin_takes_the_largest() -> None:
     assert XJoin.whole
-    assert order(XJoin(), ledger([[3, 9, 1], [4, 2, 8]]))[:3] == [(0, 1), (1, 2), (1, 0)]
+    assert order(XJoin(), stats([[3, 9, 1], [4, 2, 8]]))[:3] == [(0, 1), (1, 2), (1, 0)]
 
 
 def test_hmj_takes_the_largest_pair_that_keeps_sides_even() -> None:
     assert HMJ.pairs
     # Left holds more. Partition 2 is the largest pair, but mostly of the right side.
-    scores = HMJ().scores(ledger([[30, 20, 5], [10, 10, 30]]))
+    scores = HMJ().scores(stats([[30, 20, 5], [10, 10, 30]]))
     np.testing.assert_array_equal(scores[0], scores[1])
     assert np.argsort(scores[0]).tolist() == [0, 1, 2]
 
 
 def test_random_is_seeded() -> None:
-    book = ledger([[1] * 8, [1] * 8])
+    counters = stats([[1] * 8, [1] * 8])
     one, same, other = Random(seed=1), Random(seed=1), Random(seed=2)
-    first = order(one, book)
-    assert first == order(same, book) != order(other, book)
-    assert first != order(one, book) == order(same, book)
+    first = order(one, counters)
+    assert first == order(same, counters) != order(other, counters)
+    assert first != order(one, counters) == order(same, counters)
 
 
 def test_all_flush_takes_all() -> None:
@@ -138,20 +142,20 @@ def test_all_flush_takes_all() -> None:
 
 
 def test_la_follows_the_last_arrivals() -> None:
-    book = ledger([[5, 5], [5, 5]], arrived=[[90, 10], [50, 50]])
+    counters = stats([[5, 5], [5, 5]], arrived=[[90, 10], [50, 50]])
     policy = LA(h=4, b=0.5)
     policy.arrive(0, np.zeros(6, np.uint64), np.array([0, 0, 1, 1, 1, 1], np.int32))
     # Left partition 1 is rare but came four times in a row: right partition 1 is worth more than right partition 0.
-    np.testing.assert_allclose(policy.scores(book), [[0.125, 0.125], [0.225, 0.525]])
-    assert order(LA(h=4, b=1.0), book) == order(RPJ(), ledger([[5, 5], [5, 5]], arrived=[[90, 10], [50, 50]]))
+    np.testing.assert_allclose(policy.scores(counters), [[0.125, 0.125], [0.225, 0.525]])
+    assert order(LA(h=4, b=1.0), counters) == order(RPJ(), stats([[5, 5], [5, 5]], arrived=[[90, 10], [50, 50]]))
 
 
 def test_rrpj_f_counts_by_tuple() -> None:
-    resident = Resident(
+    tuples = TupleStats(
         np.zeros(3, np.int32), np.zeros(3, np.uint64), np.array([3, 1, 2]), np.array([4, 0, 2], np.int32)
     )
     assert RRPJF.per_tuple
-    assert RRPJF().tuple_scores(ledger([[3], [0]]), 0, resident).tolist() == [4, 0, 2]
+    assert RRPJF().tuple_scores(stats([[3], [0]]), 0, tuples).tolist() == [4, 0, 2]
 
 
 # -- Foresight ---------------------------------------------------------------------------------------------------------------
@@ -159,15 +163,15 @@ def test_rrpj_f_counts_by_tuple() -> None:
 
 def test_foresight_ranks_by_results_a_chance() -> None:
     # As many results a tuple, but those of partition 1 came halfway through: it had half the chances.
-    book = ledger([[100, 100], [100, 100]], fresh=[[0, 100], [50, 50]], results=[[50, 50], [5, 0]])
-    scores = Foresight().scores(book)
+    counters = stats([[100, 100], [100, 100]], fresh=[[0, 100], [50, 50]], results=[[50, 50], [5, 0]])
+    scores = Foresight().scores(counters)
     assert scores[0, 1] > scores[0, 0] > scores[1, 0] > scores[1, 1] > 0
 
 
-def steps(policy: Foresight, results: list[list[int]]) -> np.ndarray[Any, Any]:
+def steps(policy: Foresight, results: list[list[int]]) -> AnyArray:
     for flushes, recent in enumerate(results):
         scores = policy.scores(
-            ledger([[50] * 4, [50] * 4], fresh=[[5] * 4, [5] * 4], recent=[recent, recent], flushes=flushes)
+            stats([[50] * 4, [50] * 4], fresh=[[5] * 4, [5] * 4], recent=[recent, recent], flushes=flushes)
         )
     return scores
 
@@ -194,15 +198,15 @@ def test_foresight_is_not_misled_by_bursts_of_one_side() -> None:
         fresh = np.zeros((2, 2), np.int64)
         fresh[side] = 5
         policy.arrive(side, np.zeros(10, np.uint64), np.zeros(10, np.int32))
-        scores = policy.scores(ledger(held, fresh=fresh, recent=results, flushes=flushes))
+        scores = policy.scores(stats(held, fresh=fresh, recent=results, flushes=flushes))
     assert scores[:, 0].min() > scores[:, 1].max()
 
 
 def test_foresight_flushes_more_of_what_is_useless() -> None:
     alike, useless = Foresight(), Foresight()
     assert alike.wanted(3200) == useless.wanted(3200) == 100
-    alike.scores(ledger([[400] * 4, [400] * 4], results=[[100] * 4, [100] * 4]))
-    useless.scores(ledger([[400] * 4, [400] * 4], results=[[100, 0, 0, 0], [100, 0, 0, 0]]))
+    alike.scores(stats([[400] * 4, [400] * 4], results=[[100] * 4, [100] * 4]))
+    useless.scores(stats([[400] * 4, [400] * 4], results=[[100, 0, 0, 0], [100, 0, 0, 0]]))
     assert alike.wanted(3200) == 100
     assert useless.wanted(3200) == 200
 
@@ -218,28 +222,28 @@ def test_foresight_flushes_little_of_what_was_useful_before_a_change() -> None:
 def test_foresight_without_any_results() -> None:
     policy = Foresight()
     for flushes in range(3):
-        scores = policy.scores(ledger([[5, 0], [0, 5]], flushes=flushes))
+        scores = policy.scores(stats([[5, 0], [0, 5]], flushes=flushes))
         np.testing.assert_array_equal(scores, 0)
     assert policy.wanted(10) == 1
     with np.errstate(all="raise"):
-        policy.scores(ledger([[5, 0], [0, 5]], results=[[1, 0], [0, 0]], flushes=3))
-    assert order(policy, ledger([[5, 5], [5, 5]], results=[[9, 0], [0, 0]], flushes=4))[-1] == (0, 0)
+        policy.scores(stats([[5, 0], [0, 5]], results=[[1, 0], [0, 0]], flushes=3))
+    assert order(policy, stats([[5, 5], [5, 5]], results=[[9, 0], [0, 0]], flushes=4))[-1] == (0, 0)
 
 
 # -- all of them -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_policies_score_any_ledger(name: str) -> None:
+def test_policies_score_any_stats(name: str) -> None:
     policy, rng = policy_of(name), np.random.default_rng(5)
     for flushes in range(4):
         held = rng.integers(0, 3, (2, 5))
         came = rng.integers(0, 5, 3).astype(np.int32)
         policy.arrive(0, came.astype(np.uint64), came)
-        book = ledger(held, arrived=held + 1, fresh=held * 0, results=rng.integers(0, 2, (2, 5)), flushes=flushes)
-        scores = policy.scores(book)
+        counters = stats(held, arrived=held + 1, fresh=held * 0, results=rng.integers(0, 2, (2, 5)), flushes=flushes)
+        scores = policy.scores(counters)
         assert scores.shape == (2, 5) and np.isfinite(scores).all()
-    assert np.isfinite(policy_of(name).scores(Ledger.empty(3))).all()
+    assert np.isfinite(policy_of(name).scores(PartitionStats.empty(3))).all()
 
 
 def _early(flush: str) -> tuple[int, int]:
@@ -287,6 +291,78 @@ def test_a_policy_object_is_taken_as_it_is() -> None:
     policy = RRPJ(share=7)
     assert policy_of(policy) is policy and policy.wanted(100) == 7 and policy.wanted(3) == 3
     assert RRPJ(0.25).wanted(100) == 25 and RRPJ(0.001).wanted(100) == 1
+
+
+# -- policies that a user writes ---------------------------------------------------------------------------------------------
+
+
+def test_a_policy_of_ones_own_is_one_method() -> None:
+    class Smallest(FlushPolicy):
+        def scores(self, stats: PartitionStats) -> Any:
+            return stats.held
+
+    op = ProgressiveJoin(hr.equal("k"), "1MiB", Smallest(share=2), capacity=4)
+    list(op.insert("left", pa.record_batch({"k": [1, 1, 1]})))
+    list(op.insert("left", pa.record_batch({"k": [2, 3]})))  # 2 or 3 is flushed with one of 1, or both of them are
+    held = op.partition_stats.held[0]
+    assert op.stats.flushes == 1 and op.stats.flushed == 2 and held.sum() == 3
+    assert sum(out.num_rows for out in op.insert("right", pa.record_batch({"k": [1, 2, 3]}))) >= 1
+    list(op.finish())
+    assert op.stats.results == 5
+    assert op.partition_stats.flushes == op.stats.flushes  # the driver keeps the books, whatever the policy is
+
+
+def test_a_policy_of_ones_own_for_tuples_is_one_method() -> None:
+    class Oldest(TupleFlushPolicy):
+        def tuple_scores(self, stats: PartitionStats, side: int, tuples: TupleStats) -> Any:
+            return tuples.arrived
+
+    op = ProgressiveJoin(hr.equal("k"), "1MiB", Oldest(share=1), capacity=2)
+    for key in (1, 2, 3):
+        list(op.insert("left", pa.record_batch({"k": [key]})))
+    early = [row["k"] for out in op.insert("right", pa.record_batch({"k": [3, 1]})) for row in out.to_pylist()]
+    assert early == [3]  # 1 was the oldest, and is on disk
+    assert [row["k"] for out in op.finish() for row in out.to_pylist()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("scores", "says"),
+    [
+        (
+            lambda held: held[0],
+            r"Wrong\.scores gave an array of shape \(64,\); it must .* each side and partition, \(2, 64\)",
+        ),
+        (lambda held: np.where(held == 0, np.nan, 0), r"Wrong\.scores gave NaN for partition \d+ of the left side"),
+    ],
+)
+def test_wrong_scores_are_refused_by_the_name_of_the_policy(scores: Any, says: str) -> None:
+    class Wrong(FlushPolicy):
+        def scores(self, stats: PartitionStats) -> Any:
+            return scores(stats.held)
+
+    op = ProgressiveJoin(hr.equal("k"), memory="1MiB", flush=Wrong(), capacity=2)
+    with pytest.raises(hr.BadInput, match=says):
+        list(op.insert("left", pa.record_batch({"k": [1, 2, 3]})))
+
+
+@pytest.mark.parametrize(
+    ("scores", "says"),
+    [
+        (
+            lambda arrived: arrived[:0],
+            r"Wrong\.tuple_scores gave an array of shape \(0,\); .* of the left side in memory, \(2,\)",
+        ),
+        (lambda arrived: arrived * np.nan, r"Wrong\.tuple_scores gave NaN for a tuple of the left side"),
+    ],
+)
+def test_wrong_scores_of_tuples_are_refused_by_the_name_of_the_policy(scores: Any, says: str) -> None:
+    class Wrong(TupleFlushPolicy):
+        def tuple_scores(self, stats: PartitionStats, side: int, tuples: TupleStats) -> Any:
+            return scores(tuples.arrived)
+
+    op = ProgressiveJoin(hr.equal("k"), memory="1MiB", flush=Wrong(share=1), capacity=2)
+    with pytest.raises(hr.BadInput, match=says):
+        list(op.insert("left", pa.record_batch({"k": [1, 2, 3]})))
 
 
 def test_a_policy_that_scores_tuples_must_say_how() -> None:

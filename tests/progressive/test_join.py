@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.progressive import ProgressiveJoin, XJoin
-from headrace.progressive.policies.by_name import POLICIES
+from headrace.progressive.policies import POLICIES
 
 _keys = st.one_of(st.none(), st.integers(0, 5))
 _action = st.one_of(

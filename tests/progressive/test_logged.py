@@ -2,6 +2,7 @@
 
 import tempfile
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +14,13 @@ import headrace as hr
 from headrace.clock import ManualClock
 from headrace.errors import OtherLog, RunLogError
 from headrace.progressive.grids.keys import HashPartitioning
-from headrace.progressive.grids.partitioning_for import divide, divide_endless
+from headrace.progressive.grids.partitioning_for import partitioning_for, unbounded_partitioning_for
 from headrace.progressive.logged.join import LoggedJoin
-from headrace.progressive.logged.join_spec import Pairing, TimeBound
-from headrace.progressive.logged.sharding import Division
-from headrace.progressive.logged.state_cache import Warm
-from headrace.progressive.policies.by_name import POLICIES
-from headrace.runlog import RunLog
-from headrace.semistream.deferred.memory import close, unfinished
+from headrace.progressive.logged.join_spec import JoinSpec, TimeBound
+from headrace.progressive.logged.sharding import Sharding
+from headrace.progressive.logged.state_cache import StateCache
+from headrace.progressive.policies import POLICIES
+from headrace.runlog import RunLog, close_finish, unfinished
 
 LEFT, RIGHT = 0, 1
 KEYS = pa.schema({"k": pa.int64(), "a": pa.int64()}), pa.schema({"k": pa.int32(), "b": pa.int64()})
@@ -52,30 +52,26 @@ class Died(Exception):
 class Shard:
     """One shard, driven as Spark would: attempts may die, and processes forget."""
 
-    def __init__(self, directory, pairing, policy="rrpj", memory=1 << 18, idle=0.35, **division):
+    def __init__(self, directory, spec, policy="rrpj", memory=1 << 18, idle=0.35, **sharding):
         self.log = RunLog(directory, "q", "join", shards=1)
-        self.pairing, self.policy, self.memory, self.idle = pairing, policy, memory, idle
-        self.division = Division(pairing.partitioning, **division)
+        self.spec, self.policy, self.memory, self.idle = spec, policy, memory, idle
+        self.sharding = Sharding(spec.partitioning, **sharding)
         self.stats = []
         self.forget()
 
     def forget(self):
         """Another process."""
-        self.warm = Warm(self.division, POLICIES[self.policy](), self.memory, self.pairing.schemas)
+        self.cache = StateCache(self.sharding, POLICIES[self.policy](), self.memory, self.spec.schemas)
 
     def operator(self, shard, batch):
-        return LoggedJoin(self.pairing, shard, self.warm, batch, idle=self.idle, clock=Ticking(0.0))
+        return LoggedJoin(self.spec, shard, self.cache, batch, idle=self.idle, clock=Ticking(0.0))
 
     def attempt(self, batch, rows, dies_after=None, before_decision=False):
         """Results of an attempt. It may die after so many results, or before its decision is written."""
         out = []
         with self.log.shard(0) as shard:
             if before_decision:
-
-                def refuse(*_):
-                    raise Died
-
-                shard.write = refuse
+                shard.draft = partial(undecided, shard.draft)
             join = self.operator(shard, batch)
             results = join.join(iter(rows))
             for result in results:
@@ -91,14 +87,26 @@ class Shard:
             return counted(list(self.operator(shard, 1 << 62).finish()))
 
 
+def undecided(draft, kind, *args):
+    """The drafts of an attempt that dies after its rows have their name, and before its decision has."""
+    made = draft(kind, *args)
+    if kind == "decision":
+        made.commit = lambda facts: dies()
+    return made
+
+
+def dies():
+    raise Died
+
+
 def counted(batches):
     return Counter(tuple(row.values()) for batch in batches for row in batch.to_pylist())
 
 
-def pairing(condition=None, schemas=KEYS, **options):
+def join_spec(condition=None, schemas=KEYS, partitions=5, **options):
     condition = condition or hr.equal("k")
-    partitioning, ask = divide(condition, 5)
-    return Pairing(condition, schemas, partitioning, ask, **options)
+    partitioning, ask = partitioning_for(condition, partitions)
+    return JoinSpec(condition=condition, schemas=schemas, partitioning=partitioning, ask=ask, **options)
 
 
 def batch(side, keys, first):
@@ -125,7 +133,7 @@ def test_oracle_every_pair_once_whatever_dies(script, policy, capacity, seed):
     rng = np.random.default_rng(seed)
     sides, got, number = ([], []), Counter(), 0
     with tempfile.TemporaryDirectory() as directory:
-        shard = Shard(directory, pairing(capacity=capacity), policy)
+        shard = Shard(directory, join_spec(capacity=capacity), policy)
         for n, (chunks, fate, point) in enumerate(script):
             rows = []
             for side, keys in chunks:
@@ -234,8 +242,10 @@ def test_oracle_conditions_in_shards(tmp_path, name, shards):
     rng = np.random.default_rng(len(name))
 
     def fresh():
-        partitioning, ask = divide_endless(condition, 4, 1.0 if "intersects" in repr(condition).lower() else None)
-        return Pairing(condition, (schema, schema), partitioning, ask, capacity=12)
+        partitioning, ask = unbounded_partitioning_for(
+            condition, 4, 1.0 if "intersects" in repr(condition).lower() else None
+        )
+        return JoinSpec(condition=condition, schemas=(schema, schema), partitioning=partitioning, ask=ask, capacity=12)
 
     by_key = isinstance(fresh().partitioning, HashPartitioning)
     parts = [
@@ -266,11 +276,12 @@ def test_oracle_conditions_in_shards(tmp_path, name, shards):
 
 def test_a_row_goes_to_the_shards_of_its_cells_and_to_no_other(tmp_path):
     condition = hr.intersects(("x0", "y0", "x1", "y1"))
-    made = Pairing(condition, (BOXES, BOXES), divide_endless(condition, 4, 1.0)[0])
+    partitioning, _ = unbounded_partitioning_for(condition, 4, 1.0)
+    made = JoinSpec(condition=condition, schemas=(BOXES, BOXES), partitioning=partitioning)
     batch = boxes(np.random.default_rng(1), 50, 0)
-    rows, shards = Division(made.partitioning, 3).shards_of(LEFT, batch)
+    rows, shards = Sharding(made.partitioning, 3).shards_of(LEFT, batch)
     for shard in range(3):
-        kept = Division(made.partitioning, 3, shard).part(LEFT, batch)
+        kept = Sharding(made.partitioning, 3, shard).assign(LEFT, batch)
         assert set(kept.rows["a"].to_pylist()) == set(rows[shards == shard].tolist())
 
 
@@ -291,7 +302,7 @@ def timed(rng, many, first, now):
 def test_oracle_rows_expire_and_late_ones_are_dropped(tmp_path, seed, capacity):
     rng = np.random.default_rng(seed)
     bound = TimeBound(("t", "t"), 10 * SECOND, (5 * SECOND, 6 * SECOND))
-    shard = Shard(tmp_path, pairing(schemas=(TIMED, TIMED), bound=bound, capacity=capacity), idle=5.0)
+    shard = Shard(tmp_path, join_spec(schemas=(TIMED, TIMED), bound=bound, capacity=capacity), idle=5.0)
     kept, latest, got, late, first = ([], []), [None, None], Counter(), 0, 0
     for n in range(60):
         mark = None if None in latest else min(latest[0] - 5 * SECOND, latest[1] - 6 * SECOND)
@@ -328,7 +339,7 @@ def test_oracle_rows_expire_and_late_ones_are_dropped(tmp_path, seed, capacity):
 
 
 def test_the_log_has_few_files_and_memory_is_as_it_says(tmp_path):
-    shard = Shard(tmp_path, pairing(), memory=1 << 18)
+    shard = Shard(tmp_path, join_spec(), memory=1 << 18)
     rng, sides, got = np.random.default_rng(3), ([], []), Counter()
     for n in range(150):
         keys = rng.integers(0, 50, 5).tolist()
@@ -341,7 +352,7 @@ def test_the_log_has_few_files_and_memory_is_as_it_says(tmp_path):
 
 
 def test_contract_memory_is_bounded_and_can_be_made_smaller(tmp_path):
-    shard = Shard(tmp_path, pairing(), memory=1 << 20)
+    shard = Shard(tmp_path, join_spec(), memory=1 << 20)
     rng, sides = np.random.default_rng(3), (Counter(), Counter())
     out = 0
     for n in range(12):
@@ -359,7 +370,7 @@ def test_contract_memory_is_bounded_and_can_be_made_smaller(tmp_path):
 
 
 def test_finish_once_and_go_on(tmp_path):
-    shard = Shard(tmp_path, pairing(capacity=2), idle=0.0)
+    shard = Shard(tmp_path, join_spec(capacity=2), idle=0.0)
     rows = [(side, batch(side, [1, 1, 2, 2], 4 * n)) for n, side in enumerate([LEFT, RIGHT] * 3)]
     got = shard.attempt(0, rows)
     left = shard.finish()
@@ -369,7 +380,7 @@ def test_finish_once_and_go_on(tmp_path):
     with pytest.raises(RunLogError, match="was interrupted after batch 0"):
         shard.attempt(1, [])
     with shard.log.shard(0) as held:
-        close(held)
+        close_finish(held)
         assert unfinished(held) == -1
     shard.forget()
     got += left + shard.attempt(1, [(LEFT, batch(LEFT, [2], 100))]) + shard.finish()
@@ -380,13 +391,12 @@ def test_finish_once_and_go_on(tmp_path):
 
 
 def test_another_source_and_another_join_are_refused(tmp_path):
-    shard = Shard(tmp_path, pairing())
+    shard = Shard(tmp_path, join_spec())
     shard.attempt(0, [(LEFT, batch(LEFT, [1, 2], 0))])
     with pytest.raises(RunLogError, match="batch 0 had 2 rows of the left side in shard 0, and now it has 1"):
         shard.attempt(0, [(LEFT, batch(LEFT, [1], 0))])
-    other = pairing(schemas=(KEYS[0].set(1, pa.field("a", pa.string())), KEYS[1]))
+    other = join_spec(schemas=(KEYS[0].set(1, pa.field("a", pa.string())), KEYS[1]))
     with pytest.raises(OtherLog, match="columns k int64, a int64, and they are now k int64, a string"):
         Shard(tmp_path, other).attempt(1, [])
-    partitioning, ask = divide(hr.equal("k"), 6)
     with pytest.raises(OtherLog, match="with 5 partitions, and partitions=6 is asked for"):
-        Shard(tmp_path, Pairing(hr.equal("k"), KEYS, partitioning, ask)).attempt(1, [])
+        Shard(tmp_path, join_spec(partitions=6)).attempt(1, [])

@@ -85,7 +85,7 @@ def test_symmetric_block_nested_loop_by_hand():
 def test_symmetric_indexed_block_nested_loop_by_hand():
     """The same pages, with seven frames more for trees and reading: only right's page 2 reads, namely left's page 0."""
     join = SymmetricIndexedBlockNestedLoop(11 * PAGE, disk=Disk2008(page_size=PAGE))
-    assert join.block == 2
+    assert join.blocks.pages == 2
     pages = {"left": [at(0), at(10), at(20), at(30)], "right": [at(0), at(10), at(0), at(30)]}
     halves = [(side, pages[side][i] + pages[side][i + 1]) for i in (0, 2) for side in pages]
     assert feed(join, *halves) == 4 * 4

@@ -9,6 +9,8 @@ from headrace.errors import HeadraceError
 from headrace.progressive.rtree import RTree
 from headrace.progressive.rtree.disk import Buffer
 
+TREE, BOXES, NODE = 0, 1, 3  # places of RTree.arrays: the header, the boxes of entries, (entries, level) of nodes
+
 corner = st.integers(-20, 20)
 boxes = st.lists(st.tuples(corner, corner, st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=150)
 
@@ -74,10 +76,10 @@ def test_an_empty_tree_finds_nothing():
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda tree: tree._boxes.__setitem__((tree.root, 0, 0), -99.0), "has box"),
-        (lambda tree: tree._node.__setitem__((tree.root, 0), 1), "has 1 entries; 2 to 4 are allowed"),
-        (lambda tree: tree._node.__setitem__((0, 1), 3), "is on level 3"),
-        (lambda tree: tree._tree.__setitem__(1, tree.nodes + 1), "can be reached"),
+        (lambda tree: tree.arrays[BOXES].__setitem__((tree.root, 0, 0), -99.0), "has box"),
+        (lambda tree: tree.arrays[NODE].__setitem__((tree.root, 0), 1), "has 1 entries; 2 to 4 are allowed"),
+        (lambda tree: tree.arrays[NODE].__setitem__((0, 1), 3), "is on level 3"),
+        (lambda tree: tree.arrays[TREE].__setitem__(1, tree.nodes + 1), "can be reached"),
     ],
 )
 def test_the_check_sees_damage(spoil, message):

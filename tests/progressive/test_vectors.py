@@ -21,9 +21,8 @@ from headrace.kernels.vectors import neighbour_cells, reach_tiles
 from headrace.predicates import Residual
 from headrace.progressive import ProgressiveJoin, VectorGrid
 from headrace.progressive.grids.grid import Grid
-from headrace.progressive.grids.vectors import Looks
-from tests.progressive.found import pairs
-from tests.progressive.test_boxes import refuses, through
+from headrace.progressive.grids.vectors import ExpectedTiles
+from tests.support.progressive_pairs import pairs, refuses, through
 
 _coordinate = st.one_of(
     st.integers(-2, 9).map(float), st.sampled_from([0.1, 0.2, 0.30000000000000004, 0.7, 2.5, 7.4999999])
@@ -74,9 +73,9 @@ def test_oracle_each_pair_once(data: Any, size: int, metric: Any, eps: float) ->
     space = data.draw(
         st.sampled_from([None, [0] * size + [8] * size, [0.1] * size + [0.4] * size, [-9e9] * size + [1e3] * size])
     )
-    cells, looks = data.draw(st.sampled_from([1, 2, 4, 7])), data.draw(st.sampled_from([1, 30, 10_000]))
+    cells, tiles = data.draw(st.sampled_from([1, 2, 4, 7])), data.draw(st.sampled_from([1, 30, 10_000]))
     condition = hr.within("v", eps=eps, metric=metric, right=[f"c{j}" for j in range(size)] if size > 1 else "v")
-    grid = VectorGrid(condition, space, cells, looks=looks)
+    grid = VectorGrid(condition, space, cells, max_tiles=tiles)
     other = columns(right, size) if size > 1 else lists(right, size)
     assert pairs(grid, lists(left, size), other) == brute(left, right, eps, metric)
 
@@ -171,11 +170,11 @@ def test_reach_and_kappa_against_numpy(metric: int) -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_looks_are_what_vectors_look_into(metric: Any) -> None:
+def test_expected_tiles_are_what_vectors_probe(metric: Any) -> None:
     rng = np.random.default_rng(0)
-    ratios, looks = (0.3, 0.8, 1.2), Looks(metric)
+    ratios, expected = (0.3, 0.8, 1.2), ExpectedTiles(metric)
     for ratio in ratios:
-        looks = looks.beside(ratio)
+        expected = expected.with_dimension(ratio)
     cells, eps = np.full(3, 64), 1.0
     grid = Grid(np.zeros(3), 64 * eps / np.array(ratios), cells, np.zeros(3, np.int64))
     inner = grid.widths * (8 + 48 * rng.random((20_000, 3)))
@@ -190,7 +189,7 @@ def test_looks_are_what_vectors_look_into(metric: Any) -> None:
         np.empty(0, np.int32),
         np.empty(0, np.uint64),
     )
-    assert n / 20_000 == pytest.approx(looks.average, rel=0.02)
+    assert n / 20_000 == pytest.approx(expected.average, rel=0.02)
 
 
 def test_a_grid_has_as_many_dimensions_as_keep_probes_in_bounds() -> None:
@@ -201,9 +200,9 @@ def test_a_grid_has_as_many_dimensions_as_keep_probes_in_bounds() -> None:
     grid = VectorGrid(near)
     grid.bind(0, rows.schema)
     reading = grid.read(0, rows)
-    estimate, reach = grid.fan, grid.reach(0, reading)
+    estimate, reach = grid.cells_per_row, grid.reach(0, reading)
     assert len(grid.axes) > 4 and set(grid.axes.tolist()).isdisjoint({2, 6})  # those are narrow
-    assert reach.row.size / 2000 == grid.fan < estimate <= 256 and grid.partitions == 256
+    assert reach.row.size / 2000 == grid.cells_per_row < estimate <= 256 and grid.partitions == 256
     close = VectorGrid(hr.within("v", eps=5.0))
     close.bind(0, rows.schema)
     assert close.reach(0, close.read(0, rows)).row.size / 2000 < 256
@@ -255,7 +254,7 @@ def test_what_is_refused_by_name() -> None:
     refuses("space=.* is not a space of 2 dimensions", lambda: bind(near, lists([], 2), space=(0, 0, 0, 1, 1, 1)))
     refuses("cells=0 is not a number of cells", lambda: VectorGrid(near, cells=0))
     refuses("dimensions=0 is not a number above 0", lambda: VectorGrid(near, dimensions=0))
-    refuses("looks=1.5 is not a number above 0", lambda: VectorGrid(near, looks=1.5))  # type: ignore[arg-type]
+    refuses("max_tiles=1.5 is not a number above 0", lambda: VectorGrid(near, max_tiles=1.5))  # type: ignore[arg-type]
     refuses(
         "is .* cells; give at most", lambda: VectorGrid(hr.within([f"c{j}" for j in range(40)], eps=1), dimensions=40)
     )

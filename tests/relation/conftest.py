@@ -4,9 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.register_assert_rewrite("tests.relation.brute", "tests.relation.children")
-
-from tests.relation.children import Children  # noqa: E402
+from tests.support.killable_children import Children
 
 
 @pytest.fixture(scope="session")

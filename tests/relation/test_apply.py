@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 import headrace as hr
-from tests.relation.brute import FEW, check_same, files_of, named_files, rows, scanned
+from tests.support.relation_oracle import FEW, check_same, files_of, named_files, rows, scanned
 
 KINDS = {
     "int": ([pa.int32()], lambda i: (i - 10,)),

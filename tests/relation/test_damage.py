@@ -13,7 +13,7 @@ import pytest
 import headrace as hr
 from headrace.relation.manifest import FORMAT, Manifest
 from headrace.relation.sidecar import read_arrays, write_arrays
-from tests.relation.brute import check_same, scanned
+from tests.support.relation_oracle import check_same, scanned
 
 SIZE = 4096
 SHARDS = 3

@@ -12,8 +12,8 @@ import headrace as hr
 from headrace.kernels.filter import filter_test
 from headrace.kernels.hashing import hash_ints, shards_of
 from headrace.relation.writer import HEAVY
-from tests.kernels.arrays import fit
-from tests.relation.brute import FEW, check_same, files_of, names_of, rows
+from tests.support.kernel_arrays import fit
+from tests.support.relation_oracle import FEW, check_same, files_of, names_of, rows
 
 
 def frequencies(rel) -> dict[tuple[object, ...], int]:

@@ -13,7 +13,7 @@ import headrace as hr
 from headrace.cli import app
 from headrace.relation import Disk
 from headrace.semistream import AdaptiveJoin, MeshJoin
-from tests.semistream.brute import KEY_KINDS, join, table, tuples
+from tests.support.join_oracle import KEY_KINDS, join, table, tuples
 
 PAYLOAD = ["v", "s", "b"]
 
@@ -36,7 +36,7 @@ def test_rows_are_stored_by_falling_frequency_and_keys_without_one_last(tmp_path
     assert relation.num_shards == 1 and relation.order == "frequency" == relation.describe()["order"]
     rank = dict(zip(asked["k0"].to_pylist(), asked["frequency"].to_pylist(), strict=True))
     pages = []
-    for keys, _, facts in relation._scan_shard(0, ()):
+    for keys, _, facts in relation._scan_shard(0, ()):  # private: a public scan does not say where a page ends
         pages += np.split(keys.values, np.cumsum(facts.rows)[:-1])
     expected = sorted(range(5000), key=lambda k: (-rank.get(k, -1), k))
     at = 0

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from tests.relation.brute import FEW, by_key, check_same, in_order, names_of, rows
+from tests.support.relation_oracle import FEW, by_key, check_same, in_order, names_of, rows
 
 DAY = dt.date(2024, 2, 29)
 NOON = dt.datetime(2024, 2, 29, 12)

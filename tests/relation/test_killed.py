@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from tests.relation.brute import files_of, leftovers, named_files, scanned
-from tests.relation.children import table
+from tests.support.killable_children import table
+from tests.support.relation_oracle import files_of, leftovers, named_files, scanned
 
 ROWS = 300
 

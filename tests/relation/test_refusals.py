@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from tests.relation.brute import check_same, leftovers
+from tests.support.relation_oracle import check_same, leftovers
 
 GOOD = pa.table({"k": [1, 2], "v": ["a", "b"]})
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.relation.sorter import ExternalSorter
 from headrace.relation.writer import Layout
-from tests.relation.brute import FEW, chunks, in_order, leftovers, rows, scanned
+from tests.support.programs import measure_create_memory
+from tests.support.relation_oracle import FEW, chunks, in_order, leftovers, rows, scanned
 
 ROWS = 200_000
 MIB = 1 << 20
@@ -164,7 +165,7 @@ def test_peak_memory_with_wide_rows(tmp_path):
 
 
 def growth(root, count, memory, *, skew=0.0, text=83) -> int:
-    child = Path(__file__).with_name("grow.py")
+    child = measure_create_memory.__file__
     done = subprocess.run(
         [sys.executable, child, root, str(count), memory, str(skew), str(text)],
         capture_output=True,

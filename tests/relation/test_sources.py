@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-from tests.relation.brute import check_same, chunks, leftovers
+from tests.support.relation_oracle import check_same, chunks, leftovers
 
 ROWS = 3000
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.relation.columns import from_arrow, to_arrow
-from tests.relation.brute import FEW, check_same, names_of, rows, scanned, values
+from tests.support.relation_oracle import FEW, check_same, names_of, rows, scanned, values
 
 NAN_WITH_PAYLOAD = np.array([0x7FF800000000BEEF], np.uint64).view(np.float64)[0]
 DAY = dt.date(2024, 2, 29)

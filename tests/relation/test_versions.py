@@ -12,8 +12,8 @@ import pytest
 
 import headrace as hr
 from headrace.relation.manifest import writing
-from tests.relation.brute import check_same, files_of, named_files, rows, scanned
-from tests.relation.children import table
+from tests.support.killable_children import table
+from tests.support.relation_oracle import check_same, files_of, named_files, rows, scanned
 
 ROWS = 400
 
@@ -104,7 +104,7 @@ def test_readers_see_one_version_while_a_writer_works(where, root, children, tmp
         assert [r["error"] for r in reports] == [None] * 3
         seen = [r["result"] for r in reports]
     else:
-        from tests.relation.children import read_until
+        from tests.support.killable_children import read_until
 
         seen, errors = [], []
 

@@ -37,7 +37,11 @@ except (OSError, HeadraceError) as error:
 
 def limited(what, root, limit):
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, what, str(root), str(limit)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", CHILD, what, str(root), str(limit)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -4,12 +4,12 @@ from itertools import pairwise
 
 import pytest
 
-from headrace.bench import MadeRelation, Zipf, make_relation, service_rate
+from headrace.bench import RelationSpec, Zipf, make_relation, service_rate
 from headrace.cost import disk_of
 from reproduction.bursts import longest_burst
 from reproduction.deadlines import highest_rate, keeps
 
-MADE = MadeRelation(40_000, tuple_bytes=128)
+MADE = RelationSpec(40_000, tuple_bytes=128)
 STREAM = Zipf(40_000, 1.0, tuple_bytes=64)
 MEMORY = 500_000
 

@@ -5,14 +5,14 @@ import json
 import pytest
 
 import reproduction
-from headrace.bench import MadeRelation, Zipf
+from headrace.bench import RelationSpec, Zipf
 from reproduction.checks import About, AtMost, Faster, Knee, Level, Peak, Tracks, Trend
 from reproduction.cli import main
 from reproduction.figure import Computed, Figure, Measured, Paper, Predicted
 from reproduction.page import write_page
 from reproduction.run import curves_of, load, measure, scale_of, verdicts_of
 
-MADE = MadeRelation(20_000)
+MADE = RelationSpec(20_000)
 
 
 def tiny_cells(scale):

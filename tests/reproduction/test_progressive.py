@@ -92,7 +92,7 @@ def test_digits_in_nine_dimensions():
 
 
 def test_a_course_is_virtual_and_repeats():
-    setting = pqp_4._setting(lambda: pqp_4.steady("harmony", 0.002, uniform=True, partitions=10), 10, chunks=50)
+    setting = pqp_4.setting_of(lambda: pqp_4.steady("harmony", 0.002, uniform=True, partitions=10), 10, chunks=50)
     one, two = (course(setting, RRPJ(), clean=True) for _ in range(2))
     assert one.at[-1] == pytest.approx(4_000 * GAP, rel=0.05)  # arrivals, and writes that were late
     assert one.cleaned > 0 and one.facts["seeks"] > 0

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from reproduction.pqp_a import _at, _clusters, _run
+from reproduction.pqp_a import at_share, make_clusters, run_course
 from reproduction.spatial_sets import CLUSTER, clustered, places, poisson
 
 
@@ -54,16 +54,16 @@ def test_poisson_gaps_have_their_mean_and_spread():
 
 @pytest.mark.parametrize("algorithm", ["static", "sbnl"])
 def test_a_join_waits_for_what_comes_by_poisson_and_gives_the_same(algorithm):
-    make = _clusters(4_000, 5)
-    at_once, later = _run(algorithm, make, 16)[-1], _run(algorithm, make, 16, pause=2.0)[-1]
+    make = make_clusters(4_000, 5)
+    at_once, later = run_course(algorithm, make, 16)[-1], run_course(algorithm, make, 16, pause=2.0)[-1]
     assert later["results"] == at_once["results"] > 100
     last = max(poisson(20, 2.0, seed)[-1] for seed in (0, 1))  # 4,000 boxes are 20 pages
     assert last <= later["seconds"] <= last + at_once["seconds"]
 
 
 def test_a_share_of_the_results_is_reached_when_so_many_are_out():
-    make = _clusters(4_000, 5)
-    total = _at(100, "sbnl", make, 16)["results"]
-    shares = [_at(percent, "sbnl", make, 16) for percent in (10, 50, 100)]
+    make = make_clusters(4_000, 5)
+    total = at_share(100, "sbnl", make, 16)["results"]
+    shares = [at_share(percent, "sbnl", make, 16) for percent in (10, 50, 100)]
     assert [s["results"] >= p * total for s, p in zip(shares, (0.1, 0.5, 1.0), strict=True)] == [True] * 3
     assert shares[0]["results"] < 0.5 * total and shares[0]["seconds"] < shares[1]["seconds"] < shares[2]["seconds"]

@@ -12,9 +12,9 @@ from headrace.metrics import Factors
 from headrace.relation import Disk
 from headrace.relation.keys import IntKeys
 from headrace.semistream import AdaptiveJoin
-from headrace.semistream.adaptive.hot_set import Sketch
-from headrace.semistream.adaptive.memory_plan import Popularity
-from tests.semistream.brute import join, tuples
+from headrace.semistream.adaptive.sketch import Sketch
+from headrace.semistream.adaptive.workload import HitCurve
+from tests.support.join_oracle import join, tuples
 
 N = 60_000
 
@@ -266,8 +266,8 @@ def test_a_crowded_sketch_does_not_make_strangers_popular(skewed, share):
     hashes, counts = counted(4000)
     before = sketch.estimate(hashes)
     assert np.median(sketch.strangers()) >= 1
-    naive = Popularity.of(before, counts, sketch.window, np.zeros(1, np.int32))
-    found = Popularity.of(before, counts, sketch.window, sketch.strangers())
+    naive = HitCurve.of(before, counts, sketch.window, np.zeros(1, np.int32))
+    found = HitCurve.of(before, counts, sketch.window, sketch.strangers())
     assert naive.hit_ratio(1e9) > 0.9
     assert share[0] <= found.hit_ratio(1e9) <= share[1]
 
@@ -287,7 +287,7 @@ def test_join_phases_sweep_over_the_relation_with_few_seeks(tmp_path):
                 pass
 
     go_on(20)
-    before, then, pieces = disk.clock.now(), replace(op.stats), op._split.slice_rows
+    before, then, pieces = disk.clock.now(), replace(op.stats), op.wanted
     go_on(60)
     pages, reads = op.stats.pages_read - then.pages_read, op.stats.reads - then.reads
     seeks = (disk.clock.now() - before - pages * transfer - reads * follow) / (seek - follow)
@@ -296,4 +296,16 @@ def test_join_phases_sweep_over_the_relation_with_few_seeks(tmp_path):
     assert 60 * 500 / pieces > 25 * rounds, "many pieces a round"
     # Join phases are for a quarter of the rows, and may begin on the page that the last one ended on.
     assert seeks <= 5 * rounds + 2, f"{seeks:.0f} seeks in {rounds:.1f} rounds over the relation"
-    assert reads <= 1.2 * pages / op._reader.pages + 60 * 500 / pieces
+    assert reads <= 1.2 * pages / op._memory.reader.pages + 60 * 500 / pieces
+
+
+def test_a_snapshot_holds_tuples_of_keys_that_got_no_entry(relation):
+    """In a small budget a slice fetches more keys than the young store has entries for."""
+    rng = np.random.default_rng(8)
+    op = AdaptiveJoin(relation, on="k", memory="450KiB")
+    run(op, [stream(rng.integers(0, N, 1500) * 2) for _ in range(12)])
+    young = op._memory.hot.young  # no other way to see that there are such tuples
+    assert young.tuples.used > sum(young.places()[1])
+    fresh = AdaptiveJoin(relation, on="k", memory="450KiB")
+    fresh.restore(op.snapshot())
+    assert run(fresh, [stream(np.arange(2000) * 2)]) == 2000

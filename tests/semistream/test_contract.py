@@ -12,7 +12,7 @@ from headrace import errors
 from headrace.clock import ManualClock
 from headrace.relation import Disk
 from headrace.semistream.base import SemiStreamJoin
-from tests.semistream.brute import join, make_case, tuples
+from tests.support.join_oracle import join, make_case, tuples
 
 OPERATORS = [
     operator

@@ -10,12 +10,11 @@ import pytest
 
 import headrace as hr
 from headrace.clock import ManualClock
-from headrace.runlog import RunLog
+from headrace.runlog import RunLog, close_finish, forget_finish, unfinished
 from headrace.semistream import AdaptiveJoin, ConditionalJoin
 from headrace.semistream.deadlines import JoinTime
 from headrace.semistream.deferred.deferral import MARK, Deferral
 from headrace.semistream.deferred.join import DeferredJoin
-from headrace.semistream.deferred.memory import close, forget, unfinished
 
 STREAM = pa.schema({"k": pa.int64(), "n": pa.int64()})
 LATE = 1 << 62
@@ -101,7 +100,7 @@ class Query:
             out = DeferredJoin(self.op, shard, self.deferral, LATE, run="r", clock=self.clock).finish(STREAM)
             given = Counter(tuple(row.values()) for part in out for row in part.to_pylist())
             if how == "close":
-                close(shard)
+                close_finish(shard)
         return given
 
     def letters(self):
@@ -260,7 +259,7 @@ def test_a_finish_that_was_stopped_holds_the_query_or_is_forgotten(tmp_path):
         query.attempt(1, [])
     with query.log.shard(0) as shard:
         assert unfinished(shard) == 0
-        forget(shard)
+        forget_finish(shard)
     assert query.attempt(1, [(2, 3)]).total() == 0
     assert query.finish().total() == 2
     assert [d["n"] for d in query.letters()] == [2]

@@ -12,7 +12,7 @@ from headrace.clock import ManualClock
 from headrace.relation import Disk
 from headrace.semistream import HybridJoin, XHybridJoin
 from headrace.semistream.hybrid.hybrid_cost import HybridCost, zipf_sum
-from tests.semistream.brute import join, make_case, tuples
+from tests.support.join_oracle import join, make_case, tuples
 
 HOWS = ["inner", "left", "semi", "anti"]
 ORDERED_BY = {HybridJoin: "key", XHybridJoin: "frequency"}
@@ -94,13 +94,14 @@ def eight_pages(tmp_path):
 
 def steps(op, keys):
     """Join to the end; for each iteration the keys that came out and the pages read."""
-    pages, partition = [], op._partition
+    loader = op._swappable  # stats count the pages that are read, and do not say which
+    pages, partition = [], loader.partition
 
     def spy(place):
         pages.append(list(partition(place)))
         return partition(place)
 
-    op._partition = spy
+    loader.partition = spy
     op.offer(pa.record_batch({"k": pa.array(keys, pa.int64())}))
     out = []
     while op.waiting:
@@ -157,7 +158,7 @@ def test_the_pages_kept_are_the_first_of_every_shard_in_proportion(tmp_path):
     rows = pa.table({"k": np.arange(4000), "s": ["x" * 90] * 4000})
     relation = create(tmp_path / "r", rows, ["k"], "frequency", shards=3)
     op = XHybridJoin(relation, on="k", memory="2MiB", l=12)
-    kept = op._most_popular(12)
+    kept = op._non_swappable.most_popular(12)  # stats count pages, and do not say which
     assert sorted(np.bincount(kept >> 48, minlength=3)) == [4, 4, 4]
     assert all(list(kept[kept >> 48 == s] & 0xFFFF) == [0, 1, 2, 3] for s in range(3))
     stream = pa.record_batch({"k": np.concatenate([np.arange(300), np.arange(3900, 4000)])})
@@ -213,12 +214,12 @@ def test_memory_is_held_by_part_as_the_model_says(operator, tmp_path):
     tuples(op.run([pa.record_batch({"k": np.arange(100), "q": np.zeros(100)})]))
     held = op.stats.memory
     assert held["index"] == relation.index_bytes
-    model = op.cost(16).memory(op._H.capacity, *sizes.values())
+    model = op.cost(16).memory(op.capacity, *sizes.values())
     assert held["disk buffer"] + held["hash table"] + held["queue"] == pytest.approx(model, abs=2)
-    assert op.budget.limit - sum(held.values()) < op._slot_bytes + 8  # all of it is in use
+    assert op.budget.limit - sum(held.values()) < op.cost(16).slot_bytes + 8  # all of it is in use
     apart = operator(relation, on="k", memory="700KiB", count_index=False, **sizes)
     tuples(apart.run([pa.record_batch({"k": np.arange(100), "q": np.zeros(100)})]))
-    assert "index" not in apart.stats.memory and apart._H.capacity > op._H.capacity
+    assert "index" not in apart.stats.memory and apart.capacity > op.capacity
 
 
 # -- the cost model ------------------------------------------------------------------------------------------------------
@@ -280,10 +281,10 @@ def test_the_model_tracks_what_a_simulated_machine_does(zipf_relations, operator
         ]
 
     serve(1)
-    h_S = op._H.capacity
+    h_S = op.capacity
     serve(4 * h_S)
     served, iterations, seconds, hits = serve(10 * h_S)
-    cost, k, l = op.cost(op._stream_bytes), op._k, op._l
+    cost, k, l = op.cost(20), op.sizes.k, op.sizes.l
     memory = cost.memory(h_S, k, l) + 1
     assert cost.h_S(memory, k, l) == h_S
     w = served / iterations
@@ -294,9 +295,25 @@ def test_the_model_tracks_what_a_simulated_machine_does(zipf_relations, operator
     assert cost.w_printed(h_S, k, l) < cost.w_mean(h_S, k, l) < 0.75 * w
 
 
+def hybrid_cost(pages: int, seek: float, skew: float) -> HybridCost:
+    return HybridCost(
+        pages=pages,
+        rows_per_page=60,
+        page_bytes=12_000,
+        slot_bytes=60,
+        pointer_bytes=8,
+        seek=seek,
+        transfer=1.3e-4,
+        stream=1.8e-6,
+        probe=1e-6,
+        output=0.5e-6,
+        skew=skew,
+    )
+
+
 def test_tuning_finds_the_best_sizes_of_the_whole_surface():
     for skew, seek in ((0.5, 8e-3), (1.0, 8e-3), (1.0, 1e-4)):
-        cost = HybridCost(300, 60, 12_000, 60, 8, seek, 1.3e-4, 1.8e-6, 1e-6, 0.5e-6, skew)
+        cost = hybrid_cost(300, seek, skew)
         for memory in (300_000, 1_500_000):
             most = int(memory / 12_000)
             best = max(
@@ -310,7 +327,7 @@ def test_tuning_finds_the_best_sizes_of_the_whole_surface():
 
 def test_skew_makes_pages_worth_keeping_and_a_uniform_stream_does_not():
     def cost(skew):
-        return HybridCost(1000, 60, 12_000, 60, 8, 8e-3, 1.3e-4, 1.8e-6, 1e-6, 0.5e-6, skew)
+        return hybrid_cost(1000, 8e-3, skew)
 
     assert cost(0.0).best(2e6)[1] == 0
     gain = [cost(e).rate(2e6, *cost(e).best(2e6)) / cost(e).rate(2e6, *cost(e).best(2e6, l=0)) for e in (0.0, 0.5, 1.0)]
@@ -326,8 +343,8 @@ def test_default_sizes_are_equal_and_the_tuned_ones_are_no_slower(zipf_relations
     for tuning in ("default", "optimal"):
         op = XHybridJoin(relation, on="k", memory="2MiB", tuning=tuning)
         tuples(op.run([batch]))
-        cost = op.cost(8)
-        rates.append(cost.rate(cost.memory(op._H.capacity, op._k, op._l), op._k, op._l))
-        assert op.stats.pages_read >= op._l > 0
-        assert (op._k == op._l) == (tuning == "default")
+        cost, k, l = op.cost(8), op.sizes.k, op.sizes.l
+        rates.append(cost.rate(cost.memory(op.capacity, k, l), k, l))
+        assert op.stats.pages_read >= l > 0
+        assert (k == l) == (tuning == "default")
     assert rates[0] < rates[1]

@@ -15,7 +15,7 @@ from headrace.metrics import Factors
 from headrace.relation import Disk
 from headrace.relation.columns import address
 from headrace.semistream import IndexNestedLoop
-from tests.semistream.brute import join, make_case, table, tuples
+from tests.support.join_oracle import join, make_case, table, tuples
 
 HOWS = ["inner", "left", "semi", "anti"]
 FREE = Factors(0, 0, 0, 0, 0, 0)

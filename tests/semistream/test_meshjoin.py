@@ -22,9 +22,10 @@ from headrace.metrics import Factors
 from headrace.relation import Disk
 from headrace.semistream import SSIJ, AMeshJoin, HybridJoin, MeshJoin, RMeshJoin
 from headrace.semistream.base import SemiStreamJoin
-from headrace.semistream.mesh import meshjoin
-from headrace.semistream.mesh.meshjoin import DEFAULT_BUFFER, MeshCost
-from tests.semistream.brute import join, make_case, tuples
+from headrace.semistream.mesh import mesh_plan
+from headrace.semistream.mesh.mesh_cost import MeshCost
+from headrace.semistream.mesh.mesh_plan import DEFAULT_BUFFER
+from tests.support.join_oracle import join, keyed, make_case, tuples
 
 FAMILY = [MeshJoin, AMeshJoin, RMeshJoin]
 HOWS = ["inner", "left", "semi", "anti"]
@@ -155,7 +156,7 @@ def test_oracle_random_sizes_give_the_brute_force_result(tmp_path, kind, seed):
     assert op.stats.matched == len(join(case.rows, case.batches, case.key, "semi", []))
     assert op.budget.peak <= op.budget.limit
     assert op.waiting == 0
-    assert op._window.rows == 0
+    assert op._H.held_rows == 0  # no counter shows columns that were left behind
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -253,11 +254,6 @@ def numbered(tmp_path, rows: int, disk: Disk | None = None, page_size: str = "8K
     )
 
 
-def keyed(rng, keys: int, rows: int) -> pa.RecordBatch:
-    """20 bytes a stream tuple, all with a match."""
-    return pa.record_batch({"k": rng.integers(0, keys, rows), "a": rng.random(rows), "b": np.zeros(rows, np.int32)})
-
-
 @pytest.mark.parametrize("memory", ["600KiB", "2MiB", "5MiB"])
 @pytest.mark.parametrize("kind", [MeshJoin, RMeshJoin])
 def test_memory_by_part_is_that_of_equation_1(tmp_path, kind, memory):
@@ -265,17 +261,18 @@ def test_memory_by_part_is_that_of_equation_1(tmp_path, kind, memory):
     rng = np.random.default_rng(1)
     for _ in op.run(keyed(rng, 30_000, 2000) for _ in range(20)):
         pass
-    held, cost = op.budget.held(), op.cost(20)
+    held, cost, sizes = op.budget.held(), op.cost(20), op.sizes
+    w, b = sizes.w, sizes.b
     output = held.pop("output")
     assert held == {
-        "disk buffer": op._b * op._page_bytes,
-        "stream buffer": op._w * 20,
-        "hash table": int(op._w * op._partitions * cost.slot_bytes),
-        "queue": op._w * op._partitions * cost.pointer_bytes,
+        "disk buffer": b * cost.page_bytes,
+        "stream buffer": w * 20,
+        "hash table": int(w * sizes.packets * cost.slot_bytes),
+        "queue": w * sizes.packets * cost.pointer_bytes,
     }
-    assert sum(held.values()) == pytest.approx(cost.memory(op._w, op._b), abs=1)
+    assert sum(held.values()) == pytest.approx(cost.memory(w, b), abs=1)
     # All of the budget is used, but for what one more tuple an iteration would need.
-    assert op.budget.limit - output - sum(held.values()) <= cost.memory(op._w + 1, op._b) - cost.memory(op._w, op._b)
+    assert op.budget.limit - output - sum(held.values()) <= cost.memory(w + 1, b) - cost.memory(w, b)
 
 
 GROWTH = """
@@ -283,10 +280,10 @@ import json, sys
 from pathlib import Path
 import numpy as np, pyarrow as pa
 import headrace as hr
-from headrace.memory import give_back
+from headrace.memory import release_freed_memory
 from headrace.semistream import HybridJoin, MeshJoin, RMeshJoin, SSIJ
-from tests.semistream.test_meshjoin import keyed
-from tests.semistream.workers import private
+from tests.support.join_oracle import keyed
+from tests.support.group_workers import private
 
 kind, path, memory = sys.argv[1:]
 relation = hr.Relation.open(path)
@@ -299,7 +296,7 @@ def run(memory, batches):
     assert results == 4000 * batches
     return op, most
 run("4MiB", 5)  # code, threads and pools that every later run shares
-give_back()  # and not what malloc keeps of it, which the next run would use again
+release_freed_memory()  # and not what malloc keeps of it, which the next run would use again
 before = private()
 op, most = run(memory, 150)
 print(json.dumps({"growth": most - before, "peak": op.budget.peak}))
@@ -339,7 +336,7 @@ def test_the_tuner_takes_memory_when_the_stream_is_fast_and_gives_it_back(tmp_pa
             list(op.advance())
             used.append(op.budget.used)
             assert op.budget.used <= op.budget.limit
-        levels[phase], backlog[phase] = float(np.mean(used[-100:])), op._buffered
+        levels[phase], backlog[phase] = float(np.mean(used[-100:])), op.buffered
     slow, fast, slow_again, flooded, late = levels.values()
     assert fast > 1.5 * slow
     assert slow_again < 1.2 * slow
@@ -377,16 +374,16 @@ def simulated_rate(op, rng, keys: int) -> float:
     """Stream tuples a second with the stream always there, over two rounds after the first filled H."""
     clock = op.relation.disk.clock
     op.offer(keyed(rng, keys, 1))
-    partitions = op._partitions
-    op.offer(keyed(rng, keys, 3 * partitions * op._w))
-    for _ in range(partitions + 1):
+    packets, w = op.sizes.packets, op.sizes.w
+    op.offer(keyed(rng, keys, 3 * packets * w))
+    for _ in range(packets + 1):
         for _ in op.advance():
             pass
     begun = clock.now()
-    for _ in range(2 * partitions - 2):
+    for _ in range(2 * packets - 2):
         for _ in op.advance():
             pass
-    return (2 * partitions - 2) * op._w / (clock.now() - begun)
+    return (2 * packets - 2) * w / (clock.now() - begun)
 
 
 @pytest.mark.parametrize("kind", [MeshJoin, RMeshJoin])
@@ -397,7 +394,7 @@ def test_the_model_predicts_the_service_rate(tmp_path, kind, memory):
     for b in (1, 2, 4, 8, 16, 40):
         relation = numbered(tmp_path / f"{b}", 20_000, Disk("simulated", seek=2e-3, transfer=1e-4))
         op = kind(relation, on="k", memory=memory, b=b, **({"partitions": 64} if kind is RMeshJoin else {}))
-        room = op._room - op._output_bytes
+        room = op.budget.limit - op.budget.held()["output"]
         if op.cost(20).w(room, b) < 1:
             continue
         measured[b] = simulated_rate(op, rng, 20_000)
@@ -462,12 +459,12 @@ def test_the_default_buffer_is_within_three_percent_of_the_optimum(megabytes, be
 def test_the_default_buffer_on_the_simulated_disk(tmp_path, monkeypatch, memory):
     """The same at a 32nd of all sizes, run: 20, 80 and 320 MB."""
     transfer, factors, rng = 1e-4, Factors(), np.random.default_rng(6)
-    monkeypatch.setattr(meshjoin, "DEFAULT_BUFFER", DEFAULT_BUFFER // 32)
+    monkeypatch.setattr(mesh_plan, "DEFAULT_BUFFER", DEFAULT_BUFFER // 32)
     rates = {}
     for tuning in ("default", "optimal"):
         relation = numbered(tmp_path / tuning, 3_500_000 // 32, page_size="4KiB")
         least = MeshJoin(relation, on="k", memory=625_000)
-        page, room = least._page_bytes, least._room - least._output_bytes
+        page, room = least.cost(20).page_bytes, least.budget.limit - least.budget.held()["output"]
         t = transfer / 2 + relation.num_rows / relation.num_pages * factors.c_H
         seek = seek_for(DEFAULT_BUFFER // 32 // page, room, page, t)
         relation = hr.Relation.open(relation.path, disk=Disk("simulated", seek=seek, transfer=transfer))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.semistream import AdaptiveJoin
-from tests.semistream.brute import KEY_KINDS, join, make_case, table, tuples
+from tests.support.join_oracle import KEY_KINDS, join, make_case, table, tuples
 
 HOWS = ["inner", "left", "semi", "anti"]
 

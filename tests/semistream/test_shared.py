@@ -19,10 +19,12 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.relation.store import StoreFull
 from headrace.semistream import AdaptiveJoin
-from headrace.semistream.adaptive.shared_hot_set import Group, Shared, SharedHotSet
-from headrace.semistream.adaptive.shared_memory import Arena
-from tests.semistream import brute
-from tests.semistream.workers import Workers, check, numbered, private, stream
+from headrace.semistream.adaptive.group import Group
+from headrace.semistream.adaptive.group_memory import GroupMemory
+from headrace.semistream.adaptive.shared_hot_set import SharedHotSet
+from headrace.semistream.adaptive.shared_memory import SharedMemory
+from tests.support import join_oracle
+from tests.support.group_workers import Workers, check, numbered, private, stream
 
 KEYS, LARGE = 40_000, 600_000
 MEMORY = "3MiB"
@@ -60,8 +62,8 @@ def made(some, path, group, slots, **options):
     return some
 
 
-def arenas(some) -> list[int]:
-    return [worker.do("arena", "op")["name"] for worker in some]
+def memories(some) -> list[int]:
+    return [worker.do("shared_memory", "op")["name"] for worker in some]
 
 
 def batches_of(seed: int, count: int, rows: int = 3000, skewed: bool = True) -> list[pa.RecordBatch]:
@@ -76,9 +78,9 @@ def batches_of(seed: int, count: int, rows: int = 3000, skewed: bool = True) -> 
 @pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
 def test_oracle_processes_of_a_group_give_what_brute_force_gives(workers, tmp_path, kind, how):
     random = Random(f"{kind}{how}")
-    rows = brute.table(kind, [random.randrange(900) for _ in range(2500)], random, tag="r")
+    rows = join_oracle.table(kind, [random.randrange(900) for _ in range(2500)], random, tag="r")
     numbers = [[int(random.paretovariate(0.6)) % 1200 for _ in range(random.randrange(1, 1500))] for _ in range(12)]
-    batches = [brute.table(kind, some, random, 0.1, "s").combine_chunks().to_batches()[0] for some in numbers]
+    batches = [join_oracle.table(kind, some, random, 0.1, "s").combine_chunks().to_batches()[0] for some in numbers]
     key = [name for name in rows.schema.names if name.startswith("k")]
     hr.Relation.create(tmp_path / "r", rows, key=key, page_size="4KiB").close()
     some = made(workers(2), tmp_path / "r", tmp_path / "g", 2, on=key, how=how, memory="2MiB")
@@ -86,9 +88,9 @@ def test_oracle_processes_of_a_group_give_what_brute_force_gives(workers, tmp_pa
         for worker, batch in zip(some, pair, strict=True):  # both at the same time
             worker.tell("join", "op", batch)
         for worker, batch in zip(some, pair, strict=True):
-            got = Counter(brute.tuples(worker.answer().to_batches()))
-            assert got == Counter(brute.join(rows, [batch], key, how, ["v", "s", "b"]))
-    assert len(set(arenas(some))) == 1
+            got = Counter(join_oracle.tuples(worker.answer().to_batches()))
+            assert got == Counter(join_oracle.join(rows, [batch], key, how, ["v", "s", "b"]))
+    assert len(set(memories(some))) == 1
 
 
 @pytest.mark.parametrize("skewed", [True, False])
@@ -97,7 +99,7 @@ def test_oracle_many_batches_at_the_same_time(workers, path, group, skewed):
     for seed, worker in enumerate(some):
         worker.tell("work", "op", seed, 100, KEYS, {"skewed": skewed})
     assert [worker.answer() for worker in some] == [{"done": 100, "refused": 0}] * 3
-    assert len(set(arenas(some))) == 1
+    assert len(set(memories(some))) == 1
     if skewed:
         assert some[0].do("stats", "op")["generations"] > 3
 
@@ -163,7 +165,7 @@ def test_more_workers_than_slots_are_refused_until_one_leaves(workers, path, gro
 
 
 def test_as_many_as_there_are_slots_get_in_when_all_come_at_once(workers, tmp_path, path):
-    """The first to come fills the arena; the others wait for that, and are not turned away."""
+    """The first to come fills the shared memory; the others wait for that, and are not turned away."""
     some = workers(4)
     refused = 0
     for turn in range(10):
@@ -181,15 +183,15 @@ def test_one_that_comes_while_the_first_lets_go_of_what_it_filled_gets_in(small,
     let_go, answers = [], []
     comes = threading.Thread(target=lambda: answers.append(second.enter()))
 
-    def unlock(arena, number, really=Arena.unlock):
-        if arena is first._shared.arena:
+    def unlock(memory, number, really=SharedMemory.unlock):
+        if memory is first._membership.shared.memory:
             let_go.append(number)
             if len(let_go) == lock + 1:
                 comes.start()
                 comes.join(0.1)  # it gets in, or waits for the first
-        really(arena, number)
+        really(memory, number)
 
-    monkeypatch.setattr(Arena, "unlock", unlock)
+    monkeypatch.setattr(SharedMemory, "unlock", unlock)
     assert first.enter()
     comes.join()
     assert set(let_go[:3]) == {0, 1, 2}
@@ -217,7 +219,7 @@ def test_contract_a_killed_process_misleads_nobody_and_its_slot_is_free(workers,
     assert survivor.answer()["refused"] == 0, f"seed={seed}"
     together = [survivor, *mortals]
     assert [worker.do("enter", "op") for worker in together] == [True] * slots
-    assert len(set(arenas(together))) == 1
+    assert len(set(memories(together))) == 1
 
 
 def test_contract_a_process_killed_in_the_middle_of_a_slice_leaves_a_pin_that_holds_nothing(workers, path, group):
@@ -238,12 +240,12 @@ def test_contract_a_process_killed_in_the_middle_of_a_slice_leaves_a_pin_that_ho
 def test_contract_nothing_is_left_when_all_are_killed(workers, path, group):
     some = made(workers(3), path, group, 3)
     for worker in some:
-        worker.do("work", "op", 1, 1, KEYS)  # each has the arena now, however long the next takes to begin
+        worker.do("work", "op", 1, 1, KEYS)  # each has the shared memory now, however long the next takes to begin
         worker.tell("work", "op", 1, 10_000, KEYS)
     time.sleep(0.3)  # so that most kills come in the middle of a slice; nothing below hangs on it
     peek = made(workers(1), path, group, 3)[0]
     peek.do("enter", "op")
-    inode = peek.do("arena", "op")["inode"]
+    inode = peek.do("shared_memory", "op")["inode"]
     assert len(holders(inode)) == 4
     # By who has it open, and not by what is new there: a server of another test may start this moment.
     assert [file for worker in [*some, peek] for file in open_files(worker.pid) if file.startswith("/dev/shm")] == []
@@ -319,7 +321,7 @@ def test_contract_a_damaged_card_costs_warmth_at_most(workers, path, group, dama
     in_slot = made(workers(1), path, group, 3)[0]
     batch = batches_of(8, 1)[0]
     assert in_slot.do("begin", "op", batch)
-    DAMAGE[damage](card, some[0].do("arena", "op"))
+    DAMAGE[damage](card, some[0].do("shared_memory", "op"))
     late = made(workers(1), path, group, 3)[0]
     for worker in (late, *some):
         check(batch, worker.do("join", "op", batch))
@@ -327,8 +329,8 @@ def test_contract_a_damaged_card_costs_warmth_at_most(workers, path, group, dama
     together = [late, *some, in_slot]
     for worker in together:
         check(batch, worker.do("join", "op", batch))
-    assert len(set(arenas(together))) == 1
-    assert len(holders(some[0].do("arena", "op")["inode"])) == 4
+    assert len(set(memories(together))) == 1
+    assert len(holders(some[0].do("shared_memory", "op")["inode"])) == 4
 
 
 def test_contract_the_directory_deleted_again_and_again_stops_nobody(workers, path, group):
@@ -344,7 +346,7 @@ def test_contract_the_directory_deleted_again_and_again_stops_nobody(workers, pa
         rounds += 1
     for worker in some:
         worker.do("work", "op", 5, 2, KEYS)
-    assert len(set(arenas(some))) == 1
+    assert len(set(memories(some))) == 1
 
 
 # -- versions ----------------------------------------------------------------------------------------------------------
@@ -362,7 +364,7 @@ def two_versions(path, tmp_path):
             yield copy, first.version, second.version
 
 
-def test_a_new_version_is_taken_over_in_the_same_arena(workers, two_versions, group):
+def test_a_new_version_is_taken_over_in_the_same_memory(workers, two_versions, group):
     path, old, new = two_versions
     some = workers(2)
     batch = batches_of(9, 1)[0]
@@ -371,14 +373,14 @@ def test_a_new_version_is_taken_over_in_the_same_arena(workers, two_versions, gr
         names = set()
         for worker in some:
             check(batch, worker.do("join", "op", batch), add)
-            names.add(worker.do("arena", "op")["name"])
+            names.add(worker.do("shared_memory", "op")["name"])
         assert len(names) == 1
     first, second = some
     made([first], path, group, 2, version=old)
     check(batch, first.do("join", "op", batch))
     made([second], path, group, 2, version=new)
     check(batch, second.do("join", "op", batch), 1)
-    assert len(set(arenas(some))) == 1, "an idle process holds the memory of a version that nobody joins with"
+    assert len(set(memories(some))) == 1, "an idle process holds the memory of a version that nobody joins with"
 
 
 def test_another_version_is_refused_while_one_is_at_work(workers, two_versions, group):
@@ -417,8 +419,8 @@ def test_oracle_versions_that_alternate_never_mix(workers, two_versions, group):
     assert max(worker.do("descriptors") for worker in some) < 80
 
 
-def test_an_operator_of_its_own_is_not_misled_by_what_others_put_into_the_arena(workers, two_versions, group):
-    """A process that finds no slot joins alone, with the relation it has: its index must not lie in the others' arena."""
+def test_an_operator_of_its_own_is_not_misled_by_what_others_put_into_the_shared_memory(workers, two_versions, group):
+    """A process that finds no slot joins alone, with the relation it has: its index must not lie in the others' shared memory."""
     path, old, new = two_versions
     first, second = workers(2)
     made([first], path, group, 2, version=old)
@@ -431,7 +433,7 @@ def test_an_operator_of_its_own_is_not_misled_by_what_others_put_into_the_arena(
     check(batch, second.do("finish", "op"), 1)
 
 
-def test_two_operators_of_a_process_are_not_misled_by_each_others_arena(workers, two_versions, group):
+def test_two_operators_of_a_process_are_not_misled_by_each_others_shared_memory(workers, two_versions, group):
     path, old, new = two_versions
     first, second = workers(2)
     made([first], path, group, 2, version=old)
@@ -469,7 +471,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["join", "begin", "finish", "die"]), 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, seed=st.integers(0, 1 << 30))
 def test_oracle_readers_see_their_generation_to_the_end(small, tmp_path_factory, steps, seed):
-    """Workers of one group, here in one process: each opens the arena anew, so their locks are as apart as of three."""
+    """Workers of one group, here in one process: each opens the memory anew, so their locks are as apart as of three."""
     directory = tmp_path_factory.mktemp("g")
     rng = np.random.default_rng(seed)
 
@@ -484,12 +486,13 @@ def test_oracle_readers_see_their_generation_to_the_end(small, tmp_path_factory,
             check(batch, pa.Table.from_batches([*some, *results]))
             ops[n].leave()
         elif what == "die" and n in reading:
-            shared, slot = ops[n]._shared, ops[n]._hot.slot
-            words = shared.slot_head(slot).copy()
+            shared, slot = ops[n]._membership.shared, ops[n]._membership.slot
+            header = shared.slot_header(slot).copy()
             reading.pop(n)[1].close()
             ops[n].leave()
             # As a killed process leaves it: pinned, at work, and without its lock
-            shared.slot_head(slot)[:3] = words[:3]
+            for field in ("pin", "busy", "made_for"):
+                shared.slot_header(slot)[field] = header[field]
             ops[n] = operator()
         elif what == "begin" and n not in reading:
             assert ops[n].enter()
@@ -517,17 +520,17 @@ def test_a_worker_that_comes_late_to_a_generation_writes_nothing_into_its_region
             check(batch, pa.Table.from_batches(busy.join(batch)))
 
     def regions():
-        shared = busy._shared
-        return [bytes(shared.arena.piece(*shared.region(n))) for n in range(9)]
+        shared = busy._membership.shared
+        return [bytes(shared.memory.piece(*shared.region(n))) for n in range(9)]
 
     attach = SharedHotSet._attach
 
-    def slow(self, entry):
+    def slow(self, segment):
         if self.slot == 1 and not seen:
             seen.append(regions())
             many(2500)
             seen.append(regions())
-        return attach(self, entry)
+        return attach(self, segment)
 
     assert busy.enter()
     many(0)
@@ -546,15 +549,15 @@ def test_a_slice_taken_again_does_not_ask_a_filter_that_was_given_up_meanwhile(s
     for _ in range(3):
         batch = stream(rng, 2000, 6000, skewed=True)
         check(batch, pa.Table.from_batches(one.join(batch)))
-    match, happened = one._match, []
+    match, happened = one._execution._match, []
 
     def full(batch):
         if not happened:
-            happened.append(two._hot.keep_filter(False))
+            happened.append(two._memory.hot.keep_filter(False))
             raise StoreFull
         return match(batch)
 
-    monkeypatch.setattr(one, "_match", full)
+    monkeypatch.setattr(one._execution, "_match", full)
     batch = stream(rng, 2000, 6000, skewed=False)
     check(batch, pa.Table.from_batches(one.join(batch)))
     assert happened == [True]
@@ -571,7 +574,7 @@ def test_oracle_the_filter_goes_and_comes_back_under_readers(small, tmp_path):
         batch = stream(rng, 3000, 6000, skewed=True)
         results = reader.join(batch)
         some = [next(results)]
-        assert one._hot.keep_filter(bool(turn % 2))
+        assert one._memory.hot.keep_filter(bool(turn % 2))
         for _ in range(3):
             other = stream(rng, 3000, 6000, skewed=True)
             check(other, pa.Table.from_batches(two.join(other)))
@@ -613,9 +616,9 @@ def test_contract_all_processes_together_stay_within_the_budget(workers, large, 
         most, shared, done = 0, 0, False
         while not done:  # and once when all are done: the rest may have come and gone between two looks
             done = all(worker._connection.poll(0.003) for worker in busy)
-            arena = idle[0].do("arena", "op")["bytes"]
+            present = idle[0].do("shared_memory", "op")["bytes"]
             own = [private(pid) - had for pid, had in before.items()]
-            shared, most = max(shared, arena), max(most, arena + sum(own))
+            shared, most = max(shared, present), max(most, present + sum(own))
         for worker in busy:
             worker.answer()
         assert shared <= limit
@@ -641,10 +644,10 @@ def test_contract_slots_left_behind_give_way_to_a_hot_set_that_grows(workers, la
     one.do("prepare", 5, 300, LARGE, 3000, True)
     one.do("burden", "op")
     assert one.do("stats", "op")["agreed"] > before
-    assert one.do("arena", "op")["bytes"] <= limit
+    assert one.do("shared_memory", "op")["bytes"] <= limit
 
 
-def test_contract_arenas_are_let_go(workers, two_versions, group):
+def test_contract_shared_memories_are_let_go(workers, two_versions, group):
     """Versions that come and go, and damaged cards, leave no memory open in a process that lives on."""
     path, old, new = two_versions
     first, second = workers(2)
@@ -663,17 +666,17 @@ def test_the_layout_is_that_of_the_budget(small, tmp_path):
     """Nothing lies over anything else."""
     op = AdaptiveJoin(small, on="k", memory="900KiB", group=Group(tmp_path / "g", 3))
     assert op.enter()
-    shared: Shared = op._shared
-    pieces = [(0, 8 * (shared._slots_at + 3 * (3 + shared._state)))]
+    shared: GroupMemory = op._membership.shared
+    pieces = [(0, shared.header_type.itemsize)]
     pieces += [place for places in shared._sidecars.values() for place in places]
     pieces += [shared._sketch, *(shared.region(n) for n in range(9))]
     for slot in range(3):
-        pieces += [(shared._slot[0] + slot * shared._slot[1], shared.read_bytes), shared.young_memory(slot)]
+        pieces += [shared.read_buffer_memory(slot), shared.young_memory(slot)]
     ends = [0]
     for at, size in sorted(pieces):
         assert at >= ends[-1]
         ends.append(at + size)
-    assert ends[-1] <= shared.size == os.fstat(shared.arena._fd).st_size
+    assert ends[-1] <= shared.size == os.fstat(shared.memory._fd).st_size
 
 
 @pytest.mark.parametrize("order", ["stream", "any"])
@@ -693,6 +696,6 @@ def test_contract_what_a_process_has_read_moves_nothing_that_the_group_shares(tm
             assert op.enter()
             assert sum(out.num_rows for out in op.run([stream, stream])) == 2 * stream.num_rows
             op.leave()
-        assert len({op._shared._content for op in operators}) == 1
+        assert len({op._membership.shared.content for op in operators}) == 1
         if order == "stream":
             assert operators[1].stats.hits > 0, "it has not found what the first one fetched"

@@ -18,7 +18,7 @@ from headrace.semistream import SSIJ, IndexNestedLoop, MeshJoin
 from headrace.semistream.deadlines import Deadlines, JoinTime
 from headrace.semistream.ssij.balance import Balance
 from headrace.semistream.ssij.page_cache import PageCache
-from tests.semistream.brute import join, make_case, table, tuples
+from tests.support.join_oracle import join, make_case, table, tuples
 
 HOWS = ["inner", "left", "semi", "anti"]
 RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -410,7 +410,7 @@ def test_a_join_phase_is_never_expected_to_take_longer_than_a_scan(tmp_path):
     op.offer(stream(range(0, 20_000, 40)))
     list(op.advance())
     pages = op.relation.num_pages
-    assert op._time.scan == pytest.approx(pages * (0.008 / op._scan + 0.001))  # a page of 4 KiB takes half
+    assert op._urgency.time.scan == pytest.approx(pages * (0.008 / op.sizes.scan + 0.001))  # a page of 4 KiB takes half
 
 
 @pytest.mark.parametrize("deadline", ["2s", "20s"])
@@ -466,7 +466,7 @@ def test_a_tuple_sees_one_instance_of_the_relation(tmp_path):
     relation = hr.Relation.create(tmp_path / "u", rows, key="k", page_size="4KiB", shards=1, disk=Disk("simulated"))
     op = SSIJ(relation, on="k", memory="260KiB", IB_thresh=1, SB_thresh=2, split=0.1)
     list(op.run([stream([1, 3])]))
-    assert 0 < op._CR.used < relation.num_pages
+    assert 0 < op.cached_pages < relation.num_pages
     op.offer(stream([1]))
     got = tuples(op.advance())
     assert 0 < len(got) < n, "some of its pages are cached and some are not"
@@ -484,10 +484,10 @@ def test_pages_that_an_update_left_alone_stay_cached(tmp_path):
     op = SSIJ(relation, on="k", memory="1MiB", IB_thresh=10, SB_thresh=100)
     keys = np.arange(0, 20_000, 50)
     list(op.run([stream(keys)]))
-    before, reads = op._CR.used, op.stats.pages_requested
+    before, reads = op.cached_pages, op.stats.pages_requested
     relation.apply(upserts=pa.table({"k": [0], "v": [-1]}), deletes=[19_950])
     list(op.refresh())
-    assert before - 4 <= op._CR.used < before
+    assert before - 4 <= op.cached_pages < before
     out = tuples(op.run([stream(keys)]))
     assert sorted(row[::2] for row in out) == [(k, -1 if k == 0 else 10 * k) for k in keys.tolist() if k != 19_950]
     assert op.stats.pages_requested - reads <= relation.num_pages - before + 8
@@ -526,7 +526,7 @@ def test_worst_case_is_not_below_meshjoin(tmp_path, transfer):
     scattered = np.concatenate([np.arange(start, 120_000, stride) for start in range(0, stride, each)])
     keys = np.tile(scattered, 15)
     mesh_rate = rate(mesh, keys)
-    ssij = SSIJ(relation, on="k", memory=memory + relation.index_bytes, max_scan=max(1, mesh._b))
+    ssij = SSIJ(relation, on="k", memory=memory + relation.index_bytes, max_scan=mesh.sizes.b)
     assert rate(ssij, keys) >= mesh_rate
 
 

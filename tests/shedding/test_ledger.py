@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import RunLogError
 from headrace.shedding import Cut
-from headrace.shedding.ledger import Decision, Ledger, Took
+from headrace.shedding.ledger import Decision, Ledger, TaskRecord
 
 ROWS = pa.record_batch({"k": [1, 2, 3]})
 
@@ -51,22 +51,22 @@ def test_a_run_that_does_over_replaces_what_the_one_before_shed(ledger):
 
 
 def test_rates_and_debts(ledger):
-    assert ledger.past(0, 2) == type(ledger.past(0, 2))(None, 1, 1.0, 0, 0)
+    assert ledger.history(0, 2) == type(ledger.history(0, 2))(None, 1, 1.0, 0, 0)
     ledger.decide(0, "a", Decision())
-    ledger.took(0, 0, 0, Took(100, 0, 1.0, "x", 4))
-    ledger.took(0, 0, 1, Took(50, 0, 2.0, "x", 4))
-    past = ledger.past(1, workers=2)
+    ledger.record_task(0, 0, 0, TaskRecord(100, 0, 1.0, "x", 4))
+    ledger.record_task(0, 0, 1, TaskRecord(50, 0, 2.0, "x", 4))
+    past = ledger.history(1, workers=2)
     assert (past.rate, past.tasks, past.filled, past.debt) == (75.0, 2, 0.5, 0)  # 150 rows in the longer task's 2 s
-    assert ledger.past(1, workers=1).rate == 50.0  # one after the other
+    assert ledger.history(1, workers=1).rate == 50.0  # one after the other
     ledger.decide(1, "a", Decision(Cut(1.0, 0), 0.5, past.debt, past.shed))
     shed(ledger, 1, 0, 0)
-    ledger.took(1, 0, 0, Took(13, 3, 0.5, "x"))
-    past = ledger.past(2, workers=2)
+    ledger.record_task(1, 0, 0, TaskRecord(13, 3, 0.5, "x"))
+    past = ledger.history(2, workers=2)
     assert (past.rate, past.shed, past.debt, past.tasks, past.filled) == (20.0, 3, 3, 1, 1.0)
     ledger.decide(2, "a", Decision(debt=past.debt, shed_before=past.shed))
     ledger.mark_replayed(1)
     assert ledger.replayed() == (1, 3) and ledger.debt() == 0
-    assert (ledger.past(3, 2).shed, ledger.past(3, 2).debt) == (3, 0)
+    assert (ledger.history(3, 2).shed, ledger.history(3, 2).debt) == (3, 0)
 
 
 def test_what_is_finished_is_what_a_later_batch_or_a_note_says(ledger):
@@ -100,7 +100,7 @@ def test_one_replay_at_a_time(ledger, tmp_path):
 def test_old_books_go_and_those_of_what_is_owed_stay(ledger):
     for batch in range(0, 121, 5):
         ledger.decide(batch, "a", Decision())
-        ledger.took(batch, 0, 0, Took(1, 0, 1.0, "x"))
+        ledger.record_task(batch, 0, 0, TaskRecord(1, 0, 1.0, "x"))
         if batch == 60:
             shed(ledger, batch, 0, 0)
     kept = sorted(int(path.name[:10]) for path in (ledger.path / "shard-0000").glob("*.decision.arrow"))
@@ -114,18 +114,18 @@ def test_an_overloaded_query_comes_to_its_target_and_back(ledger):
     took, shares = [], []
     arrivals = [500] * 3 + [9000] * 6 + [800] * 5
     for batch, rows in enumerate(arrivals):
-        past = ledger.past(batch, workers=2)
+        past = ledger.history(batch, workers=2)
         share = past.share(rows // 4, 4, target=2.0)
         ledger.decide(batch, "a", Decision(share=share))
         for task in range(4):
             mine, kept = rows // 4, round(share * rows / 4)
-            ledger.took(batch, 0, task, Took(mine, mine - kept, 0.02 + 2e-4 * mine + 1e-3 * kept, "x", 4))
+            ledger.record_task(batch, 0, task, TaskRecord(mine, mine - kept, 0.02 + 2e-4 * mine + 1e-3 * kept, "x", 4))
         took.append(2 * (0.02 + 2e-4 * rows / 4 + 1e-3 * share * rows / 4))
         shares.append(share)
     assert shares[:3] == [1.0] * 3 and shares[3] < 0.5  # the burst is met at once
     assert took[3] < 3.0 and all(1.8 < seconds < 2.1 for seconds in took[5:9]), took  # what looking costs is learned
     assert shares[-2:] == [1.0] * 2 and max(took[9:]) < 2.0  # and over at once
-    assert ledger.past(99, 2).share(0, None, 1.0) == 1.0 and ledger.past(0, 2).share(10, 4, 1.0) == 1.0
+    assert ledger.history(99, 2).share(0, None, 1.0) == 1.0 and ledger.history(0, 2).share(10, 4, 1.0) == 1.0
 
 
 def _decide(directory, run, share):

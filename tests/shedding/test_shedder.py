@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.shedding import STRATEGIES, KeyFrequencies, Shedder, effective_rate, row_words
+from headrace.shedding import STRATEGIES, KeyFrequencies, Shedder, effective_rate, row_hashes
 
 
 @pytest.mark.parametrize("make", [lambda k: k, lambda k: f"key {k}"], ids=["int", "string"])
@@ -64,7 +64,7 @@ SCHEMA = pa.schema(
 @given(ROWS, st.integers(0, 3))
 def test_equal_rows_and_only_they_have_equal_words(rows, seed):
     table = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA)
-    words = row_words(table, seed).tolist()
+    words = row_hashes(table, seed).tolist()
     for i, a in enumerate(rows):
         for j, b in enumerate(rows):
             assert (words[i] == words[j]) == (a == b), (a, b)
@@ -82,13 +82,13 @@ def test_words_do_not_depend_on_batches_offsets_or_encoding():
             "y": pa.array(["x", "y", None, "x", "x"]).dictionary_encode(),
         }
     )
-    words = row_words(table, 1)
+    words = row_hashes(table, 1)
     assert words[0] == words[3] and len(set(words.tolist())) == 4
-    assert np.concatenate([row_words(table.slice(i, 1), 1) for i in range(5)]).tolist() == words.tolist()
-    assert row_words(pa.concat_tables([table.slice(0, 2), table.slice(2)]), 1).tolist() == words.tolist()
+    assert np.concatenate([row_hashes(table.slice(i, 1), 1) for i in range(5)]).tolist() == words.tolist()
+    assert row_hashes(pa.concat_tables([table.slice(0, 2), table.slice(2)]), 1).tolist() == words.tolist()
     plain = table.set_column(6, "y", table["y"].cast(pa.large_string()))
-    assert row_words(plain, 1).tolist() == words.tolist()
-    assert set(row_words(table, 2).tolist()).isdisjoint(words.tolist())
+    assert row_hashes(plain, 1).tolist() == words.tolist()
+    assert set(row_hashes(table, 2).tolist()).isdisjoint(words.tolist())
 
 
 # -- the shedder -------------------------------------------------------------------------------------------------------------

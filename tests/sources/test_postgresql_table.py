@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace.errors import BadInput, UnsupportedType
 from headrace.sources.connection import PostgreSQLError, connected, quoted, table_name
 from headrace.sources.postgresql import TableReader
-from headrace.sources.secret import Url
+from headrace.sources.secret import SecretUrl
 
 EVERY_TYPE = """
 CREATE TYPE mood AS ENUM ('calm', 'odd');
@@ -130,7 +130,7 @@ def test_oracle_every_row_is_in_one_part_of_one_step(numbered, values, step, par
 
 @pytest.fixture(scope="module")
 def numbered(postgresql_server):
-    from tests.conftest import Database
+    from tests.support.postgresql_database import Database
 
     postgresql_server.query("CREATE DATABASE numbered")
     database = Database(postgresql_server, "numbered")
@@ -142,7 +142,7 @@ def numbered(postgresql_server):
 def test_a_transaction_that_commits_late_is_not_missed_by_xid(database):
     database.query("CREATE TABLE t (n serial, x xid8 DEFAULT pg_current_xact_id())")
     reader = TableReader.describe("t", database.url, columns=["n"], by="x")
-    with connected(Url.of(database.url)) as slow:
+    with connected(SecretUrl.of(database.url)) as slow:
         slow.execute("INSERT INTO t DEFAULT VALUES")  # 1, and open
         database.query("INSERT INTO t DEFAULT VALUES")  # 2, committed before it
         assert reader.bound(None) is None, "a row of an open transaction lies below"
@@ -154,7 +154,7 @@ def test_a_transaction_that_commits_late_is_not_missed_by_xid(database):
     assert numbers(reader, first, again) == [3] and reader.bound(again) == again
     # Followed by the number alone, it would be: this is what the documents warn of.
     plain = TableReader.describe("t", database.url, columns=["n"], by="n")
-    with connected(Url.of(database.url)) as slow:
+    with connected(SecretUrl.of(database.url)) as slow:
         slow.execute("INSERT INTO t DEFAULT VALUES")  # 4
         database.query("INSERT INTO t DEFAULT VALUES")  # 5
         assert plain.bound("3") == "5"
@@ -203,9 +203,7 @@ def test_no_error_and_no_repr_shows_the_password(url, monkeypatch):
     for given in (url, "env:SHOP_URL"):
         with pytest.raises((BadInput, PostgreSQLError)) as caught:
             TableReader.describe("t", given)
-        shown = (
-            f"{caught.value!r} {caught.value} {caught.value.__cause__} {'' if url not in given else Url(url, 'x')!r}"
-        )
+        shown = f"{caught.value!r} {caught.value} {caught.value.__cause__} {'' if url not in given else SecretUrl(url, 'x')!r}"
         assert "hush" not in shown and "quiet" not in shown
         assert caught.value.__suppress_context__ or caught.value.__context__ is None
     assert "env:SHOP_URL" in str(caught.value)
@@ -214,7 +212,7 @@ def test_no_error_and_no_repr_shows_the_password(url, monkeypatch):
 def test_a_url_that_is_not_there_says_so(monkeypatch):
     monkeypatch.delenv("NO_SUCH", raising=False)
     with pytest.raises(BadInput, match="'NO_SUCH', which is not set"):
-        Url.of("env:NO_SUCH")
+        SecretUrl.of("env:NO_SUCH")
     with pytest.raises(BadInput, match="url is a NoneType"):
-        Url.of(None)
-    assert Url("postgresql://a:se%41cret@h/d", "x").scrub("seAcret, se%41cret") == "***, ***"
+        SecretUrl.of(None)
+    assert SecretUrl("postgresql://a:se%41cret@h/d", "x").scrub("seAcret, se%41cret") == "***, ***"

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.sources.refresh import Refreshed
+from headrace.sources.refresh import RefreshResult
 
 CHANGES = """
 CREATE TABLE items (k int PRIMARY KEY, v text);
@@ -42,7 +42,7 @@ def test_a_relation_follows_a_change_table(database, tmp_path):
         )
         done = hr.refresh(rel, source)
         assert (done.version, done.upserts, done.deletes, done.changes) == (2, 1, 2, 1)
-        assert hr.refresh(rel, source) == Refreshed(2, 0, 0, 0)
+        assert hr.refresh(rel, source) == RefreshResult(2, 0, 0, 0)
         assert rows(tmp_path / "rel") == {1: "b"} | {k: f"v{k}" for k in range(3, 501)}
         # more than is held at a time: several versions, and the same end
         for n in range(6):

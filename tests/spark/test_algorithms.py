@@ -8,8 +8,8 @@ import pytest
 import headrace as hr
 from headrace import errors
 from headrace.semistream import ALGORITHMS
-from tests.semistream.brute import table
-from tests.spark.test_enrich import counted, duck, files, relation, source, streamed
+from tests.support.join_oracle import table
+from tests.support.spark_streams import counted, duck, files, relation, source, streamed
 
 HOWS = ["inner", "left", "semi", "anti"]
 

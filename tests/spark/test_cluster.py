@@ -8,9 +8,11 @@ import pytest
 
 import headrace as hr
 from soak.cluster import Cluster
+from tests.support import programs
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
+PROGRAMS = Path(programs.__file__).parent  # not imported: they import pyspark, and need no session here
 KEYS = 3000
 
 
@@ -37,7 +39,7 @@ def test_contract_each_row_once_on_two_executors_and_with_one_of_them_killed(clu
     from deltalake import DeltaTable
 
     files, rows = 3, 4000
-    facts = cluster.run(Path(__file__).with_name("cluster_job.py"), relation, tmp_path, files, rows, KEYS)
+    facts = cluster.run(PROGRAMS / "cluster_enrich.py", relation, tmp_path, files, rows, KEYS)
     got = DeltaTable(str(tmp_path / "table")).to_pyarrow_table()
     n = np.arange(2 * files * rows)
     n = n[n * 7919 % KEYS < KEYS - 500]
@@ -60,7 +62,7 @@ def test_contract_each_pair_once_on_two_executors_and_with_one_of_them_killed(cl
     from deltalake import DeltaTable
 
     files, rows, keys = 2, 1000, 400
-    facts = cluster.run(Path(__file__).with_name("cluster_pairs.py"), tmp_path, files, rows, keys)
+    facts = cluster.run(PROGRAMS / "cluster_join_two_streams.py", tmp_path, files, rows, keys)
     got = DeltaTable(str(tmp_path / "table")).to_pyarrow_table()
     i = np.arange(2 * files * rows)
     left, right = pa.table({"k": i * 7919 % keys, "n": i}), pa.table({"k": i * 104729 % keys, "m": i})

@@ -1,9 +1,8 @@
-"""`enrich` with deadline= and unmatched= on Spark: rows that wait leave once, also after restarts and replays."""
+"""`enrich` with a deadline and rows without a match on Spark: rows that wait leave once, also after restarts and replays."""
 
 import json
 import time
 from collections import Counter
-from itertools import count
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +12,15 @@ import pytest
 import headrace as hr
 from headrace.errors import BadInput
 from headrace.runlog import RunLog
-from tests.spark.delta import by_deltalake, rows
-from tests.spark.test_enrich import counted, files, finished, source
+from headrace.spark.plan import Plan
+from headrace.spark.sinks import sink_of
+from tests.support.batch_sink import Sink, collected
+from tests.support.delta_tables import by_deltalake, rows
+from tests.support.spark_streams import counted, files, finished, source
 
 pytestmark = pytest.mark.spark
 
 KEYS = 5000
-_number = count()
 
 
 @pytest.fixture
@@ -43,36 +44,15 @@ def joined(*tables):
     )
 
 
-class Sink:
-    """Any sink, seen from foreachBatch: the rows of each micro-batch, as often as Spark sent it."""
-
-    def __init__(self):
-        self.sent = {}
-
-    def take(self, df, batch):
-        given = counted(df.toArrow())
-        self.sent.setdefault(batch, []).append(given)
-
-    @property
-    def rows(self):
-        return sum((attempts[-1] for attempts in list(self.sent.values())), Counter())
-
-    def run(self, out, checkpoint, **trigger):
-        writer = out.writeStream.foreachBatch(self.take).option("checkpointLocation", str(checkpoint))
-        return writer.trigger(**(trigger or {"availableNow": True})).start()
-
-
-def collected(out, query):
-    got = []
-    hr.finish(out, query, write=lambda df, number: got.append(counted(df.toArrow())))
-    return sum(got, Counter())
-
-
 def test_oracle_rows_wait_and_leave_once_over_restarts_and_a_replay(spark, tmp_path, rel):
     parts = [sales(i, 60) for i in range(4)]
     files(tmp_path / "in", *parts[:2])
     out = hr.enrich(
-        source(spark, tmp_path / "in"), rel, on="k", memory="2MiB", deadline="1h", state=tmp_path / "state", shards=2
+        source(spark, tmp_path / "in"),
+        rel,
+        on="k",
+        memory="2MiB",
+        defer=hr.Defer(deadline="1h", state=tmp_path / "state", shards=2),
     )
     sink = Sink()
     query = sink.run(out, tmp_path / "check")
@@ -97,7 +77,9 @@ def test_oracle_rows_wait_and_leave_once_over_restarts_and_a_replay(spark, tmp_p
     assert left
     assert sink.rows + left == joined(*parts)
     assert collected(out, query) == Counter()
-    other = hr.enrich(source(spark, tmp_path / "in"), rel, on="k", deadline="1h", state=tmp_path / "state", shards=3)
+    other = hr.enrich(
+        source(spark, tmp_path / "in"), rel, on="k", defer=hr.Defer(deadline="1h", state=tmp_path / "state", shards=3)
+    )
     files(tmp_path / "in", parts[0])
     with pytest.raises(Exception, match="has 2 shards, and shards=3 is asked for"):
         finished(sink.run(other, tmp_path / "check"))
@@ -105,7 +87,9 @@ def test_oracle_rows_wait_and_leave_once_over_restarts_and_a_replay(spark, tmp_p
 
 def test_rows_leave_by_their_deadline_without_new_data(spark, tmp_path, rel):
     files(tmp_path / "in", part := sales(1, 40))
-    out = hr.enrich(source(spark, tmp_path / "in"), rel, on="k", deadline="4s", state=tmp_path / "state", shards=1)
+    out = hr.enrich(
+        source(spark, tmp_path / "in"), rel, on="k", defer=hr.Defer(deadline="4s", state=tmp_path / "state", shards=1)
+    )
     sink = Sink()
     query = sink.run(out, tmp_path / "check", processingTime="0 seconds")
     try:
@@ -133,10 +117,8 @@ def test_load_and_finish_once(spark, tmp_path, rel):
             source(spark, tmp_path / "in", 5),
             rel,
             on="k",
-            deadline="1h",
-            state=tmp_path / "state",
+            defer=hr.Defer(deadline="1h", state=tmp_path / "state", shards=2),
             version_column="v",
-            shards=2,
         )
         query = hr.load(out, table, checkpoint=tmp_path / "check", trigger={"availableNow": True})
         finished(query)
@@ -159,13 +141,13 @@ def test_load_and_finish_once(spark, tmp_path, rel):
     files(tmp_path / "in", parts[1])
     query = run()  # goes on where it was
     # Killed between the commit and the note of it: the table knows.
-    sink = query._headrace_sink
+    sink = sink_of(query)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("headrace.spark.state.stateful.Finishing.close", lambda self: None)
         assert hr.finish(query).rows > 0
     files(tmp_path / "in", parts[2])
     query = run()
-    assert sink is not query._headrace_sink
+    assert sink is not sink_of(query)
     # Killed before the commit: the rows wait again.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("headrace.spark.delta.load.Sink._commit", lambda *_: 1 / 0)
@@ -180,7 +162,11 @@ def test_unmatched_rows_are_dead_letters_or_tried_again(spark, tmp_path, rel):
     files(tmp_path / "in", pa.table({"k": pa.array([1, 6000, 6001, None], pa.int64()), "n": [0, 1, 2, 3]}))
     stream = source(spark, tmp_path / "in")
     dead = hr.enrich(
-        stream, rel, on="k", unmatched="dead_letter", state=tmp_path / "dead", version_column="v", shards=2
+        stream,
+        rel,
+        on="k",
+        defer=hr.Defer(unmatched="dead_letter", state=tmp_path / "dead", shards=2),
+        version_column="v",
     )
     assert dead.columns == ["k", "n", "name", "v"]
     sink = Sink()
@@ -196,7 +182,9 @@ def test_unmatched_rows_are_dead_letters_or_tried_again(spark, tmp_path, rel):
     ]
     assert sum(p.stats.dead_letters for p in hr.progress(query)) == 3
 
-    again = hr.enrich(stream, rel, on="k", unmatched="retry", retry_for="1h", state=tmp_path / "again", shards=2)
+    again = hr.enrich(
+        stream, rel, on="k", defer=hr.Defer(unmatched="retry", retry_for="1h", state=tmp_path / "again", shards=2)
+    )
     sink = Sink()
     finished(sink.run(again, tmp_path / "check again"))
     assert sink.rows.total() == 1
@@ -213,7 +201,7 @@ def test_unmatched_rows_are_dead_letters_or_tried_again(spark, tmp_path, rel):
 def test_drop_and_null_are_inner_and_left_and_a_version_column(spark, tmp_path, rel):
     df = spark.createDataFrame(sales(3, 50))
     for unmatched, how in (("drop", "inner"), ("null", "left")):
-        out = hr.enrich(df, rel, on="k", unmatched=unmatched, version_column="v")
+        out = hr.enrich(df, rel, on="k", defer=hr.Defer(unmatched=unmatched), version_column="v")
         plain = hr.enrich(df, rel, on="k", how=how).toArrow()
         assert counted(out.drop("v").toArrow()) == counted(plain)
         assert out.toArrow()["v"].unique().to_pylist() == [1]
@@ -229,7 +217,7 @@ def test_steps_after_one_that_remembers_and_types_that_travel(spark, tmp_path, r
     )
     day.write.parquet(str(tmp_path / "in"))
     stream = spark.readStream.schema(day.schema).parquet(str(tmp_path / "in"))
-    out = hr.enrich(stream, rel, on="k", deadline="1h", state=tmp_path / "state", shards=2)
+    out = hr.enrich(stream, rel, on="k", defer=hr.Defer(deadline="1h", state=tmp_path / "state", shards=2))
     out = hr.enrich(out, second, on="name")
     sink = Sink()
     query = sink.run(out, tmp_path / "check")
@@ -245,22 +233,25 @@ def test_what_cannot_be_is_refused(spark, tmp_path, rel):
     files(tmp_path / "in", sales(1, 5))
     stream, batch = source(spark, tmp_path / "in"), spark.createDataFrame(sales(1, 5))
 
-    def refused(df, message, **options):
+    def refused(df, message, defer=None, **options):
         with pytest.raises(BadInput, match=message):
-            hr.enrich(df, rel, on="k", **options)
+            hr.enrich(df, rel, on="k", defer=None if defer is None else hr.Defer(**defer), **options)
 
-    refused(stream, "give state=DIRECTORY", deadline="1s")
-    refused(stream, "deadline='soon' is not a duration", deadline="soon", state=tmp_path)
-    refused(batch, "is for a streaming DataFrame", deadline="1s", state=tmp_path)
-    refused(stream, "both say what becomes of rows", how="left", unmatched="retry", state=tmp_path)
-    refused(stream, "choose one of drop, null, dead_letter, retry", unmatched="keep", state=tmp_path)
-    refused(stream, "algorithm='inl' joins the rows", deadline="1s", state=tmp_path, algorithm="inl")
-    refused(stream, "order='stream' cannot be kept", deadline="1s", state=tmp_path, order="stream")
-    refused(stream, "shards=0 is not", deadline="1s", state=tmp_path, shards=0)
-    refused(stream, "state='s3://x' is not a local directory", deadline="1s", state="s3://x")
-    refused(stream, "state= and shards= are for", state=tmp_path)
+    kept = {"deadline": "1s", "state": tmp_path}
+    refused(stream, r"give defer=hr\.Defer\(\.\.\., state=DIRECTORY\)", deadline="1s")
+    refused(stream, "deadline='soon' is not a duration", deadline="soon")
+    refused(stream, "deadline='soon' is not a duration", kept | {"deadline": "soon"})
+    refused(stream, "deadline='1s' and defer=.* are both given", kept, deadline="1s")
+    refused(batch, "is for a streaming DataFrame", kept)
+    refused(stream, "both say what becomes of rows", {"unmatched": "retry", "state": tmp_path}, how="left")
+    refused(stream, "choose one of drop, null, dead_letter, retry", {"unmatched": "keep", "state": tmp_path})
+    refused(stream, "algorithm='inl' joins the rows", kept, algorithm="inl")
+    refused(stream, "order='stream' cannot be kept", kept, order="stream")
+    refused(stream, "shards=0 is not", kept | {"shards": 0})
+    refused(stream, "state='s3://x' is not a local directory", kept | {"state": "s3://x"})
+    refused(stream, "state= and shards= are for", {"state": tmp_path})
     refused(stream, "version_column='n' is the name of another", version_column="n")
-    refused(stream.withColumnRenamed("n", "_batch"), "'_batch'", unmatched="retry", state=tmp_path)
+    refused(stream.withColumnRenamed("n", "_batch"), "'_batch'", {"unmatched": "retry", "state": tmp_path})
     with pytest.raises(BadInput, match="nothing of this DataFrame waits"):
         hr.finish(hr.enrich(stream, rel, on="k"), "an id", write=print)
     with pytest.raises(BadInput, match=r"hr\.finish needs the query that hr\.load or"):
@@ -268,6 +259,6 @@ def test_what_cannot_be_is_refused(spark, tmp_path, rel):
     spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "checkpoints"))
     try:
         out = hr.enrich(stream, rel, on="k", deadline="1s")
-        assert out._headrace_plan.steps[0].state == str(tmp_path / "checkpoints" / "headrace")
+        assert Plan.of(out).steps[0].remembers.directory == str(tmp_path / "checkpoints" / "headrace")
     finally:
         spark.conf.unset("spark.sql.streaming.checkpointLocation")

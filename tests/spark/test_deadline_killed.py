@@ -10,13 +10,14 @@ import pytest
 
 import headrace as hr
 from headrace.runlog import RunLog
-from tests.spark.delta import by_deltalake, rows
-from tests.spark.loading import Job
-from tests.spark.test_load_killed import PATIENCE, driver
+from tests.support.delta_tables import by_deltalake, rows
+from tests.support.killed_driver import PATIENCE, driver
+from tests.support.programs import enrich_with_deadline
+from tests.support.programs.killable_job import Job
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-PROGRAM = str(Path(__file__).with_name("waiting.py"))
+PROGRAM = enrich_with_deadline.__file__
 FILES, ROWS, KEYS = 5, 300, 4000
 
 

@@ -5,97 +5,23 @@ import shutil
 import threading
 from collections import Counter
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from random import Random
 
-import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
 from headrace.errors import BadInput, MemoryRefused, UnsupportedType
-from tests.semistream.brute import table
+from headrace.spark.plan import Plan
+from tests.support.join_oracle import table
+from tests.support.spark_streams import counted, duck, files, finished, naive, relation, source, streamed
 
 pytestmark = pytest.mark.spark
 
 HOWS = ["inner", "left", "semi", "anti"]
 KINDS = ["int32", "string", "date", "timestamp_tz", "decimal", "composite"]
-_number = count()
-
-
-def relation(path: Path, rows: pa.Table, key) -> hr.Relation:
-    return hr.Relation.create(path, rows, key=key, page_size="4KiB")
-
-
-def plain(value):
-    """Values that can be counted, whatever they hold."""
-    return repr(value) if isinstance(value, list | dict) else value
-
-
-def counted(rows: pa.Table) -> Counter:
-    """By position: names may repeat."""
-    columns = [[plain(v) for v in rows.column(i).to_pylist()] for i in range(rows.num_columns)]
-    return Counter(zip(*columns, strict=True))
-
-
-def _naive(rows: pa.Table) -> pa.Table:
-    """Timestamps without a zone: DuckDB needs an extension for those with one."""
-    types = [pa.timestamp("us") if pa.types.is_timestamp(f.type) else f.type for f in rows.schema]
-    return rows.cast(pa.schema([pa.field(f.name, t) for f, t in zip(rows.schema, types, strict=True)]))
-
-
-def duck(stream: pa.Table, rows: pa.Table, key: list[str], how: str) -> Counter:
-    on = " and ".join(f"stream.{k} = rows.{k}" for k in key)
-    exists = f"exists (select 1 from rows where {on})"
-    payload = [name for name in rows.schema.names if name not in key]
-    both = ", ".join(["stream.*", *(f"rows.{name} as {name}_r" for name in payload)])
-    sql = {
-        "inner": f"select {both} from stream join rows on {on}",
-        "left": f"select {both} from stream left join rows on {on}",
-        "semi": f"select * from stream where {exists}",
-        "anti": f"select * from stream where not {exists}",
-    }[how]
-    with duckdb.connect(config={"autoinstall_known_extensions": False}) as db:
-        db.register("rows", _naive(rows))
-        db.register("stream", _naive(stream))
-        return counted(db.sql(sql).to_arrow_table())
-
-
-def streamed(df, **options) -> pa.Table:
-    """Everything that a streaming DataFrame gives until its sources are read."""
-    name = f"out{next(_number)}"
-    query = df.writeStream.format("memory").queryName(name).options(**options).trigger(availableNow=True).start()
-    finished(query)
-    return df.sparkSession.table(name).toArrow()
-
-
-def finished(query) -> None:
-    try:
-        assert query.awaitTermination(300), "the query goes on and on"
-    finally:
-        query.stop()
-
-
-def files(directory: Path, *tables: pa.Table) -> Path:
-    """One Parquet file a table, each later than the one before."""
-    directory.mkdir(exist_ok=True)
-    for rows in tables:
-        path = directory / f"{next(_number):06d}.parquet"
-        pq.write_table(rows, path.with_suffix(".draft"))
-        path.with_suffix(".draft").rename(path)
-        os.utime(path, (path.stat().st_atime, 1e9 + next(_number)))
-    return directory
-
-
-def source(spark, directory: Path, per_trigger: int = 1):
-    schema = spark.read.parquet(str(directory)).schema
-    reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", per_trigger)
-    return reader.option("pathGlobFilter", "*.parquet").parquet(str(directory))
-
-
 # -- against DuckDB ----------------------------------------------------------------------------------------------------
 
 
@@ -109,7 +35,7 @@ def test_oracle_batch_every_key_type_and_how(spark, tmp_path, kind):
     df = spark.createDataFrame(stream)
     for how in HOWS:
         out = hr.enrich(df, rel, on=key, how=how).toArrow()
-        assert counted(_naive(out)) == duck(stream, rows, key, how), how
+        assert counted(naive(out)) == duck(stream, rows, key, how), how
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -381,8 +307,8 @@ def test_the_workers_are_those_that_run_and_not_the_parallelism_that_was_asked_f
     rel = relation(tmp_path / "r", pa.table({"k": [1], "v": [2]}), "k")
     df = spark.range(3).selectExpr("id as k")
     monkeypatch.setattr(type(spark.sparkContext), "defaultParallelism", 64)  # spark.default.parallelism
-    assert hr.enrich(df, rel, on="k")._headrace_plan.steps[0].workers == 2
-    assert hr.enrich(df, rel, on="k", workers=5)._headrace_plan.steps[0].workers == 5
+    assert Plan.of(hr.enrich(df, rel, on="k")).steps[0].join.workers == 2
+    assert Plan.of(hr.enrich(df, rel, on="k", workers=5)).steps[0].join.workers == 5
 
 
 def test_the_least_memory_that_is_named_does(spark, tmp_path):
@@ -489,10 +415,10 @@ def executor_directory(spark) -> Path:
     """Where the Python workers of this session find each other."""
 
     def where(batches):
-        from headrace.spark import worker
+        from headrace.spark.executors import executor_directory
 
         for _ in batches:
-            yield pa.record_batch({"where": [str(worker.executor_directory())]})
+            yield pa.record_batch({"where": [str(executor_directory())]})
 
     return Path(spark.range(1).mapInArrow(where, "where string").first()[0])
 
@@ -582,7 +508,7 @@ def test_contract_progress_adds_up_while_the_query_runs_and_after(spark, tmp_pat
 
 def check_log(query: str, seen: list) -> None:
     """The log says the same, to another process too, and whatever a crash left at its end."""
-    from headrace.spark.progress import log_directory, read_log
+    from headrace.spark.journal import log_directory, read_log
 
     path = log_directory() / f"{query}.jsonl"
     assert str(path).startswith(os.environ["HEADRACE_STATE"])

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from tests.spark.delta import by_deltalake
+from tests.support.delta_tables import by_deltalake
 
 pytestmark = pytest.mark.spark
 

@@ -12,8 +12,8 @@ from deltalake import DeltaTable, write_deltalake
 import headrace as hr
 from headrace.errors import BadInput, UnsupportedType
 from headrace.spark.delta.load import Sink, _prefix
-from headrace.spark.enrich import Plan
-from tests.spark.delta import adds, append, by_deltalake, in_log, on_disk, rows, sink_of, write
+from headrace.spark.plan import Plan
+from tests.support.delta_tables import adds, append, by_deltalake, in_log, on_disk, rows, sink_of, write
 
 pytestmark = pytest.mark.spark
 

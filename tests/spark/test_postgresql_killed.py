@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.sources.connection import connected
-from headrace.sources.secret import Url
-from tests.spark import loading_postgresql
-from tests.spark.loading import Job
-from tests.spark.test_load_killed import PATIENCE, driver
+from headrace.sources.secret import SecretUrl
+from tests.support.killed_driver import PATIENCE, driver
+from tests.support.programs import load_postgresql
+from tests.support.programs.killable_job import Job
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -30,7 +30,7 @@ def test_oracle_every_row_once_whoever_is_killed(database, tmp_path, monkeypatch
         keys = rng.integers(0, 50, ROWS)
         pq.write_table(pa.table({"k": keys, "n": np.full(ROWS, n)}), job.input / f"{n:05d}.parquet")
         wanted.update((str(k), str(n)) for k in keys)
-    with connected(Url.of(database.url)) as looking:
+    with connected(SecretUrl.of(database.url)) as looking:
 
         def ask(sql: str) -> int:
             looking.rollback()
@@ -42,7 +42,7 @@ def test_oracle_every_row_once_whoever_is_killed(database, tmp_path, monkeypatch
 
         left = 0
         for moment, merges in (("staged", 2), ("merged", 3)):  # so many are made at the most
-            with driver(tmp_path, log, loading_postgresql.__file__, merges) as running:
+            with driver(tmp_path, log, load_postgresql.__file__, merges) as running:
                 before = loaded()
                 running.wait_for("merge", lambda before=before: loaded() > before)  # at work
                 running.look()
@@ -56,7 +56,7 @@ def test_oracle_every_row_once_whoever_is_killed(database, tmp_path, monkeypatch
             left += ask(STAGES)
         assert left, "no kill came between copying and merging"
         assert loaded() < FILES // 2 - 1, "the stream ended before the last kill"
-        with driver(tmp_path, log, loading_postgresql.__file__) as running:
+        with driver(tmp_path, log, load_postgresql.__file__) as running:
             assert running.process.wait(PATIENCE) == 0, log.read_text()[-3000:]
         assert ask(STAGES) == 0
     assert Counter(map(tuple, database.rows("SELECT k, n FROM loaded"))) == wanted

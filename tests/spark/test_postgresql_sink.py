@@ -8,20 +8,20 @@ import pytest
 
 import headrace as hr
 from headrace.sources.connection import PostgreSQLError, connected
-from headrace.sources.secret import Url
-from headrace.sources.upsert import Target
+from headrace.sources.secret import SecretUrl
+from headrace.sources.upsert import UpsertTarget
 
 pytestmark = pytest.mark.spark
 
 ROWS = pa.schema({"k": pa.int64(), "v": pa.string(), "at": pa.int64()})
 
 
-def target(database, ddl: str, rows: pa.Schema = ROWS, key=("k",), latest_by=None) -> Target:
+def target(database, ddl: str, rows: pa.Schema = ROWS, key=("k",), latest_by=None) -> UpsertTarget:
     database.query(ddl)
-    return Target.describe("t", database.url, rows, key, latest_by)
+    return UpsertTarget.describe("t", database.url, rows, key, latest_by)
 
 
-def batch(target: Target, number: int, *tasks: list[tuple], app: str = "app") -> int | None:
+def batch(target: UpsertTarget, number: int, *tasks: list[tuple], app: str = "app") -> int | None:
     """A micro-batch, without Spark; every task is tried twice and counts once."""
     if target.last(app) >= number:
         return None
@@ -102,12 +102,12 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(database):
         (ROWS, {"key": (), "latest_by": "at"}, "latest_by='at' needs key"),
     ]:
         with pytest.raises((hr.BadInput, hr.UnsupportedType), match=message):
-            Target.describe("t", database.url, rows, options.get("key", ("k",)), options.get("latest_by"))
+            UpsertTarget.describe("t", database.url, rows, options.get("key", ("k",)), options.get("latest_by"))
     database.query("ALTER TABLE t ALTER must DROP DEFAULT")
     with pytest.raises(hr.BadInput, match="needs a value for column 'must'"):
-        Target.describe("t", database.url, ROWS, (), None)
+        UpsertTarget.describe("t", database.url, ROWS, (), None)
     with pytest.raises(hr.BadInput, match="no table"):
-        Target.describe("nowhere", database.url, ROWS, (), None)
+        UpsertTarget.describe("nowhere", database.url, ROWS, (), None)
 
 
 def test_a_stream_is_enriched_and_upserted_and_a_batch_repeated(spark, database, tmp_path):
@@ -162,7 +162,8 @@ def test_what_waits_at_the_end_is_finished_once(spark, database, tmp_path):
         rows = pa.table({"n": n, "k": [x * 37 % 5000 for x in n]})
         pq.write_table(rows, tmp_path / "in" / f"{part}.parquet")
         stream = spark.readStream.schema("n long, k long").parquet(str(tmp_path / "in"))
-        late = hr.enrich(stream, rel, on="k", deadline="1h", memory="2MiB", state=tmp_path / "state", shards=2)
+        defer = hr.Defer(deadline="1h", state=tmp_path / "state", shards=2)
+        late = hr.enrich(stream, rel, on="k", memory="2MiB", defer=defer)
         query = hr.load_postgresql(
             late, "sold", url=database.url, checkpoint=tmp_path / "checkpoint", trigger={"availableNow": True}
         )
@@ -204,7 +205,7 @@ def test_two_drivers_with_one_batch_write_it_once(database):
     t = target(database, "CREATE TABLE t (k int, v text, at bigint)", key=())
     stage = t.new_stage("app")
     tags = [stage.copy(iter(pa.table({"k": [n], "v": ["x"], "at": [1]}).to_batches()), 0)[0] for n in range(2)]
-    with connected(Url.of(database.url)) as other:  # holds the number while the first merge waits for it
+    with connected(SecretUrl.of(database.url)) as other:  # holds the number while the first merge waits for it
         other.execute("INSERT INTO headrace_loads VALUES ('\"t\"', 'app', 0)")
         import threading
 

@@ -1,27 +1,31 @@
 """The journal of what tasks reported, without Spark."""
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.errors import BadInput
 from headrace.metrics import JoinStats
-from headrace.spark.progress import Journal, progress, read_log
+from headrace.spark.journal import Journal, read_log
+from headrace.spark.progress import progress
+from headrace.spark.reports import TaskReport
 
 
 def report(batch=0, partition=0, rows=10, step="s", query="q", executor="e1", **stats):
     counters = JoinStats(
         tuples_in=rows, hits=rows, matched=rows, memory={"index": 5, "hot set": 20}, memory_limit=30, memory_peak=28
     )
-    return {
-        "step": step,
-        "relation": "/r",
-        "version": 3,
-        "query": query,
-        "batch": batch,
-        "partition": partition,
-        "executor": executor,
-        "seconds": 0.5 + partition,
-        "stats": counters.as_dict() | stats,
-    }
+    return TaskReport(
+        step=step,
+        relation="/r",
+        version=3,
+        query=query,
+        batch=batch,
+        partition=partition,
+        executor=executor,
+        seconds=0.5 + partition,
+        stats=replace(counters, **stats),
+    )
 
 
 @pytest.fixture
@@ -75,7 +79,7 @@ def test_a_torn_line_costs_one_report_and_not_the_next(journal):
 
 
 def test_a_log_does_not_grow_for_ever(journal, monkeypatch):
-    monkeypatch.setattr("headrace.spark.progress._LOG", 4000)
+    monkeypatch.setattr("headrace.spark.journal._LOG", 4000)
     for batch in range(40):
         journal.take([report(batch=batch)])
     sizes = [f.stat().st_size for f in journal.directory.iterdir()]

@@ -15,8 +15,8 @@ import pytest
 import headrace as hr
 from headrace.errors import BadInput, MemoryRefused
 from headrace.runlog import RunLog
-from tests.spark.test_deadline import Sink, collected
-from tests.spark.test_enrich import counted, files, finished, source
+from tests.support.batch_sink import Sink, collected
+from tests.support.spark_streams import counted, files, finished, source
 
 pytestmark = pytest.mark.spark
 

@@ -9,13 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.spark.delta import by_deltalake, rows
-from tests.spark.loading import Job
-from tests.spark.test_load_killed import PATIENCE, driver
+from tests.support.delta_tables import by_deltalake, rows
+from tests.support.killed_driver import PATIENCE, driver
+from tests.support.programs import join_two_streams
+from tests.support.programs.killable_job import Job
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-PROGRAM = str(Path(__file__).with_name("pairs.py"))
+PROGRAM = join_two_streams.__file__
 FILES, ROWS, KEYS = 5, 700, 400
 
 
@@ -41,6 +42,25 @@ def found(root: Path, kind: str) -> set[tuple[str, str]]:
     return {(p.parent.name, p.name) for p in root.glob(f"state/*/*/shard-*/{kind}")}
 
 
+def test_oracle_every_pair_once_with_a_worker_and_the_driver_killed(tmp_path):
+    job, log = Job(tmp_path), tmp_path / "log"
+    wanted = make(job)
+    with driver(
+        tmp_path, log, PROGRAM, 2
+    ) as running:  # a worker while rows are written, the driver between decision and commit
+        running.wait_for("rows", lambda: found(tmp_path, ".draft-*"))
+        for worker in running.workers()[:1]:
+            worker.kill()
+        running.wait_for("end of its way", lambda: False)
+        assert found(tmp_path, "*.decision.arrow")
+        running.look()
+        running.kill()
+    with driver(tmp_path, log, PROGRAM) as running:
+        assert running.process.wait(PATIENCE) == 0, log.read_text()[-3000:]
+    assert rows(by_deltalake(job.table), ["k", "n", "n_right"]) == wanted
+
+
+@pytest.mark.soak
 def test_oracle_every_pair_once_whatever_is_killed(tmp_path):
     job, log, rng = Job(tmp_path), tmp_path / "log", np.random.default_rng(seed := secrets.randbits(32))
     wanted = make(job)

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from headrace.errors import BadInput
 from headrace.spark.delta import files as delta_files
-from tests.spark.delta import (
+from tests.support.delta_tables import (
     EVERY_TYPE,
     READERS,
     TEXTS,

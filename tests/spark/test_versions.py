@@ -14,6 +14,7 @@ import headrace as hr
 from headrace.relation import manifest
 from headrace.spark.state import versions
 from headrace.spark.state.versions import open_at, open_for_batch, open_noted
+from headrace.spark.steps import SparkTask
 
 
 def marked(version: int) -> pa.Table:
@@ -137,13 +138,9 @@ def test_the_same_run_is_told_when_the_version_is_gone(root):
 
 
 def test_a_task_of_no_query_takes_the_version_it_was_given(root):
-    class Context:
-        def getLocalProperty(self, name):
-            return None
-
     with hr.Relation.open(root) as first:
         update(root)
-        assert seen(open_for_batch(root, Context(), "buffered", first.version, None)) == 1
+        assert seen(open_for_batch(root, SparkTask(partition=0), "buffered", first.version, None)) == 1
     assert not (root / "batches").exists()
 
 

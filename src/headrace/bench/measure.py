@@ -1,4 +1,4 @@
-"""The measurements behind a calibration: reads of several lengths, and each step of a join on the real structures."""
+"""The measurements of a calibration: reads of several lengths, and each step of a join on the real data structures."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from headrace.relation import Disk, Relation
 from headrace.relation.columns import address
 from headrace.relation.disk import DiskKind
 from headrace.relation.reader import PageReader, key_column, stored_keys
-from headrace.relation.store import Sources, TupleStore
+from headrace.relation.store import TupleSources, TupleStore
 from headrace.semistream.hash_queue import HashQueue
-from headrace.semistream.slots import SlotWindow
+from headrace.semistream.slot_window import SlotWindow
 
-PAGE = 8192
-_LENGTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # pages of a request
-_FILE = 128 << 20  # bytes of the file that is read
-_QUICK = 3.0  # seconds below which a smaller one must do
-_IN_FLIGHT = 32
-_REPEATS = 5
-_W = 4096  # tuples a step is measured with: a packet of [MESH]
-_WAITING = 1 << 16  # tuples in H meanwhile
-_ROWS = 40_000  # of the relation that is probed
+PAGE = 8192  # bytes; costs are given for pages of this size
+_LENGTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # pages of the requests that are measured
+_FILE = 128 << 20  # bytes of the file that is read: larger than the caches of disks
+_QUICK = 3.0  # seconds of measuring below which a smaller file and fewer runs are used
+_IN_FLIGHT = 32  # requests in flight, as a relation's disk has
+_REPEATS = 5  # fewest measurements of a median
+_W = 4096  # tuples that a step is measured with: a packet of [MESH]
+_WAITING = 1 << 16  # tuples in H while steps are measured
+_ROWS = 40_000  # tuples of the relation that is probed
 
 Report = Callable[[int, int | None], None]
 
@@ -44,9 +44,9 @@ Report = Callable[[int, int | None], None]
 def calibrate(
     directory: str | Path, *, seconds: float = 10.0, clock: Clock | None = None, progress: Report | None = None
 ) -> Calibration:
-    """Measure this machine, on the device of a directory, in about so many seconds and some thirty more.
+    """Measure this machine and the device of a directory, in about `seconds` and some thirty more.
 
-    A file of 128 MiB and a small relation are made in the directory and removed again. Each figure is the median of several.
+    A file of 128 MiB and a small relation are written to the directory and removed again. Each figure is a median.
     """
     directory = Path(directory)
     if not directory.is_dir():
@@ -61,7 +61,7 @@ def calibrate(
 
     with _scratch(directory) as where:
         kind, disk = _disk(where)
-        # Half of the time for reads, the rest for steps of a join; the making of files is not counted, nor what joins take.
+        # Half of the time is for reads, the rest for steps of a join; writing files and running joins come on top.
         size = _FILE if seconds >= _QUICK else _FILE // 8
         with _readable(where, disk, size) as fd:
             each = seconds / 2 / (3 * len(_LENGTHS))
@@ -73,17 +73,17 @@ def calibrate(
         seek_many, transfer_many = fitted(many)
         follow = min(seek, max(0.0, float(np.median([t - b * transfer for b, t in scan.items()]))))
         found = Calibration(
-            seek,
-            transfer,
-            follow,
-            seek_many,
-            transfer_many,
-            alone,
-            kind,
-            factors,
-            {},
-            machine_facts(directory),
-            right_now().isoformat(timespec="seconds"),
+            seek=seek,
+            transfer=transfer,
+            follow=follow,
+            seek_in_flight=seek_many,
+            transfer_in_flight=transfer_many,
+            reads=alone,
+            disk=kind,
+            factors=factors,
+            overheads={},
+            machine=machine_facts(directory),
+            date=right_now().isoformat(timespec="seconds"),
         )
         overheads = measure_overheads(
             where, found.as_disk(kind), found.as_machine(), quick=seconds < _QUICK, report=report
@@ -92,7 +92,7 @@ def calibrate(
 
 
 def fitted(reads: dict[int, float]) -> tuple[float, float]:
-    """S and T of c_I/O(b) = S + b * T by least squares of the relative error; neither below 0.
+    """Fit S and T of c_I/O(b) = S + b * T by least squares of the relative error; neither is below 0.
 
     Example
     -------
@@ -123,7 +123,7 @@ def _scratch(directory: Path) -> Iterator[Path]:
 
 
 def _disk(where: Path) -> tuple[DiskKind, Disk]:
-    """Direct reads, or buffered ones where the file system has none."""
+    """Return a disk with direct reads, or with buffered ones if the file system has no direct reads."""
     path = where / "try"
     path.write_bytes(bytes(PAGE))
     disk = Disk("direct", workers=_IN_FLIGHT)
@@ -135,7 +135,7 @@ def _disk(where: Path) -> tuple[DiskKind, Disk]:
 
 @contextmanager
 def _readable(where: Path, disk: Disk, size: int) -> Iterator[int]:
-    """A file that takes up room on the device: what is all zeros might not."""
+    """Open a file of random bytes, since a device may not store zeros."""
     path = where / "file"
     block = np.random.default_rng(1).integers(0, 256, 1 << 22, np.uint8).tobytes()
     with path.open("wb") as file:
@@ -163,7 +163,7 @@ def _read_seconds(
     *,
     scan: bool = False,
 ) -> float:
-    """Median time of a request of so many pages as operators read them: somewhere in the file, or after the last one."""
+    """Return the median time of a request of so many pages, at random places or (scan) after the last one."""
     rng = np.random.default_rng(pages)
     buffer = np.frombuffer(mmap.mmap(-1, in_flight * pages * PAGE), np.uint8)
     targets = address(buffer) + np.arange(in_flight, dtype=np.int64) * pages * PAGE
@@ -174,7 +174,7 @@ def _read_seconds(
         last = size // PAGE - pages
         offsets = (np.array([len(times) * pages % last]) if scan else rng.integers(0, last, in_flight)) * PAGE
         start = clock.now()
-        # A request alone is made here and now: handing it to a thread is not the device's time.
+        # A single request is made by this thread, as handing it to another thread is not the device's time.
         disk.start(fds, offsets, sizes, targets, PAGE, most=in_flight).wait()
         times.append((clock.now() - start) / in_flight)
     report()
@@ -185,7 +185,7 @@ def _read_seconds(
 
 
 def _steps(where: Path, seconds: float, clock: Clock, report: Callable[[], None]) -> Factors:
-    """Each step of [MESH] Table 1 on a relation and a stream like the paper's: tuples of 120 and of 20 bytes."""
+    """Measure each step of [MESH] Table 1 with tuples of the paper's sizes: 120 bytes in R, 20 in the stream."""
     rng = np.random.default_rng(2)
     ids = np.arange(_ROWS)
     columns = {f"c{i}": rng.integers(0, 1 << 60, _ROWS) for i in range(14)}
@@ -195,7 +195,7 @@ def _steps(where: Path, seconds: float, clock: Clock, report: Callable[[], None]
     names = ("c_S", "c_A", "c_E", "c_H", "c_O", "c_X")
     times: dict[str, list[float]] = {name: [] for name in names}
     begun = clock.now()
-    # Round and round, so that a slow moment of the machine falls on all of them.
+    # Steps take turns, so that a slow period of the machine affects all of them.
     while len(times["c_S"]) < _REPEATS or (clock.now() - begun < seconds and len(times["c_S"]) < 200):
         for name, spent in bench.round(clock).items():
             times[name].append(spent)
@@ -207,7 +207,7 @@ def _steps(where: Path, seconds: float, clock: Clock, report: Callable[[], None]
 
 
 class _Bench:
-    """The structures of a join, filled as they are while it runs."""
+    """The data structures of a join, filled as they are while it runs."""
 
     def __init__(self, relation: Relation, rng: np.random.Generator) -> None:
         self.relation, self.version = relation, relation.opened
@@ -227,7 +227,7 @@ class _Bench:
             self._enter(self._batch())
 
     def round(self, clock: Clock) -> dict[str, float]:
-        """Seconds of each step for one tuple, over a packet of them."""
+        """Return the seconds of each step per tuple, measured over a packet of tuples."""
         spent: dict[str, float] = {}
         now = clock.now
         start = now()
@@ -250,7 +250,7 @@ class _Bench:
         slots = self.H.oldest(part.num_rows)
         gone = self.H.number[slots]
         self.H.remove(slots)
-        self.window.leave(gone, lambda: self.H.number[self.H.oldest(self.H.used)])
+        self.window.leave(gone)
         spent["c_E"] = (now() - start) / part.num_rows
         return spent
 
@@ -268,7 +268,7 @@ class _Bench:
         self.window.enter(batch, numbers, self.H.insert(hashes, numbers, 0.0))
 
     def _probe(self, clock: Clock) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
-        """Every tuple of the pages in the disk buffer looks for its matches; returns some of them."""
+        """Probe H with every tuple of the pages in the disk buffer; returns the time per tuple and some of the matches."""
         start = clock.now()
         store, at, row = self.reader.tuples(self.addresses, (key_column(self.version.codec),))
         hashes = stored_keys(store, self.version.codec.integer).hashes()
@@ -284,7 +284,7 @@ class _Bench:
     def _result(self, slots: np.ndarray, at: np.ndarray, row: np.ndarray) -> pa.RecordBatch:
         self.results.clear()
         self.results.append_from_pages(at, row)
-        sources, src = Sources([self.results]), np.zeros(slots.size, np.int32)
+        sources, src = TupleSources([self.results]), np.zeros(slots.size, np.int32)
         pos = np.arange(slots.size, dtype=np.int32)
         payload = [sources.gather(i, src, pos, outer=False) for i in range(len(self.version.payload))]
         stream = self.window.take(self.H.number[slots], slots)

@@ -1,7 +1,7 @@
-"""What algorithms take on this machine besides their reads and steps: each is run on a small relation, and the rest is fitted.
+"""Overheads: the time of algorithms on this machine besides reads and steps, fitted to runs on a small relation.
 
-[MESH] adds up reads and steps, each measured by itself, and on its machine that is all there is. Here an iteration of a few
-milliseconds has a good part of the interpreter's time in it, which differs between algorithms and belongs to no step.
+[MESH] adds up reads and steps, each measured by itself, which explains the time on its machine. Here a good part of an iteration
+of a few milliseconds is the interpreter's time, which differs between algorithms and belongs to no step.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from headrace.bench.relations import MadeRelation, make_relation
-from headrace.bench.service import Measuring, service_rate
+from headrace.bench.relations import RelationSpec, make_relation
+from headrace.bench.service import MeasuringOptions, service_rate
 from headrace.bench.streams import Zipf
 from headrace.cost.facts import Facts, Machine
 from headrace.cost.models import MODELS, predict
@@ -24,28 +24,27 @@ from headrace.metrics import Overhead
 from headrace.relation import Relation
 from headrace.relation.disk import Disk
 
-_ROWS, _QUICK_ROWS = 400_000, 50_000
-_MEMORIES = (1 << 20, 3 << 20, 9 << 20)
-_EXPONENTS = (0.0, 1.0)
-_FEW = 1000
-_QUICKER = 0.5  # of the disk's time, that a request may take less
+_ROWS, _QUICK_ROWS = 400_000, 50_000  # tuples of the relations
+_MEMORIES = (1 << 20, 3 << 20, 9 << 20)  # bytes of the budgets: 2% to 20% of the larger relation
+_EXPONENTS = (0.0, 1.0)  # skews of the streams: uniform, and Zipf's law
+_FEW = 1000  # stream tuples: the unit of the lengths of runs
+_QUICKER = 0.5  # share of the disk's time by which a request may be faster than calibrated
 _TUNED = (
     "meshjoin",
     "rmeshjoin",
     "hybridjoin",
     "xhybridjoin",
-)  # choose their sizes by their cost; AMESHJOIN as MESHJOIN
-_STEPS = (0.5, 3.0)  # times what factors say: beyond that they would be another machine's
+)  # algorithms that choose their sizes by their cost; AMESHJOIN takes the overhead of MESHJOIN
+_STEPS = (0.5, 3.0)  # plausible factors on the time of steps; beyond them a fit is rejected
 
 
 def measure_overheads(
     directory: Path, disk: Disk, machine: Machine, *, quick: bool = False, report: Callable[[], None] = lambda: None
 ) -> dict[str, Overhead]:
-    """Of every algorithm, on relations made in a directory. Quick: one memory, and fewer tuples.
+    """Measure the overhead of every algorithm on relations made in a directory. `quick` uses one budget and fewer tuples.
 
-    The published algorithms choose their sizes by what they take themselves to cost, on a machine that nobody has measured by a
-    guess. So the model is asked for those sizes too; and since a guess may lead to iterations far shorter or longer than those to
-    come, such an algorithm is run once to know about how much its overhead is, and measured with the sizes that it chooses then.
+    The published algorithms choose their sizes by their own cost, which includes an overhead that is not known yet. So such an
+    algorithm is run once with a guess, which gives a rough overhead, and then measured with the sizes that it chooses by that.
     """
     found: dict[str, Overhead] = {}
     for algorithm in MODELS:
@@ -70,7 +69,7 @@ def _fit(runs: Iterator[tuple[Work, float]]) -> Overhead:
 
 
 def options_of(algorithm: str, exponent: float) -> dict[str, Any]:
-    """How an algorithm is measured: told the skew, or with rows that wait, where it has the choice."""
+    """Return the options that an algorithm is measured with: the skew, or the unordered execution."""
     return {"skew": exponent} if "hybrid" in algorithm else {"order": "any"} if algorithm == "adaptive" else {}
 
 
@@ -80,7 +79,7 @@ def _runs(
     for exponent in exponents:
         rows = _QUICK_ROWS if quick else _ROWS
         stream = Zipf(rows, exponent, "permuted")
-        made = MadeRelation(rows, popularity=stream if algorithm == "xhybridjoin" else None)
+        made = RelationSpec(rows, popularity=stream if algorithm == "xhybridjoin" else None)
         with make_relation(directory, made, disk=disk) as relation:
             for memory in _MEMORIES[:1] if quick else _MEMORIES:
                 total = memory + (relation.index_bytes if relation.order == "frequency" else 0)
@@ -90,24 +89,24 @@ def _runs(
 def _run(
     algorithm: str, relation: Relation, stream: Zipf, memory: int, machine: Machine, *, quick: bool
 ) -> tuple[Work, float]:
-    """What a tuple takes by the model without overheads, and as measured."""
+    """Return the cost of a tuple by the model without overheads, and its time as measured."""
     facts = Facts.of(relation, skew=stream.exponent, stream_bytes=stream.tuple_bytes, machine=machine)
     work = predict(algorithm, facts, memory).work
     assert work is not None
-    # Joins whose tuples wait: more than can wait in all of the memory, twice; INL, a few times the frames of its pool.
+    # A window join gets twice as many tuples as its memory holds; INL a few times the frames of its pool.
     many = (2 if quick else 6) * _FEW if algorithm == "inl" else max(20 * _FEW, memory // (48 if quick else 24))
     scans = algorithm.endswith("meshjoin")
-    measuring = Measuring(loops=1 if quick else 3) if scans else Measuring(warm=many, tuples=many)
+    measuring = MeasuringOptions(loops=1 if quick else 3) if scans else MeasuringOptions(warm=many, tuples=many)
     options = options_of(algorithm, stream.exponent)
     found = service_rate(algorithm, relation, stream, memory, measuring=measuring, **options)
     return work, 1 / found.rate
 
 
 def fitted_overhead(works: Sequence[Work], seconds: Sequence[float]) -> Overhead:
-    """The overhead that brings what the model says nearest to what was measured, by least squares of the relative error.
+    """Fit the overhead to measured times by least squares of the relative error.
 
-    Of all choices of parts the best in which none is too small to be one. A request may take less than the disk's time for it:
-    those of the calibration went all over a large file, one by one.
+    Every subset of the three parts is tried, and the best fit with plausible parts wins. A request may take less than the
+    calibrated time of the disk, because the calibration reads at random places of a large file.
 
     Example
     -------
@@ -123,7 +122,9 @@ def fitted_overhead(works: Sequence[Work], seconds: Sequence[float]) -> Overhead
     least, most = np.array([_STEPS[0], 0.0, quicker]), np.array([_STEPS[1], np.inf, np.inf])
     best, chosen = np.inf, np.array([1.0, 0.0, 0.0])
     for count in range(4):
-        for some in combinations((1, 2, 0), count):  # if runs are too few to tell, it is an iteration's
+        for some in combinations(
+            (1, 2, 0), count
+        ):  # the iteration first: it is preferred if the runs are too few to tell
             parts = np.where(np.isin(np.arange(3), some), 0.0, [1.0, 0.0, 0.0])
             rest = (t - read - columns @ parts) / t
             free = list(some)

@@ -1,4 +1,4 @@
-"""Relations to measure with, made once and kept: sizes and distributions of the papers' data sets."""
+"""Synthetic relations with the sizes and distributions of the papers' data sets, made once and kept."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from headrace.errors import BadInput, HeadraceError
 from headrace.relation import Relation
 from headrace.relation.disk import Disk, DiskKind
 
-RELATION_BYTES = 120  # of a tuple, as in [MESH], [DEF] and [XHJ]
-_BLOCK = 1 << 17
+RELATION_BYTES = 120  # bytes of a tuple, as in [MESH], [DEF] and [XHJ]
+_BLOCK = 1 << 17  # rows that are generated at a time
 _KEY_BYTES = 8
 
 
 @dataclass(frozen=True)
-class MadeRelation:
-    """What a relation to measure with is like.
+class RelationSpec:
+    """The specification of a synthetic relation.
 
     Parameters
     ----------
     rows
-        Tuples.
+        Number of tuples.
     tuple_bytes
-        Bytes of a tuple, the key's 8 among them.
+        Bytes of a tuple, including 8 of the key.
     K
-        Tuples of each key; keys are 0 .. rows / K - 1.
+        Tuples per key; keys are 0 to rows / K - 1.
     z_R
-        Instead of K: keys are drawn by a Zipf distribution with this exponent over the domain ([MESH] §5.1).
+        Instead of K, the exponent of a Zipf distribution over the domain that keys are drawn from ([MESH] §5.1).
     domain
-        Keys that are drawn from; as many as rows by default.
+        Number of keys to draw from; `rows` by default.
     popularity
-        Stored by popularity of keys in this stream (for X-HYBRIDJOIN), and not by key.
+        Store tuples by the frequency of their keys in this stream (for X-HYBRIDJOIN), and not by key.
     page_size, fill, seed
-        Of the pages, and of the draws.
+        Of the pages, and of the random numbers.
     """
 
     rows: int
@@ -67,7 +67,7 @@ class MadeRelation:
 
     @property
     def name(self) -> str:
-        """A name of its own for each."""
+        """A directory name that is different for each specification."""
         parts = [f"r{self.rows}", f"t{self.tuple_bytes}", f"p{self.page_size}", f"f{self.fill:g}"]
         parts += [f"K{self.K}"] if self.K != 1 else []
         parts += [f"z{self.z_R:g}-d{self.domain or self.rows}-s{self.seed}"] if self.z_R is not None else []
@@ -77,7 +77,7 @@ class MadeRelation:
         return "-".join(parts)
 
     def blocks(self) -> Iterator[pa.RecordBatch]:
-        """Its rows."""
+        """Generate the rows."""
         rng = np.random.default_rng([self.seed, 2])
         sums = None if self.z_R is None else cumulated(self.domain or self.rows, self.z_R)
         width = self.tuple_bytes - _KEY_BYTES
@@ -88,13 +88,13 @@ class MadeRelation:
             yield pa.record_batch({KEY: keys, "payload": payload})
 
 
-def make_relation(directory: str | Path, made: MadeRelation, *, disk: DiskKind | Disk = "buffered") -> Relation:
-    """The relation, made if the directory does not have it yet.
+def make_relation(directory: str | Path, made: RelationSpec, *, disk: DiskKind | Disk = "buffered") -> Relation:
+    """Open the relation, which is made first if the directory does not have it.
 
     Example
     -------
     >>> import tempfile
-    >>> rel = make_relation(tempfile.mkdtemp(), MadeRelation(10_000))
+    >>> rel = make_relation(tempfile.mkdtemp(), RelationSpec(10_000))
     >>> rel.num_rows, rel.num_pages
     (10000, 154)
     """
@@ -111,17 +111,17 @@ def make_relation(directory: str | Path, made: MadeRelation, *, disk: DiskKind |
         if made.popularity:
             by = {"order": "frequency", "frequencies": made.popularity.frequencies()}
         data = pa.RecordBatchReader.from_batches(first.schema, every())
-        # One shard: a scan is one run over one file, as the papers have it.
+        # With one shard, a scan is one pass over one file, as in the papers.
         try:
             Relation.create(path, data, KEY, shards=1, page_size=made.page_size, fill=made.fill, **by).close()
         except HeadraceError:
-            if not path.exists():  # if it does, another process made it meanwhile
+            if not path.exists():  # another process may have made it meanwhile
                 raise
     return Relation.open(path, disk=disk)
 
 
 def _payload(start: int, rows: int, width: int) -> bytes:
-    """Payloads that differ from row to row: the row's number over and over."""
+    """Return payloads that differ between rows: the row's number, repeated."""
     words = np.arange(start, start + rows, dtype=np.int64).repeat(-(-width // 8)).reshape(rows, -1)
     return np.ascontiguousarray(words.view(np.uint8).reshape(rows, -1)[:, :width]).tobytes()
 
@@ -129,7 +129,7 @@ def _payload(start: int, rows: int, width: int) -> bytes:
 def tpch(
     directory: str | Path, scale: float = 1.0, *, disk: DiskKind | Disk = "buffered"
 ) -> tuple[Relation, FileStream]:
-    """TPC-H: Part as a relation and LineItem as the stream of its sales, made by tpchgen-cli. [SSIJ] §VI.B"""
+    """Make TPC-H data with tpchgen-cli: Part as a relation, and LineItem as the stream of its sales. [SSIJ] §VI.B"""
     root = Path(directory) / f"tpch-{scale:g}"
     for table in ("part", "lineitem"):
         if not (root / f"{table}.parquet").exists():

@@ -1,10 +1,10 @@
-"""Service rate: how many stream tuples a second a join takes in without overflow, measured in both ways the papers have.
+"""Service rate: the stream tuples per second that a join takes without overflow, measured in the two ways of the papers.
 
-`saturated`: the whole stream is there, and the join takes what it wants. [MESH] §5.1, [XHJ] §5.1
-`sustained`: tuples come at a given rate, and wait where there is room; the highest rate at which there always is. [SSIJ] §VI
+`saturated`: the whole stream is available, and the join takes as much as it wants. [MESH] §5.1, [XHJ] §5.1
+`sustained`: tuples arrive at a given rate into a bounded buffer; the highest rate without overflow is searched. [SSIJ] §VI
 
-On a simulated disk time is the disk's own clock, and a measurement is the same every time; on a real one it is the time that
-the join itself takes, without that of making the stream.
+On a simulated disk, time is the disk's virtual clock, and measurements can be repeated exactly; on a real one, it is the time of
+the join itself, without that of generating the stream.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from headrace.bench.streams import KEY, Feed, Schedule, Steady, Stream
+from headrace.bench.streams import KEY, Schedule, Steady, Stream, StreamCursor
 from headrace.errors import BadInput, MemoryRefused, choice
 from headrace.memory import MemoryBudget
 from headrace.metrics import JoinStats
@@ -27,25 +27,25 @@ from headrace.semistream.base import On, SemiStreamJoin
 Method = Literal["saturated", "sustained"]
 Operator = str | Callable[..., SemiStreamJoin]
 
-_INPUT_SHARE = 0.25  # of the memory, for batches that are handed over to be joined to their end
-_LEAST_WINDOW = 20_000  # tuples between two looks at the rate
-_SETTLED = 0.03  # change of the rate from one window to the next, below which it has settled
-_MOST_WINDOWS = 40
-_CLOSE = 0.01  # of the rate: how near to the highest one `sustained` comes
-_BACKLOG_SHARE = 0.02  # of the memory, for tuples that have come and not been taken in
-_BACKLOGS = 25  # times that many tuples come: what is too fast by a few hundredths overflows
+_INPUT_SHARE = 0.25  # share of the memory for batches of a join that joins each to its end
+_LEAST_WINDOW = 20_000  # fewest tuples of a window over which the rate is measured
+_SETTLED = 0.03  # relative change of the rate between windows, below which it has settled
+_MOST_WINDOWS = 40  # windows after which a rate that has not settled is measured all the same
+_CLOSE = 0.01  # relative accuracy of the rate that `sustained` finds
+_BACKLOG_SHARE = 0.02  # share of the memory for tuples that have arrived and are not taken in
+_BACKLOGS = 25  # backlogs that arrive in a run, so that a rate that is too high by a few percent overflows
 
 
-@dataclass(frozen=True)
-class Rate:
-    """A service rate, with what the join did while it was measured."""
+@dataclass(frozen=True, kw_only=True)
+class ServiceRate:
+    """A service rate, with the counters of the join during the measurement."""
 
     algorithm: str
     method: Method
     rate: float
-    """stream tuples a second"""
+    """stream tuples per second"""
     tuples: int
-    """that left the join while it was measured"""
+    """tuples that left the join during the measurement"""
     seconds: float
     results: int
     pages_read: int
@@ -53,47 +53,47 @@ class Rate:
     hits: int
     iterations: int
     mean_wait: float
-    """seconds from taking a tuple in to letting it go"""
+    """mean seconds between the arrival of a tuple and its result"""
     longest_wait: float
     memory: int
-    """of the budget"""
+    """bytes of the budget"""
     memory_peak: int
-    """the most held"""
+    """most bytes held"""
     settled: bool
     """whether the rate had stopped changing when the measurement began"""
     backlog: int = 0
-    """sustained: the most tuples that waited to be taken in"""
+    """for `sustained`, the most tuples that waited to be taken in"""
 
     @property
     def hit_ratio(self) -> float:
-        """Share of tuples that were served from memory."""
+        """The share of tuples that were served from memory."""
         return self.hits / self.tuples if self.tuples else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything by name."""
+        """Return all fields and `hit_ratio` by name."""
         return asdict(self) | {"hit_ratio": self.hit_ratio}
 
 
 @dataclass(frozen=True)
-class Measuring:
-    """How long to warm up and to measure.
+class MeasuringOptions:
+    """Options for the length of warming up and of measuring.
 
     Parameters
     ----------
     loops
-        Rounds over R of a join that scans it before its rate is measured over the next one: four in [MESH].
+        Scans of R by a scanning join before its rate is measured over the next one: four in [MESH].
     warm
-        Stream tuples before the rate of another join is measured; without it, until its rate settles.
+        Stream tuples before the rate of any other join is measured; by default until the rate settles.
     fill
-        Stream tuples over which a join whose tuples wait is let fill up; by default all at once. HYBRIDJOIN loads each partition
-        about once in the time that a tuple waits: filled at once, it goes through R in waves that take long to die away.
+        Stream tuples over which a join with a queue is filled; by default all at once. HYBRIDJOIN loads each partition about once
+        in the time that a tuple waits: filled at once, it reads R in waves that take long to level out.
     tuples
-        Stream tuples to measure over; by default twice what waits in the join, some thousands at least.
+        Stream tuples to measure over; by default twice those that wait in the join, and some thousands at least.
     batch
-        Stream tuples handed over at a time to a join that takes batches; by default what it wants, in a quarter of the memory.
+        Stream tuples per batch of a join that takes batches; by default what it wants, within a quarter of the memory.
     backlog
-        Stream tuples that may wait to be taken in before `sustained` calls it an overflow; by default a
-        fiftieth of the memory, room for two iterations at least, and what the join itself has for it (`backlog_room`).
+        Stream tuples that may wait to be taken in before `sustained` counts an overflow; by default a fiftieth of the
+        memory, two iterations at least, and at least what the join itself has room for (`backlog_room`).
     """
 
     loops: int = 4
@@ -117,51 +117,51 @@ def service_rate(
     memory: int | str,
     *,
     method: Method = "saturated",
-    measuring: Measuring | None = None,
+    measuring: MeasuringOptions | None = None,
     schedule: Callable[[float], Schedule] = Steady,
     on: On = KEY,
     **options: Any,
-) -> Rate:
-    """The highest rate that a join sustains.
+) -> ServiceRate:
+    """Measure the service rate of a join.
 
     Parameters
     ----------
     operator
         A class of headrace.semistream, its name in ALGORITHMS, or a function that makes one from (relation, on, memory).
     relation
-        Open on the disk to measure on: its clock is the one that counts.
+        The relation, open on the disk to measure on, whose clock is used.
     stream
-        Read from its first tuple on; its join column is `k`.
+        The stream, read from its first tuple on; its join column is `k`.
     memory
-        The budget, batches that are handed over included.
+        The budget, including batches that are passed to the join.
     method
         saturated or sustained.
     measuring
-        How long; see Measuring.
+        The length of the measurement.
     schedule
-        sustained: when tuples come at a given rate; Steady, or Bursty.
+        For `sustained`, the arrival times of tuples at a given rate: Steady or Bursty.
     on
-        What is joined on.
+        The join columns.
     options
-        Handed on to the operator.
+        Passed to the operator.
 
     Example
     -------
     >>> import tempfile
-    >>> from headrace.bench import MadeRelation, Zipf, make_relation
+    >>> from headrace.bench import RelationSpec, Zipf, make_relation
     >>> from headrace.cost import HDD, disk_of
-    >>> rel = make_relation(tempfile.mkdtemp(), MadeRelation(35_000), disk=disk_of(HDD))
+    >>> rel = make_relation(tempfile.mkdtemp(), RelationSpec(35_000), disk=disk_of(HDD))
     >>> found = service_rate("meshjoin", rel, Zipf(35_000, 0.5), "420KB")
     >>> round(found.rate) == round(service_rate("meshjoin", rel, Zipf(35_000, 0.5), "420KB").rate)
     True
     """
     choice("method", method, ("saturated", "sustained"))
-    measuring = measuring or Measuring()
+    measuring = measuring or MeasuringOptions()
     make = ALGORITHMS[choice("operator", operator, tuple(ALGORITHMS))] if isinstance(operator, str) else operator
     limit = MemoryBudget(memory).limit
 
-    def run() -> _Run:
-        return _Run.of(partial(make, relation, on, **options), stream, limit, measuring)
+    def run() -> _MeasuredJoin:
+        return _MeasuredJoin.of(partial(make, relation, on, **options), stream, limit, measuring)
 
     first = _saturated(run(), measuring)
     if method == "saturated":
@@ -172,31 +172,34 @@ def service_rate(
 # -- driving an operator ---------------------------------------------------------------------------------------------------
 
 
-class _Run:
-    """An operator with its stream: takes steps, and keeps the time they take."""
+class _MeasuredJoin:
+    """An operator with its stream, which runs step by step and counts the time of the steps."""
 
-    def __init__(self, op: SemiStreamJoin, feed: Feed, batch: int, limit: int, stream_bytes: float) -> None:
+    def __init__(self, op: SemiStreamJoin, feed: StreamCursor, batch: int, limit: int, stream_bytes: float) -> None:
         self.op = op
+        self.waits = op.as_waiting()  # the same join, if its tuples wait
         self.feed = feed
         self.batch = batch  # tuples of a batch at most; 0 for a join whose tuples wait
-        self.asks = False  # whether the join says how many it wants in a batch
+        self.asks = False  # whether the join is asked how many tuples it wants in a batch
         self.limit = limit
         self.stream_bytes = stream_bytes
         self.fill = 0  # tuples until all of the join's room is in use
         self.seconds = 0.0
 
     @classmethod
-    def of(cls, make: Callable[..., SemiStreamJoin], stream: Stream, limit: int, measuring: Measuring) -> _Run:
-        """Make the operator. One that takes batches leaves memory for them."""
+    def of(
+        cls, make: Callable[..., SemiStreamJoin], stream: Stream, limit: int, measuring: MeasuringOptions
+    ) -> _MeasuredJoin:
+        """Make the operator; one that takes batches gets a smaller budget, with room for them."""
         size = float(stream.tuple_bytes)
         op = make(limit)
-        if hasattr(op, "advance") and not (isinstance(op, AdaptiveJoin) and op.order == "stream"):
+        if op.as_waiting() is not None:
             run = cls(op, stream.open(), 0, limit, size)
             run.fill = measuring.fill or 0
             return run
         batch = measuring.batch or max(1, int(limit * _INPUT_SHARE / size))
-        if not measuring.batch and hasattr(op, "wanted_rows"):
-            batch = min(batch, 2 * op.wanted_rows)  # it may come to want more than it does at first
+        if not measuring.batch and op.batch_rows is not None:
+            batch = min(batch, 2 * op.batch_rows)  # it may come to want more than it does at first
         left = limit - int(batch * size)
         if left <= 0:
             raise MemoryRefused(
@@ -205,66 +208,63 @@ class _Run:
             )
         op = make(left)
         run = cls(op, stream.open(), batch, limit, size)
-        run.asks = not measuring.batch and hasattr(op, "wanted_rows")
+        run.asks = not measuring.batch and op.batch_rows is not None
         return run
 
     @property
     def buffered(self) -> int:
-        """Tuples handed over and not taken in."""
-        return 0 if self.batch else self.op.buffered  # type: ignore[attr-defined]
+        """Tuples passed to the join that it has not taken in."""
+        return 0 if self.waits is None else self.waits.buffered
 
     @property
     def waiting(self) -> int:
-        """Tuples handed over that have not left."""
-        return 0 if self.batch else self.op.waiting  # type: ignore[attr-defined]
+        """Tuples passed to the join that have not left it."""
+        return 0 if self.waits is None else self.waits.waiting
 
     @property
     def left(self) -> int:
-        """Tuples that have left."""
+        """Tuples that have left the join."""
         return self.op.stats.matched + self.op.stats.unmatched
 
     @property
     def wanted(self) -> int:
-        """Tuples for the next step, beyond those handed over."""
-        if self.batch:
-            return min(self.batch, self.op.wanted_rows) if self.asks else self.batch  # type: ignore[attr-defined]
-        wanted: int = self.op.wanted  # type: ignore[attr-defined]
-        return max(0, wanted - self.buffered)
+        """Tuples that the next step needs beyond those passed before."""
+        if self.waits is None:
+            return min(self.batch, self.op.batch_rows or self.batch) if self.asks else self.batch
+        return max(0, self.waits.wanted - self.buffered)
 
-    def room(self, measuring: Measuring) -> int:
-        """Tuples that may wait to be taken in."""
+    def room(self, measuring: MeasuringOptions) -> int:
+        """Return the number of tuples that may wait to be taken in."""
         if measuring.backlog:
             return measuring.backlog
-        step: int = self.batch or self.op.wanted  # type: ignore[attr-defined]
-        lent: int = getattr(self.op, "backlog_room", 0)
+        step, lent = (self.batch, 0) if self.waits is None else (self.waits.wanted, self.waits.backlog_room)
         return max(2 * step, int(self.limit * _BACKLOG_SHARE / self.stream_bytes), lent)
 
     def offer(self, rows: int) -> None:
-        """Hand tuples over to a join whose tuples wait."""
-        if rows:
-            self._timed(self.op.offer, self.feed.take(rows))  # type: ignore[attr-defined]
+        """Pass tuples to a join whose tuples wait."""
+        if rows and self.waits is not None:
+            self._timed(self.waits.offer, self.feed.take(rows))
 
     def step(self, rows: int) -> None:
-        """Hand tuples over, and have one iteration, or one batch joined."""
-        if self.batch:
+        """Pass tuples to the join and run one iteration, or join one batch."""
+        if self.waits is None:
             self._timed(self.op.join, self.feed.take(rows))
         else:
             self.offer(rows)
-            self._timed(self.op.advance)  # type: ignore[attr-defined]
+            self._timed(self.waits.advance)
 
     def take_all(self) -> None:
-        """A step with as many tuples as it wants."""
-        if not self.batch and not self.feed.taken:
+        """Run a step with as many tuples as the join wants."""
+        if self.waits is not None and not self.feed.taken:
             self.offer(1)  # it chooses its sizes when it has seen a tuple
         self.step(min(self.wanted, self._allowed))
 
     @property
     def _allowed(self) -> int:
-        """Tuples that may be handed over now, while it fills up."""
-        if self.feed.taken >= self.fill:
+        """Tuples that may be passed now, while the join fills up."""
+        if self.waits is None or self.feed.taken >= self.fill:
             return self.wanted
-        room: int = self.op.capacity  # type: ignore[attr-defined]
-        return max(1, int(room * self.feed.taken / self.fill) - self.waiting)
+        return max(1, int(self.waits.capacity * self.feed.taken / self.fill) - self.waiting)
 
     def _timed(self, work: Callable[..., Iterator[pa.RecordBatch] | None], *args: Any) -> None:
         begun = self.op.clock.now()
@@ -273,29 +273,29 @@ class _Run:
         self.seconds += self.op.clock.now() - begun
 
     def rest(self, seconds: float) -> None:
-        """Let time pass without work."""
+        """Let time pass without work, until more tuples arrive."""
         self.op.clock.sleep(seconds)
         self.seconds += seconds
 
 
 @dataclass
 class _Mark:
-    """Where a measurement began."""
+    """The counters at the start of a measurement."""
 
     seconds: float
     left: int
     stats: JoinStats
 
     @classmethod
-    def of(cls, run: _Run) -> _Mark:
+    def of(cls, run: _MeasuredJoin) -> _Mark:
         return cls(run.seconds, run.left, replace(run.op.stats))
 
-    def rate(self, run: _Run) -> float:
-        """Tuples that left since, a second."""
+    def rate(self, run: _MeasuredJoin) -> float:
+        """Return the tuples per second that left since the start."""
         return (run.left - self.left) / max(1e-12, run.seconds - self.seconds)
 
-    def measured(self, run: _Run, method: Method, *, settled: bool) -> Rate:
-        """What was measured since."""
+    def measured(self, run: _MeasuredJoin, method: Method, *, settled: bool) -> ServiceRate:
+        """Return the measurement since the start."""
         now, then = run.op.stats, self.stats
         tuples = run.left - self.left
 
@@ -303,29 +303,29 @@ class _Mark:
             return getattr(now, name) - getattr(then, name)
 
         peak = run.op.budget.peak + int(run.batch * run.stream_bytes)
-        return Rate(
-            type(run.op).__name__,
-            method,
-            self.rate(run),
-            tuples,
-            run.seconds - self.seconds,
-            since("results"),
-            since("pages_read"),
-            since("reads"),
-            since("hits"),
-            since("iterations"),
-            since("waiting_seconds") / max(1, tuples),
-            now.longest_wait,
-            run.limit,
-            peak,
-            settled,
+        return ServiceRate(
+            algorithm=type(run.op).__name__,
+            method=method,
+            rate=self.rate(run),
+            tuples=tuples,
+            seconds=run.seconds - self.seconds,
+            results=since("results"),
+            pages_read=since("pages_read"),
+            reads=since("reads"),
+            hits=since("hits"),
+            iterations=since("iterations"),
+            mean_wait=since("waiting_seconds") / max(1, tuples),
+            longest_wait=now.longest_wait,
+            memory=run.limit,
+            memory_peak=peak,
+            settled=settled,
         )
 
 
 # -- saturated -------------------------------------------------------------------------------------------------------------
 
 
-def _saturated(run: _Run, measuring: Measuring) -> Rate:
+def _saturated(run: _MeasuredJoin, measuring: MeasuringOptions) -> ServiceRate:
     if isinstance(run.op, MeshJoin | AMeshJoin) and run.op.relation.num_pages and measuring.warm is None:
         return _over_a_loop(run, measuring.loops)
     settled = _warm_up(run, measuring)
@@ -334,8 +334,8 @@ def _saturated(run: _Run, measuring: Measuring) -> Rate:
     return mark.measured(run, "saturated", settled=settled)
 
 
-def _over_a_loop(run: _Run, loops: int) -> Rate:
-    """The rate of the tuples of one round over R, after others. [MESH] §5.1"""
+def _over_a_loop(run: _MeasuredJoin, loops: int) -> ServiceRate:
+    """Measure the rate over one scan of R, after some others. [MESH] §5.1"""
     pages = run.op.relation.num_pages
 
     def to_round(number: int) -> None:
@@ -348,14 +348,14 @@ def _over_a_loop(run: _Run, loops: int) -> Rate:
     return mark.measured(run, "saturated", settled=loops > 0)
 
 
-def _window(run: _Run, measuring: Measuring) -> int:
+def _window(run: _MeasuredJoin, measuring: MeasuringOptions) -> int:
     return measuring.tuples or max(_LEAST_WINDOW, 2 * run.waiting, 3 * getattr(run.op, "capacity", 0), 4 * run.batch)
 
 
-def _until(run: _Run, left: int) -> None:
-    """Until so many tuples have left; of a join that reads now and then, to the end of a join phase.
+def _until(run: _MeasuredJoin, left: int) -> None:
+    """Run until so many tuples have left and, for a join with join phases, to the end of a phase.
 
-    Most of its time goes into its join phases: half of one more or less, and the rate is another.
+    Most of the time of such a join goes into its join phases, so a part of a phase more or less would change the rate.
     """
     most = left + max(0, left - run.left)
     while run.left < left:
@@ -365,8 +365,8 @@ def _until(run: _Run, left: int) -> None:
         run.take_all()
 
 
-def _warm_up(run: _Run, measuring: Measuring) -> bool:
-    """Let tuples through until the rate stays; whether it does."""
+def _warm_up(run: _MeasuredJoin, measuring: MeasuringOptions) -> bool:
+    """Run until the rate has settled; returns whether it has."""
     if measuring.warm is not None:
         _until(run, measuring.warm)
         return True
@@ -386,11 +386,14 @@ def _warm_up(run: _Run, measuring: Measuring) -> bool:
 
 
 def _highest(
-    make: Callable[[], _Run], measuring: Measuring, schedule: Callable[[float], Schedule], first: Rate
-) -> Rate:
-    """Halve the distance between a rate that goes and one that does not."""
+    make: Callable[[], _MeasuredJoin],
+    measuring: MeasuringOptions,
+    schedule: Callable[[float], Schedule],
+    first: ServiceRate,
+) -> ServiceRate:
+    """Search the highest sustainable rate by bisection."""
     low, high = 0.0, float("inf")
-    best: Rate | None = None
+    best: ServiceRate | None = None
     rate = first.rate
     for _ in range(60):
         if high < (1 + _CLOSE) * low:
@@ -408,8 +411,10 @@ def _highest(
     return best
 
 
-def _at_rate(run: _Run, measuring: Measuring, schedule: Schedule, rate: float, total: int) -> Rate | None:
-    """Let so many tuples come at a rate; None if they wait where there is no room for them."""
+def _at_rate(
+    run: _MeasuredJoin, measuring: MeasuringOptions, schedule: Schedule, rate: float, total: int
+) -> ServiceRate | None:
+    """Run with so many tuples that arrive at a rate; returns None if the backlog overflows."""
     most = 0
     if not run.batch:
         run.offer(1)
@@ -426,10 +431,10 @@ def _at_rate(run: _Run, measuring: Measuring, schedule: Schedule, rate: float, t
         if run.feed.taken < settled_at:
             mark = _Mark.of(run)
         if come < (1 if run.batch else run.wanted):
-            # Not enough for a step yet: time passes until there is.
+            # There are not enough tuples for a step yet, so time passes until there are.
             wanted = 1 if run.batch else run.wanted
             run.rest(max(0.0, schedule.when(run.feed.taken + wanted) - run.seconds))
             continue
-        room = run.room(measuring)  # for what comes during the step, so as things are before it
+        room = run.room(measuring)  # for tuples that arrive during the step, so it is computed before the step
         run.step(min(come, run.wanted) if run.batch else max(0, come))
     return replace(mark.measured(run, "sustained", settled=True), rate=rate, backlog=most)

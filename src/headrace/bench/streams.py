@@ -1,7 +1,7 @@
-"""The streams that the papers measure with: skewed, permuted, drifting, bursty. Each is the same every time it is opened.
+"""The papers' synthetic streams: skewed, permuted, drifting, bursty. A stream has the same tuples every time it is opened.
 
-A stream is a description; `open` starts it from its first tuple. Keys are drawn in blocks of fixed size, so that what comes does
-not depend on how much is taken at a time.
+A stream is a description; `open` reads it from its first tuple on. Keys are drawn in blocks of fixed size, so that the tuples do
+not depend on how many are taken at a time.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.arrays import Float64s, Int64s
 from headrace.arrivals import Arrivals
 from headrace.errors import BadInput, choice
 
-Order = Literal["key", "permuted"]
-Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
-Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+KeyOrder = Literal["key", "permuted"]
 
-KEY = "k"  # the join column of the streams and relations made here
-STREAM_BYTES = 20  # of a tuple, as in [MESH], [DEF] and [XHJ]
-LOW_CARDINALITY = 36_000  # values of the weather data of [MESH] and [SSIJ]
-_BLOCK = 1 << 16  # keys drawn at a time
-_NUMBERED = 16  # bytes of key and number
+KEY = "k"  # name of the join column
+STREAM_BYTES = 20  # bytes of a tuple, as in [MESH], [DEF] and [XHJ]
+LOW_CARDINALITY = 36_000  # distinct keys of the weather data of [MESH] and [SSIJ]
+_BLOCK = 1 << 16  # keys that are drawn at a time; another size gives other streams
+_NUMBERED = 16  # bytes of a tuple's key and number
 
 
-class Feed:
-    """A stream being read."""
+class StreamCursor:
+    """A position in a stream that is being read."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -40,7 +39,7 @@ class Feed:
         self.taken = 0
 
     def take(self, rows: int) -> pa.RecordBatch:
-        """The next so many tuples, as one batch."""
+        """Return the next `rows` tuples as one batch."""
         parts: list[pa.RecordBatch] = []
         wanted = rows
         while wanted or not parts:
@@ -53,20 +52,20 @@ class Feed:
 
 
 class Stream(ABC):
-    """A stream of record batches without end."""
+    """An endless stream of record batches."""
 
     tuple_bytes: int
 
     @abstractmethod
     def blocks(self) -> Iterator[pa.RecordBatch]:
-        """Batches from the first tuple on, without end."""
+        """Yield batches from the first tuple on, without end."""
 
-    def open(self) -> Feed:
-        """Read it from its first tuple on."""
-        return Feed(self.blocks())
+    def open(self) -> StreamCursor:
+        """Start reading at the first tuple."""
+        return StreamCursor(self.blocks())
 
     def batches(self, rows: int, batch_rows: int = _BLOCK) -> Iterator[pa.RecordBatch]:
-        """Its first so many tuples."""
+        """Yield the first `rows` tuples in batches."""
         feed = self.open()
         for start in range(0, rows, batch_rows):
             yield feed.take(min(batch_rows, rows - start))
@@ -74,24 +73,24 @@ class Stream(ABC):
 
 @dataclass(frozen=True)
 class Zipf(Stream):
-    """Keys by a Zipf distribution: the i-th most popular is asked for in proportion to 1 / i ** exponent.
+    """A stream of keys by a Zipf distribution: the frequency of the i-th most popular key is proportional to 1 / i ** exponent.
 
     Parameters
     ----------
     domain
-        Keys are first .. first + domain - 1.
+        Number of keys, which are first to first + domain - 1.
     exponent
-        0 is even; the papers go up to 1.
+        0 is uniform; the papers go up to 1.
     order
-        "key": the smallest key is the most popular ("NoPerm" of [SSIJ]). "permuted": popular keys lie anywhere ("Random").
+        "key" if smaller keys are more popular ("NoPerm" of [SSIJ]), "permuted" if popular keys are random ("Random").
     tuple_bytes
         Bytes of a tuple: key and number take 16, padding the rest.
     seed
-        Of the draws, and of the permutation.
+        Seed of the keys and of the permutation.
     first
         The smallest key.
     absent
-        Share of tuples whose key is below `first`, where no relation made here has any.
+        Share of tuples with a key below `first`, which no relation of `make_relation` has.
 
     Example
     -------
@@ -102,7 +101,7 @@ class Zipf(Stream):
 
     domain: int
     exponent: float = 1.0
-    order: Order = "key"
+    order: KeyOrder = "key"
     tuple_bytes: int = STREAM_BYTES
     seed: int = 1
     first: int = 0
@@ -122,17 +121,17 @@ class Zipf(Stream):
             raise BadInput(f"absent={self.absent!r} is not a share of the stream; give 0 to 1")
 
     @cached_property
-    def _cumulated(self) -> Floats:
+    def _cumulated(self) -> Float64s:
         return cumulated(self.domain, self.exponent)
 
     @cached_property
-    def keys_by_rank(self) -> Longs:
-        """The keys, most popular first."""
+    def keys_by_rank(self) -> Int64s:
+        """The keys, the most popular first."""
         keys = np.arange(self.first, self.first + self.domain)
         return keys if self.order == "key" else np.random.default_rng([self.seed, 1]).permutation(keys)
 
     def blocks(self) -> Iterator[pa.RecordBatch]:
-        """Batches from the first tuple on, without end."""
+        """Yield batches from the first tuple on, without end."""
         rng = np.random.default_rng(self.seed)
         number = 0
         while True:
@@ -140,8 +139,8 @@ class Zipf(Stream):
             yield as_batch(keys, number, self.tuple_bytes)
             number += _BLOCK
 
-    def draw(self, rng: np.random.Generator, rows: int) -> Longs:
-        """Some keys."""
+    def draw(self, rng: np.random.Generator, rows: int) -> Int64s:
+        """Draw keys."""
         ranks = rng.integers(0, self.domain, rows) if self.exponent == 0 else ranked(rng, self._cumulated, rows)
         keys = self.first + ranks if self.order == "key" else self.keys_by_rank[ranks]
         if self.absent:
@@ -149,21 +148,21 @@ class Zipf(Stream):
         return keys
 
     def frequencies(self) -> pa.Table:
-        """Every key with its share of the stream, most popular first."""
+        """Return every key with its share of the stream, the most popular first."""
         share = np.diff(self._cumulated, prepend=0.0) / self._cumulated[-1]
         return pa.table({KEY: self.keys_by_rank, "frequency": share})
 
 
 @dataclass(frozen=True)
 class Drifting(Stream):
-    """Temporal locality: each interval asks for its own part of the domain, by a Zipf distribution. [SSIJ] §VI
+    """A stream with temporal locality: each interval draws from its own part of the domain by a Zipf distribution. [SSIJ] §VI
 
     Parameters
     ----------
     domain, exponent, order, tuple_bytes, seed
-        See Zipf.
+        As for `Zipf`.
     intervals
-        Parts of the domain; after the last the first comes again.
+        Parts of the domain; the first follows the last.
     length
         Tuples of an interval.
 
@@ -178,7 +177,7 @@ class Drifting(Stream):
     intervals: int = 20
     length: int = 2_000_000
     exponent: float = 1.0
-    order: Order = "key"
+    order: KeyOrder = "key"
     tuple_bytes: int = STREAM_BYTES
     seed: int = 1
 
@@ -189,7 +188,7 @@ class Drifting(Stream):
             raise BadInput(f"length={self.length} is not a number of tuples; give 1 or more")
 
     def blocks(self) -> Iterator[pa.RecordBatch]:
-        """Batches from the first tuple on, without end."""
+        """Yield batches from the first tuple on, without end."""
         rng = np.random.default_rng(self.seed)
         share = self.domain // self.intervals
         part = Zipf(share, self.exponent, self.order, self.tuple_bytes, self.seed)
@@ -204,16 +203,16 @@ class Drifting(Stream):
 
 @dataclass(frozen=True)
 class FileStream(Stream):
-    """The rows of a Parquet file; after the last the first comes again.
+    """A stream of the rows of a Parquet file, which are repeated without end.
 
     Parameters
     ----------
     path
         The file.
     key
-        Its column that is joined on; it comes out as `k`.
+        The join column, which is renamed to `k`.
     columns
-        Others that come with it.
+        Further columns.
     """
 
     path: Path
@@ -222,13 +221,13 @@ class FileStream(Stream):
 
     @cached_property
     def tuple_bytes(self) -> int:  # type: ignore[override]
-        """Bytes of a tuple, as its first batch has them."""
+        """The mean bytes of a tuple in the first batch."""
         batch = next(self.blocks())
         size: int = round(batch.nbytes / batch.num_rows)
         return max(1, size)
 
     def blocks(self) -> Iterator[pa.RecordBatch]:
-        """Batches from the first row on, without end."""
+        """Yield batches from the first row on, without end."""
         names = [self.key, *self.columns]
         while True:
             rows = 0
@@ -240,33 +239,33 @@ class FileStream(Stream):
 
 
 def low_cardinality(exponent: float = 0.5, tuple_bytes: int = 32, seed: int = 1) -> Zipf:
-    """A stream over few keys, in place of the weather data of [MESH] §5.1: longitudes, of which some are observed more often."""
+    """Make a stream of few keys, in place of the weather data of [MESH] §5.1, where some longitudes are observed more often."""
     return Zipf(LOW_CARDINALITY, exponent, "permuted", tuple_bytes, seed)
 
 
-# -- when tuples come ------------------------------------------------------------------------------------------------------
+# -- arrival times ---------------------------------------------------------------------------------------------------------
 
 
 class Schedule(Protocol):
-    """When the tuples of a stream come; `seconds` is how long it is before it starts over."""
+    """The arrival times of a stream's tuples. The schedule repeats after `seconds`."""
 
     @property
     def seconds(self) -> float:
-        """Seconds until it starts over."""
+        """The length in seconds, after which the schedule repeats."""
         ...
 
     def by(self, seconds: float) -> int:
-        """How many have come by this time."""
+        """Return the number of tuples that have arrived by this time."""
         ...
 
     def when(self, count: int) -> float:
-        """The time by which so many have come."""
+        """Return the time by which `count` tuples have arrived."""
         ...
 
 
 @dataclass(frozen=True)
 class Steady:
-    """So many tuples a second.
+    """A schedule with a constant rate in tuples per second.
 
     Example
     -------
@@ -275,29 +274,29 @@ class Steady:
     """
 
     rate: float
-    seconds: float = 0.0  # it is the same all the time
+    seconds: float = 0.0  # a constant rate has no period
 
     def by(self, seconds: float) -> int:
-        """How many have come by this time."""
-        # A little more: the time that `when` gave for a count is late enough for it, however it was rounded.
+        """Return the number of tuples that have arrived by this time."""
+        # Slightly more, so that `by(when(count))` is at least `count` in spite of rounding.
         return int(self.rate * seconds * (1 + 1e-12) + 1e-9)
 
     def when(self, count: int) -> float:
-        """The time by which so many have come."""
+        """Return the time by which `count` tuples have arrived."""
         return count / self.rate
 
 
 class Bursty:
-    """So many tuples a second on average, in bursts at every time scale ([XHJ] §5.1); the schedule starts over at its end.
+    """A schedule with bursts at every time scale and a mean rate ([XHJ] §5.1), which repeats at its end.
 
     Parameters
     ----------
     rate
-        Tuples a second.
+        Mean rate in tuples per second.
     seconds
-        Of the schedule.
+        Length of the schedule.
     seed, bias
-        See Arrivals.
+        As for `Arrivals`.
 
     Example
     -------
@@ -312,12 +311,12 @@ class Bursty:
         self._arrivals = Arrivals(max(1, round(rate * seconds)), seconds, seed, bias)
 
     def by(self, seconds: float) -> int:
-        """How many have come by this time."""
+        """Return the number of tuples that have arrived by this time."""
         micros, whole = round(seconds * 1e6), self._arrivals.duration
         return micros // whole * self._arrivals.total + self._arrivals.by(micros % whole)
 
     def when(self, count: int) -> float:
-        """The time by which so many have come."""
+        """Return the time by which `count` tuples have arrived."""
         if count <= 0:
             return 0.0
         rounds, number = divmod(count - 1, self._arrivals.total)
@@ -327,21 +326,21 @@ class Bursty:
 # -- helpers ---------------------------------------------------------------------------------------------------------------
 
 
-def cumulated(domain: int, exponent: float) -> Floats:
-    """Sums of 1 / i ** exponent over the first i ranks."""
-    sums: Floats = np.cumsum(np.arange(1, domain + 1, dtype=np.float64) ** -exponent)
+def cumulated(domain: int, exponent: float) -> Float64s:
+    """Return the sums of 1 / i ** exponent over the first ranks."""
+    sums: Float64s = np.cumsum(np.arange(1, domain + 1, dtype=np.float64) ** -exponent)
     return sums
 
 
-def ranked(rng: np.random.Generator, sums: Floats, rows: int) -> Longs:
-    """Ranks drawn by inversion of the distribution function: exact for every exponent."""
+def ranked(rng: np.random.Generator, sums: Float64s, rows: int) -> Int64s:
+    """Draw ranks by inversion of the distribution function, which is exact for every exponent."""
     ranks = np.searchsorted(sums, rng.random(rows) * sums[-1], side="right")
-    inside: Longs = np.minimum(ranks, sums.size - 1)
+    inside: Int64s = np.minimum(ranks, sums.size - 1)
     return inside
 
 
-def as_batch(keys: Longs, number: int, tuple_bytes: int) -> pa.RecordBatch:
-    """Stream tuples of a given size: the key, a number that counts up, and padding."""
+def as_batch(keys: Int64s, number: int, tuple_bytes: int) -> pa.RecordBatch:
+    """Make stream tuples of a given size: the key, a running number, and padding."""
     columns: dict[str, Any] = {KEY: keys, "number": np.arange(number, number + keys.size)}
     if tuple_bytes > _NUMBERED:
         width = tuple_bytes - _NUMBERED

@@ -1,4 +1,4 @@
-"""The command line. Thin: every command calls the public API and shows what it returns."""
+"""The command line. Every command calls the public API and shows what it returns."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def service_rate(
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
 ) -> None:
     """The highest rate of stream tuples that each join sustains."""
-    from headrace.bench import MadeRelation, Measuring, Zipf, make_relation
+    from headrace.bench import MeasuringOptions, RelationSpec, Zipf, make_relation
     from headrace.bench import service_rate as measure
     from headrace.semistream import ALGORITHMS
 
@@ -59,7 +59,7 @@ def service_rate(
         if (path is None) == (rows is None):
             raise BadInput("give a RELATION to measure with, or --rows to make one: one of them")
         if rows is not None:
-            relation = make_relation(scratch, MadeRelation(rows), disk=_disk(disk))
+            relation = make_relation(scratch, RelationSpec(rows), disk=_disk(disk))
         else:
             relation = hr.Relation.open(str(path), disk=_disk(disk))
             if len(relation.key) != 1 or not relation.codec.integer:
@@ -83,7 +83,7 @@ def service_rate(
                         stream,
                         budget,
                         method=how,
-                        measuring=Measuring(loops),
+                        measuring=MeasuringOptions(loops),
                         on={"k": relation.key[0]},
                     )
                     found.append(rate.as_dict() | cell)

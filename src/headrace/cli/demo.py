@@ -18,10 +18,10 @@ from headrace.cli.screen import DAMAGED, clean_errors, plain, show_json
 from headrace.units import format_duration, format_size, parse_size
 
 if TYPE_CHECKING:
-    from headrace.demo.job import Outcome
+    from headrace.demo.job import DemoResult
     from headrace.demo.warehouse import Warehouse
 
-INTERRUPTED = 130  # exit code: 128 + SIGINT, as shells have it
+INTERRUPTED = 130  # exit code of a program that Ctrl-C ended: 128 + SIGINT
 
 _MEMORY = "24MiB"
 _MOST_CORES = 8
@@ -64,7 +64,7 @@ def _run(
     from headrace.demo.scenario import Scenario
     from headrace.demo.warehouse import Warehouse
     from headrace.errors import BadInput
-    from headrace.signals import Interrupted, Stopping
+    from headrace.signals import GracefulStop, Interrupted
 
     parse_size(memory, name="memory")
     if resume and overwrite:
@@ -77,7 +77,7 @@ def _run(
     clock = SystemClock()
     given = {name: value for name, value in chosen.items() if value is not None}
     place = Warehouse.resume(path, **given) if resume else Warehouse.start(path, Scenario(**given), overwrite=overwrite)
-    with place, Stopping() as stopping:
+    with place, GracefulStop() as stopping:
         shown = display(Console(stderr=True), clock, quiet=as_json)
         try:
             with shown:
@@ -113,7 +113,7 @@ def _say_interrupted(place: Warehouse, path: Path, *, as_json: bool) -> None:
         sys.stderr.write(f"Stopped. What is loaded stays loaded; go on with:\n  {plain(again)}\n")
 
 
-def _facts(place: Warehouse, outcome: Outcome) -> dict[str, Any]:
+def _facts(place: Warehouse, outcome: DemoResult) -> dict[str, Any]:
     return {
         "finished": outcome.holds,
         "interrupted": False,
@@ -134,11 +134,11 @@ def _facts(place: Warehouse, outcome: Outcome) -> dict[str, Any]:
 
 
 def query_command(place: Warehouse) -> str:
-    """A command that shows what the table holds, with what is installed here."""
+    """Return a command that shows the table with a tool that is installed here."""
     return f"{shlex.quote(sys.executable)} -c {shlex.quote(_QUERY.format(table=json.dumps(str(place.table))))}"
 
 
-def _summarise(place: Warehouse, outcome: Outcome) -> None:
+def _summarise(place: Warehouse, outcome: DemoResult) -> None:
     table = Table(title="The table against the generator", title_justify="left", title_style="bold")
     for name in ("", "", "generator", "table"):
         table.add_column(name, justify="right" if name else "left")
@@ -154,7 +154,7 @@ def _summarise(place: Warehouse, outcome: Outcome) -> None:
     console.print(Text(f"{'query it':<12}", style="cyan"), Text(plain(query_command(place))), soft_wrap=True)
 
 
-def _figures(outcome: Outcome) -> dict[str, str]:
+def _figures(outcome: DemoResult) -> dict[str, str]:
     from headrace.demo.display import memory_parts
 
     stats = outcome.stats

@@ -1,4 +1,4 @@
-"""Keys typed on a command line, turned into the types of a relation's key columns."""
+"""Parsing of keys typed on a command line to the types of a relation's key columns."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def _parse(text: str, field: pa.Field) -> pa.Scalar:
 
 
 def _parse_timestamp(text: str, wanted: pa.DataType) -> pa.Scalar:
-    # Parsed by Arrow and not by datetime, which drops nanoseconds.
+    # Arrow parses it, because datetime would drop nanoseconds.
     if wanted.tz is None:
         return pa.scalar(text).cast(wanted)
     try:
         return pa.scalar(text).cast(wanted)
     except pa.ArrowInvalid:
-        # no zone in the text: the column's own is meant
+        # a text without a time zone is in the column's own
         return pc.assume_timezone(pa.scalar(text).cast(pa.timestamp(wanted.unit)), wanted.tz)
 
 

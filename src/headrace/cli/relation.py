@@ -136,7 +136,7 @@ def verify(path: PathArgument, as_json: JsonOption = False) -> None:
 
 
 def _table(path: Path) -> Any:
-    """The rows of a Parquet file."""
+    """Read a Parquet file."""
     import pyarrow.parquet
 
     if not path.exists():
@@ -147,7 +147,7 @@ def _table(path: Path) -> Any:
 def _readable(column: Any) -> list[Any]:
     import pyarrow as pa
 
-    # Times as text: Python's own types cannot hold nanoseconds.
+    # Times are shown as text, because Python's types cannot hold nanoseconds.
     if pa.types.is_temporal(column.type):
         column = column.cast(pa.string())
     return list(column.to_pylist())

@@ -27,7 +27,7 @@ def replay(
         from headrace.spark.replay import ledgers_of, session_for
         from headrace.spark.replay import replay as replay_into
 
-        ledgers_of(state, query)  # refused before Spark is started
+        ledgers_of(state, query)  # raises before Spark is started, if there is nothing to replay
         session = session_for(master)
         done = replay_into(state, table, session=session, query=query, checkpoint=checkpoint)
         owed = sum(ledger.debt() for ledger in Ledger.find(state, query))

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.pipeline.models import Pipeline
-    from headrace.pipeline.run import Outcome
-    from headrace.signals import Stopping
+    from headrace.pipeline.run import PipelineResult
+    from headrace.signals import GracefulStop
 
-GAVE_UP = 3  # exit code: it ran, and failed
-INTERRUPTED = 130  # exit code: broken off, or --once stopped before its end
+GAVE_UP = 3  # exit code of a pipeline that failed while it ran
+INTERRUPTED = 130  # exit code of a run that was interrupted, or of --once stopped before its end
 
 _MOST_CORES = 8
 
@@ -52,7 +52,7 @@ def run(
         checked = check_pipeline(pipeline)
         if check or explain:
             if checked.spark:
-                # SQL is Spark's to check. What it finds out about columns is in the plan then.
+                # Only Spark can check SQL; it also fills in the columns of the plan.
                 from headrace.pipeline.build import describe_with_spark
 
                 with _session(pipeline) as spark:
@@ -86,10 +86,10 @@ def _run(pipeline: Pipeline, *, once: bool, as_json: bool) -> None:
     from headrace.clock import SystemClock
     from headrace.pipeline.run import RunFailed
     from headrace.pipeline.run import run as run_pipeline
-    from headrace.signals import Stopping
+    from headrace.signals import GracefulStop
 
     clock = SystemClock()
-    with Stopping() as stopping:
+    with GracefulStop() as stopping:
         try:
             with _session(pipeline, stopping) as spark, display(Console(stderr=True), clock, quiet=as_json) as shown:
                 outcome = run_pipeline(
@@ -114,34 +114,34 @@ def _run(pipeline: Pipeline, *, once: bool, as_json: bool) -> None:
         raise typer.Exit(INTERRUPTED)
 
 
-def _say(pipeline: Pipeline, outcome: Outcome, *, once: bool, as_json: bool) -> None:
+def _say(pipeline: Pipeline, outcome: PipelineResult, *, once: bool, as_json: bool) -> None:
     from headrace.cli.running import line
 
-    moment = outcome.moment
+    status = outcome.status
     if as_json:
         show_json(
             {
-                "name": moment.name,
+                "name": status.name,
                 "failed": False,
                 "stopped": outcome.stopped,
-                "batches": moment.batches,
-                "rows": moment.rows,
+                "batches": status.batches,
+                "rows": status.rows,
                 "seconds": round(outcome.seconds, 3),
-                "dead_letters": moment.dead,
-                "waiting": moment.waiting,
-                "shed": moment.shed,
-                "joins": {name: stats.as_dict() for name, stats in moment.joins.items()},
+                "dead_letters": status.dead,
+                "waiting": status.waiting,
+                "shed": status.shed,
+                "joins": {name: stats.as_dict() for name, stats in status.joins.items()},
             }
         )
         return
-    typer.echo(f"{'stopped' if outcome.stopped else 'done'}: {line(moment)}")
-    if moment.dead:
-        typer.echo(f"{moment.dead} record(s) could not be read; see {plain(pipeline.dead_letters)}")
+    typer.echo(f"{'stopped' if outcome.stopped else 'done'}: {line(status)}")
+    if status.dead:
+        typer.echo(f"{status.dead} record(s) could not be read; see {plain(pipeline.dead_letters)}")
 
 
 @contextmanager
-def _session(pipeline: Pipeline, stopping: Stopping | None = None) -> Iterator[SparkSession]:
-    """The Spark that is running, in a notebook for example, or else one of the pipeline's own."""
+def _session(pipeline: Pipeline, stopping: GracefulStop | None = None) -> Iterator[SparkSession]:
+    """Use the Spark session that is running, in a notebook for example, or else start one for the pipeline."""
     from pyspark.sql import SparkSession
 
     from headrace.pipeline.document import filled
@@ -158,7 +158,7 @@ def _session(pipeline: Pipeline, stopping: Stopping | None = None) -> Iterator[S
     settings |= {name: filled(value) for name, value in pipeline.head.spark.items()}
     with own_session(pipeline.state / "spark.log", settings) as spark:
         if stopping is not None:
-            stopping.listen()  # PySpark's context takes Ctrl-C for itself
+            stopping.listen()  # PySpark's context has installed its own handler for Ctrl-C
         yield spark
 
 

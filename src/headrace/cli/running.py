@@ -1,4 +1,4 @@
-"""How a pipeline stands: a panel that stays in its place on a terminal, or a plain line now and then elsewhere."""
+"""Displays of a running pipeline: a live panel on a terminal, or a plain line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from headrace.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from headrace.metrics import JoinStats
-    from headrace.pipeline.run import Moment
+    from headrace.pipeline.run import PipelineStatus
 
-_EVERY = 5.0  # seconds between plain lines
+_EVERY = 5.0  # seconds between plain lines, so that a log stays short
 _WIDTH = 100
 
 
-class Display(Protocol):
-    """Shows moments."""
+class PipelineDisplay(Protocol):
+    """Shows the status of a pipeline while it runs."""
 
-    def show(self, moment: Moment) -> None:
-        """Show how it stands."""
+    def show(self, status: PipelineStatus) -> None:
+        """Show a status."""
         ...
 
 
@@ -36,12 +36,12 @@ class _Live:
     def __init__(self, live: Live) -> None:
         self._live = live
 
-    def show(self, moment: Moment) -> None:
-        self._live.update(panel(moment))
+    def show(self, status: PipelineStatus) -> None:
+        self._live.update(panel(status))
 
 
 class Lines:
-    """A line every few seconds, where something has changed."""
+    """Prints a line every few seconds if something has changed."""
 
     def __init__(self, console: Console, clock: Clock) -> None:
         self._console = console
@@ -49,10 +49,10 @@ class Lines:
         self._last = ""
         self._at: float | None = None
 
-    def show(self, moment: Moment) -> None:
-        """Write a line, if it is time for one and there is news."""
-        now, words = self._clock.now(), line(moment)
-        # A clock that was set back would keep it silent until it has caught up.
+    def show(self, status: PipelineStatus) -> None:
+        """Print a line if one is due and differs from the last."""
+        now, words = self._clock.now(), line(status)
+        # If the clock was set back, print now and not only when it has caught up.
         due = self._at is None or not 0 <= now - self._at < _EVERY
         if due and words != self._last:
             self._at, self._last = now, words
@@ -60,13 +60,13 @@ class Lines:
 
 
 class _Nothing:
-    def show(self, moment: Moment) -> None:
+    def show(self, status: PipelineStatus) -> None:
         pass
 
 
 @contextmanager
-def display(console: Console, clock: Clock, *, quiet: bool) -> Iterator[Display]:
-    """The display that suits where the output goes; the terminal is left as it was."""
+def display(console: Console, clock: Clock, *, quiet: bool) -> Iterator[PipelineDisplay]:
+    """Return the display that suits the output; it leaves the terminal as it was."""
     if quiet:
         yield _Nothing()
     elif console.is_terminal:
@@ -76,46 +76,46 @@ def display(console: Console, clock: Clock, *, quiet: bool) -> Iterator[Display]
         yield Lines(console, clock)
 
 
-def line(moment: Moment) -> str:
-    """A moment in one line.
+def line(status: PipelineStatus) -> str:
+    """Format a status as one line.
 
     Example:
-        >>> from headrace.pipeline.run import Moment
-        >>> line(Moment("sales", batches=2, batch=7, rows=5000, rate=1234.5, seconds=0.5, dead=3))
+        >>> from headrace.pipeline.run import PipelineStatus
+        >>> line(PipelineStatus("sales", batches=2, batch=7, rows=5000, rate=1234.5, seconds=0.5, dead=3))
         'sales: 5,000 rows in 2 micro-batches · 1,234/s · 3 dead letters'
     """
-    if not moment.batches:
-        return f"{plain(moment.name)}: waiting for rows"
-    words = f"{plain(moment.name)}: {moment.rows:,} rows in {moment.batches:,} micro-batches · {moment.rate:,.0f}/s"
-    for name, stats in moment.joins.items():
+    if not status.batches:
+        return f"{plain(status.name)}: waiting for rows"
+    words = f"{plain(status.name)}: {status.rows:,} rows in {status.batches:,} micro-batches · {status.rate:,.0f}/s"
+    for name, stats in status.joins.items():
         words += f" · {plain(name)} {stats.hit_ratio:.1%} from memory"
-    late = sum(stats.late for stats in moment.joins.values())
-    for count, what in ((moment.waiting, "rows wait"), (late, "missed their deadline"), (moment.shed, "shed")):
+    late = sum(stats.late for stats in status.joins.values())
+    for count, what in ((status.waiting, "rows wait"), (late, "missed their deadline"), (status.shed, "shed")):
         words += f" · {count:,} {what}" if count else ""
-    return words + (f" · {moment.dead:,} dead letters" if moment.dead else "")
+    return words + (f" · {status.dead:,} dead letters" if status.dead else "")
 
 
-def panel(moment: Moment) -> Panel:
-    """A moment as a panel."""
+def panel(status: PipelineStatus) -> Panel:
+    """Format a status as a panel."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="cyan")
     table.add_column(justify="right", min_width=12)
     table.add_column()
     took = (
-        f"micro-batch {moment.batch} took {format_duration(moment.seconds)}" if moment.batches else "waiting for rows"
+        f"micro-batch {status.batch} took {format_duration(status.seconds)}" if status.batches else "waiting for rows"
     )
-    table.add_row("rows", f"{moment.rows:,}", f"in {moment.batches:,} micro-batches")
-    table.add_row("rate", f"{moment.rate:,.0f}/s", took)
-    for name, stats in moment.joins.items():
+    table.add_row("rows", f"{status.rows:,}", f"in {status.batches:,} micro-batches")
+    table.add_row("rate", f"{status.rate:,.0f}/s", took)
+    for name, stats in status.joins.items():
         table.add_row(Text(plain(name)), f"{stats.hit_ratio:.1%}", _join(stats))
-    late = sum(stats.late for stats in moment.joins.values())
-    if moment.waiting or late:
-        table.add_row("waiting", f"{moment.waiting:,}", f"{late:,} missed their deadline")
-    if moment.shed:
-        table.add_row("shed", f"{moment.shed:,}", "put aside; headrace replay brings them back")
-    table.add_row("dead letters", f"{moment.dead:,}", "")
+    late = sum(stats.late for stats in status.joins.values())
+    if status.waiting or late:
+        table.add_row("waiting", f"{status.waiting:,}", f"{late:,} missed their deadline")
+    if status.shed:
+        table.add_row("shed", f"{status.shed:,}", "put aside; headrace replay brings them back")
+    table.add_row("dead letters", f"{status.dead:,}", "")
     return Panel(
-        table, title=Text(f"headrace run {plain(moment.name)}"), title_align="left", width=_WIDTH, padding=(1, 2)
+        table, title=Text(f"headrace run {plain(status.name)}"), title_align="left", width=_WIDTH, padding=(1, 2)
     )
 
 

@@ -1,4 +1,4 @@
-"""What commands show: text that is safe on a terminal, JSON, progress, and errors in one line."""
+"""Output of commands: text that is safe on a terminal, JSON, progress bars, and errors in one line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Report = Callable[[int, int | None], None]
 
 
 def plain(value: object) -> str:
-    r"""Text of `value` with control characters escaped: data must not steer the terminal.
+    r"""Return `value` as text with control characters escaped, so that data cannot control the terminal.
 
     Example:
         >>> plain("a\x1b[31mb")
@@ -41,7 +41,7 @@ def show_json(value: object) -> None:
 
 
 def show_facts(facts: Mapping[str, Any]) -> None:
-    """Write names and values, one a line; nested ones are indented."""
+    """Write names and values, one per line; nested ones are indented."""
     for depth, name, value in _walk(facts):
         is_size = isinstance(value, int) and any(w in name for w in ("bytes", "size", "memory"))
         shown = f"{format_size(value)} ({value})" if is_size and value >= 1024 else plain(value)
@@ -54,14 +54,14 @@ def show_table(columns: list[str], rows: list[list[Any]]) -> None:
     for column in columns:
         table.add_column(Text(plain(column)), overflow="fold")
     for row in rows:
-        # Text, not str: a value such as "[red]" is data, not markup
+        # Text and not str, so that a value such as "[red]" is not taken for markup
         table.add_row(*(Text("" if v is None else plain(_jsonable(v))) for v in row))
     Console().print(table)
 
 
 @contextmanager
 def progress(what: str, unit: str, *, quiet: bool = False) -> Iterator[Report]:
-    """A progress bar on standard error; nothing where that is not a terminal."""
+    """Show a progress bar on standard error, if that is a terminal."""
     console = Console(stderr=True)
     bar = Progress(
         TextColumn(what),
@@ -84,7 +84,7 @@ def progress(what: str, unit: str, *, quiet: bool = False) -> Iterator[Report]:
 
 @contextmanager
 def clean_errors() -> Iterator[None]:
-    """Turn what the user can mend into one line and an exit code, without a traceback."""
+    """Turn errors that the user can fix into one line and an exit code, without a traceback."""
     try:
         yield
     except DamagedRelation as error:

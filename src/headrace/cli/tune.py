@@ -16,7 +16,7 @@ from headrace.units import format_size, parse_size
 if TYPE_CHECKING:
     from headrace.cost.facts import Machine
     from headrace.cost.prediction import Prediction
-    from headrace.cost.tune import Answer
+    from headrace.cost.tune import TuningResult
 
 
 def tune(
@@ -67,7 +67,7 @@ def tune(
             _show(answer)
 
 
-def _show(answer: Answer) -> None:
+def _show(answer: TuningResult) -> None:
     rows: list[list[Any]] = [_row(p) for p in answer.predictions]
     show_table(["algorithm", "tuples/s", "memory", "parameters", "why"], rows)
     asked = (
@@ -84,7 +84,7 @@ def _row(found: Prediction) -> list[Any]:
 
 
 def _machine(name: str, path: Path) -> Machine | None:
-    """None is the relation's own disk, as the code assumes it to be."""
+    """Return a machine by name; None stands for the relation's own disk with its default costs."""
     from headrace.cost.calibrate import BadCalibration, calibration_file, load_calibration
     from headrace.cost.machines import MACHINES
 

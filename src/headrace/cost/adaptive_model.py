@@ -1,4 +1,8 @@
-"""The model of AdaptiveJoin: a hot set serves a part of the stream, planned reads the rest."""
+"""The model of AdaptiveJoin: a hot set serves a part of the stream, planned reads the rest.
+
+Memory is divided by the operator's own plan and splits (semistream/adaptive/memory_plan.py, split.py); the model says what each
+split would miss, and what reading for that takes.
+"""
 
 from __future__ import annotations
 
@@ -7,91 +11,95 @@ from math import ceil, inf
 
 import numpy as np
 
+from headrace.arrays import Float64s
 from headrace.cost.facts import Facts
 from headrace.cost.popularity import Popularity
 from headrace.cost.prediction import Prediction, Work, refused
 from headrace.cost.read_plan import ReadPlan
-from headrace.semistream.adaptive import memory_plan
-from headrace.semistream.adaptive.hot_set import ENTRY_BYTES, SEGMENTS
+from headrace.errors import MemoryRefused
+from headrace.relation.reader import REQUESTS_A_HALF
+from headrace.semistream.adaptive.join import AdaptiveJoin
+from headrace.semistream.adaptive.memory_plan import FEW_ABSENT, MemoryPlan, least_memory
+from headrace.semistream.adaptive.split import (
+    HELD_SHARE,
+    PHASE_SHARE,
+    STREAM_SHARES,
+    Split,
+    sketch_horizon,
+    split_by_share,
+)
+from headrace.semistream.adaptive.workload import Workload
 from headrace.units import format_size
 
-_SHARES = (0.04, 0.08, 0.12, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of what moves, for the stream buffer
-_HELD = SEGMENTS / (SEGMENTS + 1)  # of the hot set: one segment is spare
-_HORIZON = 1 << 16  # of AdaptiveJoin's sketch at least
 _FIXED_POINT = 6  # rounds until hits and misses agree
+_WINDOW = 0.75  # of the sketch's horizon that its counts stand for: they grow to all of it, and are halved
+_ENDLESS = 1 << 40  # rows of a batch that is never the limit
 
 
 def adaptive(facts: Facts, memory: int) -> Prediction:
-    """AdaptiveJoin in a memory, with the split it would come to: see semistream/adaptive/memory_plan.py.
+    """AdaptiveJoin in a memory, with the split that takes the least time.
 
-    Of a stream without end with order="any", so that rows wait; of batches that are joined to their end with order="stream".
+    With order="any" rows wait: for later ones without end, or until their batch ends. With order="stream" a batch is joined in
+    slices.
     """
-    width, page = facts.tuple_bytes, facts.page_size
-    ordered, serial = facts.batch_rows is not None, facts.machine.in_flight is None
-    one_page = int(4 / 3 * page * facts.texts if facts.texts else 1.1 * facts.rows_per_page * width) + 64 * (
-        ENTRY_BYTES + 8
-    )
-    least = facts.index_bytes + 4 * page + 256 * (width + 64) + 512 * _row_bytes(1, 1) + one_page
-    spare = memory - least
-    if spare < 0:
-        return refused("adaptive", memory, f"index and buffers need {format_size(int(least))} or more")
-    filtered = facts.filter_bytes <= 0.35 * spare
-    # When the sizes of buffers are chosen; it leaves where it turns nothing away
-    there = facts.filter_bytes if filtered else 0
-    filter_bytes = there if facts.absent >= 0.002 else 0
-    share = int(spare - there) // page
-    pages = int(np.clip(share // 12, 2, 256))
-    if ordered:
-        seek, transfer = facts.costs()
-        pages = max(pages, min(share // 10, int(seek / transfer / 2)))
-    else:
-        runs = memory_plan.long_runs(*facts.costs(scan=True), int(memory - facts.index_bytes - there) // page) // 2
-        pages = max(2, runs) if serial else max(pages, runs)
-    read = 2 * page * pages
-    some = (spare - there) // (16 if ordered else 32) // (width + 64)
-    output = int(np.clip(some, 256 if ordered else 64, 1 << 14)) * int(width + 64)
-    entry = int(width * facts.rows_per_key) + ENTRY_BYTES + 8
-    left = memory - facts.index_bytes - there - read - output
-    sketch = 1 << max(6, int(4 * min(facts.rows, left // entry)).bit_length() - 1)
-    moving = left - sketch + there - filter_bytes
-    # A disk that serves one request at a time reads into the whole buffer; another into a half, several requests at a time.
-    longest = 2 * pages if serial else max(1, pages // 4)
-    room = _Room(moving, one_page, entry, filter_bytes > 0, longest, pages)
+    try:
+        plan = AdaptiveJoin.plan(facts.plan_facts("adaptive"), memory, order=facts.order)
+    except MemoryRefused:
+        least = format_size(least_memory(facts.plan_facts("adaptive")))
+        return refused("adaptive", memory, f"index and buffers need {least} or more")
+    room = _Room.of(facts, plan)
     overhead = facts.machine.overhead("adaptive")
-    found = [(_slice if ordered else _round)(facts, room, share) for share in _SHARES]
-    work, rows, entries, missed = min(found, key=lambda one: one[0].seconds(overhead))
-    hot = int(entries * entry)
+    model = _slices if plan.ordered else _phases
+    best = min((model(facts, room, share) for share in STREAM_SHARES), key=lambda one: one.work.seconds(overhead))
+    split = best.split
     parts = {
-        "index": facts.index_bytes,
-        "filter": filter_bytes,
-        "sketch": sketch,
-        "read buffer": read,
-        "output": output,
-        "hot set": hot,
-        "stream buffer": moving - hot,
+        "index": plan.index,
+        "filter": plan.filter if room.filtered else 0,
+        "sketch": plan.sketch,
+        "read buffer": plan.read,
+        "output": plan.output,
+        "hot set": split.hot_bytes,
+        "stream buffer": split.stream_bytes,
     }
-    served = facts.popularity.top(_HELD * entries)
-    what = f"a slice of {rows:,} rows reads" if ordered else f"{rows:,} rows wait; a round over the pages reads for"
-    why = f"{served:.0%} of present keys served by {entries:,.0f} hot ones; {what} {missed:,.0f} keys"
-    return Prediction("adaptive", memory, 1 / work.seconds(overhead), {}, parts, why, work)
+    served = facts.popularity.top(HELD_SHARE * split.hot_entries)
+    why = f"{served:.0%} of present keys served by {split.hot_entries:,} hot ones; {best.why}"
+    return Prediction("adaptive", memory, 1 / best.work.seconds(overhead), {}, parts, why, best.work)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What a stream row takes with a split of the memory."""
+
+    split: Split
+    work: Work
+    why: str
 
 
 @dataclass(frozen=True)
 class _Room:
-    """What hot set and stream buffer of AdaptiveJoin share, and what is the same however they do."""
+    """A memory plan, and what is the same however hot set and stream buffer share the bytes that move."""
 
-    moving: int
-    one_page: int  # bytes
-    entry: int  # bytes of a hot key with its tuples
-    filtered: bool
+    plan: MemoryPlan
+    filtered: bool  # whether the filter stays in memory
+    moving: int  # bytes
+    horizon: int  # stream tuples
     longest: int  # pages of a request
     buffer: int  # pages that are worked on together
+
+    @classmethod
+    def of(cls, facts: Facts, plan: MemoryPlan) -> _Room:
+        """The filter stays where it turns keys away."""
+        filtered = plan.filter > 0 and facts.absent >= FEW_ABSENT
+        half = plan.read_pages
+        # A disk that serves one request at a time reads into the whole buffer; another into a half, several requests at a time.
+        longest = 2 * half if plan.facts.serial else max(1, half // REQUESTS_A_HALF)
+        return cls(plan, filtered, plan.moving_bytes(filtered=filtered), sketch_horizon(plan), longest, half)
 
     def reads(self, facts: Facts, wanted: float, together: int = 1 << 62) -> tuple[float, float]:
         """Seconds of plans for so many pages, a few together, and read buffers filled."""
         machine = facts.machine
         goes_on = machine.in_flight is None and machine.follow is not None and machine.follow < machine.seek
-        plan = ReadPlan.of(facts, wanted, self.longest, goes_on=goes_on, together=together)
+        plan = ReadPlan.of(facts, wanted, self.longest, sequential=goes_on, together=together)
         return plan.seconds(facts), plan.pages / self.buffer
 
 
@@ -103,7 +111,7 @@ class _Some:
     share: float
 
     @classmethod
-    def of(cls, keys: Popularity, chance: np.ndarray[tuple[int], np.dtype[np.float64]]) -> _Some:
+    def of(cls, keys: Popularity, chance: Float64s) -> _Some:
         """Those of each group that the chance leaves."""
         count = keys.count * chance
         some = count > 1e-9
@@ -111,62 +119,100 @@ class _Some:
         return cls(Popularity(count[some], keys.p[some] / share), share) if share > 0 else cls(keys, 0.0)
 
 
-def _round(facts: Facts, room: _Room, share: float) -> tuple[Work, int, float, float]:
-    """The work of a row, rows that wait, hot keys, and keys read in a round over the relation, for a share of what moves.
+def _phases(facts: Facts, room: _Room, share: float) -> _Outcome:
+    """Rows that miss wait, and leave in join phases.
+
+    When a batch ends, all that waits is read for at once: W rows, or all that the batch misses where that is less. _join_phases
+    says what those share that leave before.
+    """
+    f, keys = facts.machine.factors, facts.popularity
+    batch = float(facts.batch_rows or inf)
+    load = Workload(rows=facts.batch_rows or _ENDLESS, stream_bytes=facts.stream_bytes, between=batch)
+    unknown = 0.0 if room.filtered else facts.absent
+    for _ in range(_FIXED_POINT if batch < inf else 1):  # without end the split does not depend on what is missed
+        split = split_by_share(room.plan, load, room.moving, share)
+        piece = min(split.slice_rows, batch)
+        # Keys are hot by the sketch's counts: so luck has a part in it.
+        kept = keys.kept_by_count(HELD_SHARE * split.hot_entries, _WINDOW * room.horizon)
+        rest = _Some.of(keys, 1 - kept)
+        asked = (1 - facts.absent) * rest.share  # of rows: whose key is there and not hot
+        load.missed = rest.keys.distinct(piece * asked) / piece + unknown
+    missed = max(1e-6, asked + unknown)
+    waiting = split.most_rows + missed * piece / 2  # it is looked at after each piece
+    at_end = min(waiting, missed * batch)
+    before = (
+        1 - at_end / (missed * batch) if batch < inf else 1.0
+    )  # share of the rows that wait: leave before the batch ends
+
+    def read(rows: float) -> tuple[float, float]:
+        """Seconds, and read buffers filled, a row where so many that wait are read for together."""
+        wanted = _pages_of(facts, rest.keys, rows * asked / missed, rows * unknown / missed)
+        seconds, buffers = room.reads(facts, wanted, max(1, round(piece * wanted / rows)))
+        return seconds / rows, buffers / rows
+
+    phases = [*_join_phases(waiting, missed * batch - at_end), (1 - before, at_end)]
+    costs = [(part, read(rows)) for part, rows in phases if part > 0]
+    seconds, buffers = (sum(part * cost[i] for part, cost in costs) for i in (0, 1))
+    distinct = keys.distinct(piece * (1 - facts.absent)) / piece + facts.absent
+    lookups = distinct + load.missed
+    lookups += missed * before * (1 / PHASE_SHARE - 1)  # to sort a row again takes as long
+    cpu = f.c_S + lookups * f.c_X + missed * f.c_A + facts.matches * f.c_O
+    work = Work(missed * seconds, cpu, (1 + missed) / piece, missed * buffers)
+    if batch == inf:
+        why = f"{waiting:,.0f} rows wait; a round over the pages reads for {_in_a_round(waiting):,.0f} keys"
+    else:
+        why = f"of a batch of {batch:,.0f} rows {missed * batch:,.0f} wait, {at_end:,.0f} of them to its end"
+    return _Outcome(split, work, why)
+
+
+def _in_a_round(waiting: float) -> float:
+    """Rows that join phases read for while they go once round the relation.
 
     A join phase is for a part f of the W rows that wait, from where the last one ended. The pages ahead have been waited for
     longest: counted in join phases, ages are even from 1 to a whole round, so a round is for W * (2 - f) rows.
     """
-    f, keys, v_S = facts.machine.factors, facts.popularity, facts.stream_bytes
-    row, waits = _row_bytes(1, 1) + int(v_S), 1.5 * v_S + memory_plan.WAITING_BYTES
-    piece = int(np.clip(room.moving // 16 // row, memory_plan.MIN_PIECE, memory_plan.PIECE_ROWS))
-    needed = piece * row + room.one_page
-    stream = needed + max(0.0, share * room.moving - needed)
-    hot = max(0.0, (room.moving - stream) / (1 + 0.5 / SEGMENTS))
-    entries = hot / room.entry
-    young = max(64, 0.5 / SEGMENTS * entries) * room.entry
-    most = max(float(memory_plan.MIN_PIECE), (room.moving - hot - piece * row - young - room.one_page) / waits)
-    # Keys are hot by the sketch's counts, over a window that grows to its horizon and is halved: so luck has a part in it.
-    kept = keys.kept_by_count(_HELD * entries, 0.75 * max(_HORIZON, 10 * entries))
-    rest = _Some.of(keys, 1 - kept)
-    asked = (1 - facts.absent) * rest.share  # of rows: whose key is there and not hot
-    unknown = 0.0 if room.filtered else facts.absent
-    missed = max(1e-6, asked + unknown)
-    W = most + missed * piece / 2  # it is looked at after each piece
-    turn = W * (2 - memory_plan.PHASE)
-    wanted = _pages_of(facts, rest.keys, turn * asked / missed, turn * unknown / missed)
-    distinct = keys.distinct(piece * (1 - facts.absent)) / piece + facts.absent
-    lookups = distinct + rest.keys.distinct(piece * asked) / piece + unknown
-    lookups += missed * (1 / memory_plan.PHASE - 1)  # to sort a row again takes as long
-    cpu = f.c_S + lookups * f.c_X + missed * f.c_A + facts.matches * f.c_O
-    seconds, buffers = room.reads(facts, wanted, max(1, round(piece * wanted / turn)))
-    work = Work(missed * seconds / turn, cpu, (1 + missed) / piece, missed * buffers / turn)
-    return work, int(W), entries, turn
+    return waiting * (2 - PHASE_SHARE)
 
 
-def _slice(facts: Facts, room: _Room, share: float) -> tuple[Work, int, float, float]:
-    """The work of a row, rows of a slice, keys in the hot set and keys read a slice, for a share of what moves."""
+def _join_phases(waiting: float, leaving: float) -> list[tuple[float, float]]:
+    """What happens to rows that leave before a batch ends: shares of all rows that wait, and how many would share reads.
+
+    In the first round over the relation after all had left, the pages ahead are waited for by all rows so far: W in the first
+    phase, f * W more in each that follows.
+    """
+    if leaving == inf:
+        return [(1.0, _in_a_round(waiting))]
+    phase, total = PHASE_SHARE * waiting, waiting + leaving
+    found, done, seen = [], 0.0, waiting
+    while leaving > 0 and done < 1:
+        rows = min(phase, leaving)
+        found.append((rows / total, seen))
+        done += rows / seen
+        leaving -= rows
+        seen += rows
+    return [*found, (leaving / total, _in_a_round(waiting))]
+
+
+def _slices(facts: Facts, room: _Room, share: float) -> _Outcome:
+    """Results in stream order: a batch is cut into slices, and what a slice misses is read for together."""
     f, keys = facts.machine.factors, facts.popularity
-    moving, one_page, entry = room.moving, room.one_page, room.entry
-    width = facts.tuple_bytes * facts.rows_per_key
-    batch = float(facts.batch_rows or inf)
-    rows, distinct, missed, entries = 512.0, 1.0, 1.0, 0.0
+    batch = facts.batch_rows or _ENDLESS
+    load = Workload(rows=batch, stream_bytes=facts.stream_bytes)
     for _ in range(_FIXED_POINT):
-        row = _row_bytes(min(1.0, 1.2 * distinct), min(1.0, max(0.02, 1.2 * missed)))
-        each = row + min(1.0, max(0.02, 1.2 * missed)) * width
-        rows = float(np.clip((share * moving - one_page) / each, 512, 1 << 21))
-        rows = batch / ceil(batch / rows) if batch < inf else rows
-        entries = max(0.0, (moving - rows * each - one_page) / (1 + 0.5 / SEGMENTS) / entry)
+        split = split_by_share(room.plan, load, room.moving, share)
+        rows = float(split.slice_rows)
+        rows = batch / ceil(batch / rows)
         present, absent = rows * (1 - facts.absent), rows * facts.absent
-        rest = keys.without_top(_HELD * entries)
-        asked = present * (1 - keys.top(_HELD * entries))  # tuples whose key is not hot
+        hot = HELD_SHARE * split.hot_entries
+        rest = keys.without_top(hot)
+        asked = present * (1 - keys.top(hot))  # tuples whose key is not hot
         unknown = 0.0 if room.filtered else absent
-        missed = (rest.distinct(asked) + unknown) / rows
-        distinct = (keys.distinct(present) + absent) / rows
-    wanted = _pages_of(facts, rest, asked, unknown)
-    cpu = f.c_S + (distinct + missed) * f.c_X + facts.matches * f.c_O
-    seconds, buffers = room.reads(facts, wanted)
-    return Work(seconds / rows, cpu, 1 / rows, buffers / rows), int(rows), entries, missed * rows
+        load.missed = (rest.distinct(asked) + unknown) / rows
+        load.distinct = (keys.distinct(present) + absent) / rows
+    cpu = f.c_S + (load.distinct + load.missed) * f.c_X + facts.matches * f.c_O
+    seconds, buffers = room.reads(facts, _pages_of(facts, rest, asked, unknown))
+    work = Work(seconds / rows, cpu, 1 / rows, buffers / rows)
+    return _Outcome(split, work, f"a slice of {rows:,.0f} rows reads {load.missed * rows:,.0f} keys")
 
 
 def _pages_of(facts: Facts, rest: Popularity, tuples: float, absent: float) -> float:
@@ -179,9 +225,3 @@ def _pages_of(facts: Facts, rest: Popularity, tuples: float, absent: float) -> f
         found = facts.pages_per_key * rest.grouped(facts.distinct_keys / pages, scattered=False).distinct(tuples)
     found = min(found, pages)
     return float(found + (pages - found) * -np.expm1(-absent / pages))
-
-
-def _row_bytes(distinct: float, missed: float) -> float:
-    """Batch structures a stream row."""
-    structures = memory_plan.ROW_BYTES + distinct * memory_plan.KEY_BYTES + missed * memory_plan.MISS_BYTES
-    return max(memory_plan.DISTINCT_BYTES, structures)

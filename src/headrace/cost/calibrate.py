@@ -1,9 +1,9 @@
-"""What reads and the steps of a join take on this machine, measured and kept. [MESH] §3.2, Table 1
+"""Calibration: the measured time of reads and of the steps of a join on this machine, kept in a file. [MESH] §3.2, Table 1
 
     headrace calibrate  ->  <state>/calibration.json  ->  headrace tune, choose
 
-A calibration belongs to a machine and to the device of a directory, and grows old: `load_calibration` says when it is not
-to be trusted.
+A calibration belongs to a machine and to the device of a directory, and expires: `load_calibration` refuses one that cannot be
+trusted.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from headrace.metrics import Factors, Overhead
 from headrace.paths import state_directory
 from headrace.relation.disk import Disk, DiskKind
 
-FORMAT = 2
-OLD = timedelta(days=30)
+FORMAT = 2  # version of the file's layout
+OLD = timedelta(days=30)  # age at which a calibration is stale: kernels, drivers and disks change
 _TIMES = ("seek", "transfer", "follow", "seek_in_flight", "transfer_in_flight")
 
 
 class BadCalibration(HeadraceError):
-    """A calibration that is missing, damaged, stale, or of another machine. The message says which and what to do."""
+    """The calibration is missing, damaged, stale, or of another machine. The message says which, and what to do."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Costs measured on a machine.
+    """The costs measured on a machine.
 
     Parameters
     ----------
     seek, transfer
-        Seconds for a request and for 8 KiB of it, one after the other.
+        Seconds for a request and for 8 KiB of it, with one request at a time.
     follow
-        Seconds for a request that goes on where the last one ended, besides its transfer.
+        Seconds for a request that starts where the last one ended, besides its transfer.
     seek_in_flight, transfer_in_flight
-        The first two with many requests in flight.
+        Seconds for a request and for 8 KiB of it, with many requests in flight.
     reads
-        c_I/O(b) as measured: pages of 8 KiB, seconds.
+        c_I/O(b) as measured: seconds of a request by its pages of 8 KiB.
     disk
-        direct, or buffered where the file system knows no direct reads: then these are times of the system's cache.
+        direct, or buffered if the file system has no direct reads: then the times are those of the page cache.
     factors
-        c_E, c_S, c_A, c_H, c_O, c_X in seconds.
+        Seconds of each step of a join: c_E, c_S, c_A, c_H, c_O, c_X.
     overheads
-        What each algorithm takes besides.
+        The time that each algorithm takes besides reads and steps.
     machine
-        Processor, cores, kernel, and the device that was read.
+        Processor, cores, kernel, and the device that was read; see `machine_facts`.
     date
-        When, in UTC.
+        Date and time of the measurement, in UTC.
     """
 
     seek: float
@@ -70,12 +70,12 @@ class Calibration:
     date: str
 
     def as_machine(self) -> Machine:
-        """For the models."""
+        """Return the machine that cost models take."""
         many = self.seek_in_flight, self.transfer_in_flight
         return Machine(self.seek, self.transfer, self.factors, many, follow=self.follow, overheads=self.overheads)
 
     def as_disk(self, kind: DiskKind = "direct") -> Disk:
-        """For a relation: its joins plan and tune by what was measured."""
+        """Return a disk with the measured costs; joins of a relation opened on it plan and tune by them."""
         return Disk(
             kind,
             self.seek_in_flight,
@@ -87,15 +87,15 @@ class Calibration:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the contents of the file."""
         return {"calibration": "headrace", "format": FORMAT, **asdict(self)}
 
     def age(self, now: datetime) -> timedelta:
-        """How long ago it was made."""
+        """Return the time since the measurement."""
         return now - datetime.fromisoformat(self.date)
 
     def save(self, path: Path | None = None) -> Path:
-        """Keep it, in the state directory unless told otherwise; an earlier one is replaced in one step."""
+        """Write the calibration, to the state directory by default; an earlier one is replaced atomically."""
         path = path or calibration_file()
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(".new")
@@ -105,23 +105,23 @@ class Calibration:
 
 
 def calibration_file() -> Path:
-    """Where it is kept."""
+    """Return the path of the calibration in the state directory."""
     return state_directory() / "calibration.json"
 
 
 def load_calibration(
     path: Path | None = None, *, directory: Path | None = None, now: datetime | None = None, old: timedelta = OLD
 ) -> Calibration:
-    """The calibration that is kept, if it is of this machine and not stale.
+    """Load the calibration; refuses one that is stale or of another machine.
 
     Parameters
     ----------
     path
         The file; that of the state directory by default.
     directory
-        Where the relation is: a calibration of another device is refused.
+        The directory of the relation; a calibration of another device is refused.
     now, old
-        The time it is, and the age at which a calibration is stale.
+        The current time, and the age at which a calibration is stale.
     """
     path = path or calibration_file()
     found = read_calibration(path)
@@ -143,7 +143,7 @@ def load_calibration(
 
 
 def read_calibration(path: Path) -> Calibration:
-    """A calibration as it is in its file, of whatever machine and age."""
+    """Read a calibration from its file, whatever its machine and age."""
     try:
         body = json.loads(path.read_text())
     except FileNotFoundError:
@@ -169,7 +169,7 @@ def read_calibration(path: Path) -> Calibration:
 
 
 def machine_facts(directory: Path | None) -> dict[str, Any]:
-    """What a calibration belongs to."""
+    """Return the facts that identify a machine and, given a directory, its device."""
     facts: dict[str, Any] = {
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -192,7 +192,7 @@ def _processor() -> str:
 
 
 def _device(directory: Path) -> str:
-    """Device and file system of a directory, as the kernel names them; elsewhere the number of the device."""
+    """Return the device and file system of a directory, as the kernel names them, or else the number of the device."""
     number = directory.stat().st_dev
     wanted = f"{os.major(number)}:{os.minor(number)}"
     try:
@@ -207,5 +207,5 @@ def _device(directory: Path) -> str:
 
 
 def right_now() -> datetime:
-    """The date of a calibration: a note for people, and how old it is."""
+    """Return the current date, which dates a calibration and tells its age."""
     return datetime.now(UTC)  # noqa: TID251

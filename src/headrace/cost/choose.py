@@ -1,6 +1,6 @@
-"""Which algorithm to use: by the models, from the relation, the budget and what was seen of the stream. [MESH] §3.3
+"""The choice of an algorithm by cost models, from the relation, the budget and a sample of the stream. [MESH] §3.3
 
-This is what algorithm="auto" asks.
+algorithm="auto" of `enrich` uses it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int64s, UInt64s
 from headrace.conditions import parse_on
 from headrace.cost.facts import Facts, Machine
 from headrace.cost.models import MODELS, predict
@@ -18,31 +19,31 @@ from headrace.cost.popularity import fitted_zipf
 from headrace.cost.prediction import Prediction
 from headrace.errors import BadInput, MemoryRefused, choice
 from headrace.relation import Relation
-from headrace.semistream.base import On
+from headrace.semistream.base import On, Order
 from headrace.units import format_size
 
-CLOSE = 0.05  # a rate so near to the best is as good: models are not better than that
-_PROBED = 4096  # keys of a sample that are looked for in the relation
+CLOSE = 0.05  # relative distance from the best rate that counts as equal, as models are no more accurate
+_PROBED = 4096  # keys of a sample that are looked up in the relation: enough for 1% of accuracy
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Observed:
-    """What a sample of the stream showed.
+    """The statistics of a sample of the stream.
 
     Parameters
     ----------
     tuples, distinct
-        Tuples with a key, and different keys among them.
+        Tuples of the sample, and distinct keys among them.
     stream_bytes
-        Of a tuple.
+        Bytes of a stream tuple.
     absent
-        Share of them whose key the relation does not have.
+        Share of tuples whose key the relation does not have.
     batch_rows
-        Tuples a batch.
+        Tuples per batch.
     skew
-        The exponent of a Zipf distribution over the relation's keys that shows as many different keys.
+        The exponent of the Zipf distribution over the relation's keys that would give as many distinct keys.
     rate
-        Tuples a second, where the time was known.
+        Tuples per second, if the duration of the sample was given.
     """
 
     tuples: int
@@ -57,7 +58,7 @@ class Observed:
     def of(
         cls, batches: Iterable[pa.RecordBatch], relation: Relation, on: On, *, seconds: float | None = None
     ) -> Observed:
-        """Look at some batches. A few thousand of their keys are looked up in the relation."""
+        """Compute the statistics of batches. A few thousand of their keys are looked up in the relation."""
         held = list(batches)
         rows = sum(batch.num_rows for batch in held)
         if not rows:
@@ -90,8 +91,12 @@ class Observed:
         columns: Sequence[str] | None = None,
         in_batches: bool = True,
         scattered: bool | None = None,
+        order: Order = "any",
     ) -> Facts:
-        """For the models. `in_batches`: each batch is joined to its end, as on Spark."""
+        """Return the facts that cost models take.
+
+        With `in_batches`, each batch is joined to its end, as on Spark; `order` is that of the results, see Facts.
+        """
         return Facts.of(
             relation,
             skew=self.skew,
@@ -101,31 +106,34 @@ class Observed:
             columns=columns,
             batch_rows=self.batch_rows if in_batches else None,
             scattered=scattered,
+            order=order,
         )
 
 
 @dataclass(frozen=True)
-class Choice:
+class AlgorithmChoice:
     """An algorithm, the parameters it would run with, and why."""
 
     algorithm: str
     parameters: dict[str, int]
     why: str
     predictions: tuple[Prediction, ...]
-    """of every algorithm, best first"""
+    """predictions of every algorithm, the best first"""
 
 
-def choose(facts: Facts, memory: int, *, algorithms: Iterable[str] | None = None, rate: float | None = None) -> Choice:
-    """The algorithm with the best rate within a memory.
+def choose(
+    facts: Facts, memory: int, *, algorithms: Iterable[str] | None = None, rate: float | None = None
+) -> AlgorithmChoice:
+    """Choose the algorithm with the best predicted rate in a memory budget.
 
     Parameters
     ----------
     facts, memory
         What is joined, and the budget in bytes.
     algorithms
-        Those to choose from; all by default.
+        The algorithms to choose from; all by default.
     rate
-        What the stream brings; `why` says whether it is kept up with.
+        Tuples per second of the stream; `why` says whether the choice keeps up with it.
 
     Example
     -------
@@ -145,11 +153,11 @@ def choose(facts: Facts, memory: int, *, algorithms: Iterable[str] | None = None
             + "; ".join(f"{p.algorithm}: {p.why}" for p in found)
         )
     best = preferred(found)
-    return Choice(best.algorithm, best.parameters, _reason(best, found, rate), tuple(found))
+    return AlgorithmChoice(best.algorithm, best.parameters, _reason(best, found, rate), tuple(found))
 
 
 def preferred(found: Sequence[Prediction]) -> Prediction:
-    """The best; of those that are as good, the one that asks least of relation and stream (the order of MODELS)."""
+    """Return the best prediction; among near equals, the first in the order of MODELS, which assumes least about its input."""
     order = list(MODELS)
     most = max(p.rate for p in found)
     return min((p for p in found if p.rate >= (1 - CLOSE) * most), key=lambda p: order.index(p.algorithm))
@@ -168,10 +176,10 @@ def _reason(best: Prediction, found: Sequence[Prediction], rate: float | None) -
 def _absent(
     relation: Relation,
     keys: pa.Table,
-    hashes: np.ndarray[tuple[int], np.dtype[np.uint64]],
-    counts: np.ndarray[tuple[int], np.dtype[np.int64]],
+    hashes: UInt64s,
+    counts: Int64s,
 ) -> float:
-    """Share of tuples whose key is not in the relation, from some of the different keys."""
+    """Estimate the share of tuples whose key is not in the relation, from some of the distinct keys."""
     some = np.arange(0, len(keys), max(1, -(-len(keys) // _PROBED)))
     asked = keys.take(some).rename_columns(list(relation.key))
     found = relation.lookup(asked.column(0) if len(relation.key) == 1 else asked, columns=[])

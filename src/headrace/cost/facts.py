@@ -1,4 +1,4 @@
-"""What a cost model is told: of the relation, of the stream, of the machine."""
+"""The input of cost models: facts about the relation, the stream and the machine."""
 
 from __future__ import annotations
 
@@ -7,32 +7,34 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from headrace.cost.popularity import Popularity
-from headrace.errors import BadInput
+from headrace.errors import BadInput, choice
 from headrace.metrics import Factors, Overhead
 from headrace.relation import Relation
-from headrace.semistream.adaptive.memory_plan import tuple_bytes
-from headrace.semistream.hash_queue import POINTER_BYTES, SLOT_BYTES
-from headrace.semistream.waiting_join import PROBE_BYTES
+from headrace.relation.columns import Column
+from headrace.semistream.base import Order
+from headrace.semistream.plan_facts import PlanFacts
+from headrace.semistream.sizes import tuple_bytes
+from headrace.semistream.waiting_plan import page_bytes
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What reads and steps of a join take.
+    """The costs of reads and of the steps of a join on a machine.
 
     Parameters
     ----------
     seek, transfer
-        Seconds for a request and for 8 KiB of it, one request after the other: c_I/O(b) of [MESH].
+        Seconds for a request and for 8 KiB of it, with one request at a time: c_I/O(b) of [MESH].
     factors
         Seconds of each step of a join, by the names of [MESH] Table 1.
     in_flight
-        The same two with many requests in flight, for joins that ask for many pages at a time; as one by one by default.
+        Seek and transfer with many requests in flight, for joins that request many pages at once; (seek, transfer) by default.
     longest
-        Pages of a planned request at most: maxScan of [SSIJ].
+        The most pages of a planned request: maxScan of [SSIJ].
     follow
-        Seconds for a request that goes on where the last one ended, as those of a scan do; as `seek` by default.
+        Seconds for a request that starts where the last one ended, as in a scan; `seek` by default.
     overheads
-        What algorithms take besides reads and steps, by name.
+        The time that algorithms take besides reads and steps, by name.
     """
 
     seek: float
@@ -55,36 +57,41 @@ class Machine:
         return self.in_flight or (self.seek, self.transfer)
 
     def overhead(self, algorithm: str) -> Overhead:
-        """Of an algorithm."""
+        """Return the overhead of an algorithm."""
         return self.overheads.get(algorithm, Overhead())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Facts:
-    """A relation, a stream and a machine, as far as the models need to know them.
+    """The properties of a relation, a stream and a machine that cost models need.
 
     Parameters
     ----------
     rows, pages, page_size, distinct_keys
-        Of the relation.
+        Sizes of the relation.
     tuple_bytes, texts
-        Of a tuple's payload in memory; how many of its columns have values of any length.
+        Bytes of a tuple's payload in memory; the number of its columns of variable width.
     index_bytes, filter_bytes
-        Memory of the index and of the filter for absent keys.
+        Bytes in memory of the index and of the filter for absent keys.
     unique, ordered
-        Whether no key occurs twice; whether tuples are stored by popularity.
+        Whether no key occurs twice; whether tuples are stored by frequency.
     stream_bytes
-        v_S.
+        Bytes of a stream tuple: v_S.
     skew
-        The exponent of the Zipf distribution of the relation's keys in the stream; 0 is even.
+        The exponent of the Zipf distribution of the relation's keys in the stream; 0 is uniform.
     scattered
-        Whether popular keys lie anywhere in the relation, and not side by side.
+        Whether popular keys are spread over the relation, and not side by side.
     absent
         Share of stream tuples whose key is not in the relation.
     batch_rows
-        Stream tuples of a batch that is joined to its end; None for a stream without end.
+        Stream tuples of a batch that is joined to its end; None for an endless stream.
     machine
-        See Machine.
+        The costs of reads and steps.
+    order
+        "stream": results must come in the order of the stream. "any": they may go out as they are found.
+    payload, variable_bytes, page_rows, integer_key
+        Columns of the relation in a result, bytes of each that has values of any length, rows that a page has at most, and
+        whether keys are integers: see PlanFacts.
 
     Example
     -------
@@ -111,6 +118,11 @@ class Facts:
     absent: float
     batch_rows: int | None
     machine: Machine
+    order: Order = "any"
+    payload: tuple[Column, ...] = ()
+    variable_bytes: Mapping[str, int] = field(default_factory=dict, hash=False)
+    page_rows: int = 1
+    integer_key: bool = True
 
     @classmethod
     def of(
@@ -124,8 +136,9 @@ class Facts:
         scattered: bool | None = None,
         machine: Machine | None = None,
         columns: Sequence[str] | None = None,
+        order: Order = "any",
     ) -> Facts:
-        """Of an open relation. Without a machine its disk says what a read costs, and its factors what a step does."""
+        """Collect the facts of an open relation. Without a machine, the relation's disk tells the costs of reads and steps."""
         if stream_bytes <= 0:
             raise BadInput(f"stream_bytes={stream_bytes!r} is not the size of a tuple; give bytes, more than 0")
         if not 0 <= skew < float("inf"):
@@ -155,57 +168,87 @@ class Facts:
             batch_rows=batch_rows,
             machine=machine
             or Machine(*disk.costs(8192), disk.factors, longest=disk.longest, follow=disk.scan_costs(8192)[0]),
+            order=choice("order", order, ("any", "stream")),  # type: ignore[arg-type]
+            payload=payload,
+            variable_bytes=relation.variable_bytes,
+            page_rows=relation.opened.layout.most_rows,
+            integer_key=relation.codec.integer,
         )
 
     def on(self, machine: Machine) -> Facts:
-        """The same on another machine."""
+        """Return these facts with another machine."""
         return replace(self, machine=machine)
 
-    # -- what follows from them ------------------------------------------------------------------------------------------
+    def plan_facts(self, algorithm: str) -> PlanFacts:
+        """What an operator's memory plan is made from, for an algorithm on this machine."""
+        seek, transfer = self.costs()
+        return PlanFacts(
+            rows=self.rows,
+            pages=self.pages,
+            page_size=self.page_size,
+            distinct_keys=self.distinct_keys,
+            tuple_bytes=self.tuple_bytes,
+            texts=self.texts,
+            index_bytes=self.index_bytes,
+            filter_bytes=self.filter_bytes,
+            stream_bytes=self.stream_bytes,
+            seek=seek,
+            transfer=transfer,
+            scan_seek=self.costs(scan=True)[0],
+            serial=self.machine.in_flight is None,
+            longest=self.machine.longest,
+            payload=self.payload,
+            variable_bytes=self.variable_bytes,
+            page_rows=self.page_rows,
+            integer_key=self.integer_key,
+            in_flight=self.costs(in_flight=True),
+            factors=self.machine.factors,
+            overhead=self.machine.overhead(algorithm),
+            matches=self.matches,
+            skew=self.skew,
+            popular=self.ordered,
+        )
+
+    # -- derived quantities ------------------------------------------------------------------------------------------
 
     @property
     def rows_per_page(self) -> float:
-        """v_P / v_R."""
+        """Tuples of R per page: v_P / v_R."""
         return self.rows / self.pages
 
     @property
     def rows_per_key(self) -> float:
-        """Tuples of R with the same key."""
+        """Tuples of R per key."""
         return self.rows / self.distinct_keys
 
     @property
     def matches(self) -> float:
-        """Results a stream tuple gives."""
+        """Results per stream tuple."""
         return (1 - self.absent) * self.rows_per_key
 
     @property
     def pages_per_key(self) -> float:
-        """Pages that the tuples of a key are in."""
+        """Pages that the tuples of a key span."""
         return 1 + (self.rows_per_key - 1) / self.rows_per_page
 
     @cached_property
     def popularity(self) -> Popularity:
-        """Of the keys that are in the relation."""
+        """How often the stream asks for each key of the relation."""
         return Popularity.zipf(self.distinct_keys, self.skew)
 
     @cached_property
     def page_popularity(self) -> Popularity:
-        """How often each page is asked for. A key that is absent leads to any of them."""
+        """How often the stream asks for each page. An absent key leads to any page."""
         pages = self.popularity.grouped(self.distinct_keys / self.pages, scattered=self.scattered)
         return pages.mixed(self.absent, self.pages)
 
     @property
     def page_bytes(self) -> int:
-        """Bytes of a disk buffer a page, with what is noted of its tuples while they are probed."""
-        return self.page_size + int(PROBE_BYTES * self.rows_per_page)
-
-    @property
-    def slot_bytes(self) -> float:
-        """Bytes of a waiting tuple in H: f * v_S of [MESH] eq. 1."""
-        return SLOT_BYTES - POINTER_BYTES + self.stream_bytes
+        """Bytes of a disk buffer per page, including scratch space for the probing of its tuples."""
+        return page_bytes(self.plan_facts(""))
 
     def costs(self, *, in_flight: bool = False, scan: bool = False) -> tuple[float, float]:
-        """Seconds for a request and for a page of it. `scan`: the request goes on where the last one ended."""
+        """Return the seconds of a request and of a page of it. With `scan`, requests start where the last one ended."""
         seek, transfer = self.machine.many if in_flight else (self.machine.seek, self.machine.transfer)
         if scan and self.machine.follow is not None:
             seek = min(seek, self.machine.follow)

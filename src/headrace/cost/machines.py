@@ -1,4 +1,4 @@
-"""Simulated machines: those that the papers measured on, as far as their figures tell, and a current one."""
+"""Simulated machines: those of the papers, reconstructed from their figures, and a current one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from headrace.errors import choice
 from headrace.metrics import Factors
 from headrace.relation.disk import Disk
 
-# A Pentium IV with a local disk of 7,200 rpm ([MESH] §5.1, [DEF] §4.2). The disk reads 84 MB/s; a read elsewhere takes a seek and
-# half a turn. The factors make MESHJOIN what Fig. 10b shows for 3.5 M tuples of 120 B: a little over 6,000 stream tuples a
-# second with 1% of the relation in memory and 26,000 with 10%; what holds it back there is the upkeep of H and Q (§5.2).
+# A Pentium IV with a local disk of 7,200 rpm ([MESH] §5.1, [DEF] §4.2). The disk reads 84 MB/s; a random read takes a seek and
+# half a rotation. The factors reproduce MESHJOIN in Fig. 10b for 3.5 M tuples of 120 B: a little over 6,000 stream tuples per
+# second with 1% of the relation in memory and 26,000 with 10%, where the maintenance of H and Q is the bottleneck (§5.2).
 HDD = Machine(
     seek=8e-3,
     transfer=97e-6,
@@ -17,10 +17,10 @@ HDD = Machine(
     factors=Factors(c_E=12e-6, c_S=1e-6, c_A=14e-6, c_H=0.25e-6, c_O=0.2e-6, c_X=2e-6),
 )
 
-# The same disk with a processor of 2011 (an i7, [SSIJ] §VI).
+# That disk with a processor of 2011 (an i7, [SSIJ] §VI).
 HDD_2011 = Machine(seek=8e-3, transfer=97e-6, follow=0.5e-3)
 
-# A SATA SSD and a processor of today: reads anywhere cost nearly the same.
+# A SATA SSD and a current processor: random reads cost nearly as little as sequential ones.
 SSD = Machine(
     seek=65e-6,
     transfer=16e-6,
@@ -31,12 +31,12 @@ MACHINES: dict[str, Machine] = {"hdd": HDD, "hdd-2011": HDD_2011, "ssd": SSD}
 
 
 def machine_of(name: str) -> Machine:
-    """A machine by its name."""
+    """Return a machine by its name."""
     return MACHINES[choice("machine", name, tuple(MACHINES))]
 
 
 def disk_of(machine: Machine | str) -> Disk:
-    """A simulated disk of a machine, with a clock of its own.
+    """Make a simulated disk of a machine, with a clock of its own.
 
     Example
     -------

@@ -1,31 +1,28 @@
 """The rate at which each algorithm would join, and what it would do with its memory: one function each.
 
-The models of the published algorithms lie beside them (MeshCost, RMeshCost, HybridCost); this file asks them all the same
-question. INL has none in the papers: its is here. Those of SSIJ and AdaptiveJoin are in `ssij_model` and `adaptive_model`.
+How an operator divides its memory is its own `plan`. The models of the published algorithms lie beside them (MeshCost, RMeshCost,
+HybridCost); this file asks them all the same question. INL has no model in the papers: ours is here. Those of SSIJ and
+AdaptiveJoin are in `ssij_model` and `adaptive_model`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from math import ceil, inf
 
 from headrace.cost.adaptive_model import adaptive
 from headrace.cost.facts import Facts
-from headrace.cost.prediction import LEAST_OUTPUT, Prediction, Work, output_bytes, refused
+from headrace.cost.prediction import Prediction, Work, refused
 from headrace.cost.ssij_model import ssij
 from headrace.errors import BadInput, choice
-from headrace.semistream.hash_queue import POINTER_BYTES
+from headrace.metrics import Overhead
+from headrace.semistream import AMeshJoin, HybridJoin, IndexNestedLoop, MeshJoin, RMeshJoin, XHybridJoin
 from headrace.semistream.hybrid.hybrid_cost import HybridCost
-from headrace.semistream.mesh.meshjoin import MeshCost
-from headrace.semistream.mesh.rmeshjoin import PARTITIONS, RMeshCost
-from headrace.semistream.waiting_join import LEAST_WINDOW
+from headrace.semistream.mesh.mesh_cost import MeshCost
 from headrace.units import format_size
 
-# See semistream/inl.py: bytes a row and a frame, share of what is not pool
-_INL_ROW, _INL_FRAME, _INL_WORK = 160, 44, 0.15
 _MOST = 1 << 50  # bytes beyond which no answer is looked for
-
 
 Model = Callable[[Facts, int], Prediction]
 
@@ -84,73 +81,29 @@ def least_memory(algorithm: str, facts: Facts, rate: float) -> Prediction:
 
 def mesh_cost(facts: Facts, algorithm: str = "meshjoin") -> MeshCost:
     """The model of MESHJOIN for these facts: eq. 1-3 of [MESH]."""
-    f, (seek, transfer) = facts.machine.factors, facts.costs(scan=True)
-    cost = MeshCost(
-        facts.pages,
-        facts.rows_per_page,
-        facts.page_bytes,
-        facts.stream_bytes,
-        facts.slot_bytes,
-        POINTER_BYTES,
-        seek,
-        transfer,
-        f.c_E + f.c_S + f.c_A,
-        f.c_H,
-        f.c_O,
-        facts.matches,
-    )
-    return cost.with_overhead(facts.machine.overhead(algorithm))
+    return MeshCost.of(facts.plan_facts(algorithm))
 
 
-def rmesh_cost(facts: Facts, algorithm: str = "rmeshjoin", partitions: int = PARTITIONS) -> RMeshCost:
-    """The model of R-MESHJOIN."""
-    step = ceil(facts.pages / min(partitions, facts.pages))
-    base = mesh_cost(facts, algorithm)
-    values = {name.name: getattr(base, name.name) for name in fields(MeshCost)}
-    return RMeshCost(**values, partitions=ceil(facts.pages / step))
-
-
-def _waiting_room(name: str, facts: Facts, memory: int, needed: float) -> tuple[int, int] | Prediction:
-    """Bytes of output and for all else; or a refusal, if not even `needed` is there."""
-    least = needed + LEAST_OUTPUT * (facts.tuple_bytes + 40) + facts.texts * facts.page_size
-    if memory < least:
-        return refused(name, memory, f"its buffers need {format_size(int(least))} or more")
-    output = output_bytes(facts, memory, least)
-    return output, memory - output
-
-
-def _mesh_family(name: str, make: Callable[[Facts, str], MeshCost]) -> Model:
+def _mesh_family(name: str, operator: type[MeshJoin | AMeshJoin | RMeshJoin]) -> Model:
     def model(facts: Facts, memory: int) -> Prediction:
-        needed = facts.page_bytes + LEAST_WINDOW * (facts.slot_bytes + POINTER_BYTES + 80)
-        found = _waiting_room(name, facts, memory, needed)
-        if isinstance(found, Prediction):
-            return found
-        output, room = found
-        cost, plain = make(facts, name), make(facts.on(replace(facts.machine, overheads={})), name)
-        b = cost.best_b(room)
-        w = cost.w(room, b)
-        if w < 1:
+        told = facts.plan_facts(name)
+        plan, plain = operator.plan(told, memory), operator.cost_model(replace(told, overhead=Overhead()))
+        if memory < plan.output.least:
+            return refused(name, memory, f"its buffers need {format_size(plan.output.least)} or more")
+        if plan.w < 1:
             return refused(name, memory, "not one tuple a packet has room beside the disk buffer")
-        iterations = cost.partitions if isinstance(cost, RMeshCost) else ceil(facts.pages / b)
-        parts = {
-            "disk buffer": b * facts.page_bytes,
-            "stream buffer": int(w * facts.stream_bytes),
-            "hash table": int(w * iterations * facts.slot_bytes),
-            "queue": w * iterations * POINTER_BYTES,
-            "output": output,
-        }
-        scan = cost.loop(0, b) * iterations
-        reads = cost.step / b if isinstance(cost, RMeshCost) else 1
-        read = reads * plain.seek + (cost.step if isinstance(cost, RMeshCost) else b) * plain.transfer
+        w, b, packets, cost = plan.w, plan.b, plan.packets, plan.cost
+        scan, reads = cost.loop(0, b) * packets, cost.reads_an_iteration(b)
+        read = reads * plain.seek + cost.pages_an_iteration(b) * plain.transfer
         work = Work(read / w, (plain.loop(w, b) - read) / w, 1 / w, reads / w)
         rate = w / cost.loop(w, b)
-        why = f"a scan of R takes {scan:.3g} s and serves {w * iterations:,} tuples"
+        why = f"a scan of R takes {scan:.3g} s and serves {plan.tuples:,} tuples"
         if facts.batch_rows is not None:
-            scans = ceil(facts.batch_rows / (w * iterations))
+            scans = ceil(facts.batch_rows / plan.tuples)
             tuples = facts.batch_rows * (cost.stream + cost.matches * cost.output)
             rate = facts.batch_rows / (scans * scan + tuples)
             why = f"a batch takes {'a scan' if scans == 1 else f'{scans} scans'} of R, {scan:.3g} s each"
-        return Prediction(name, memory, rate, {"w": w, "b": b}, parts, why, work)
+        return Prediction(name, memory, rate, {"w": w, "b": b}, plan.parts, why, work)
 
     return model
 
@@ -159,22 +112,17 @@ def _mesh_family(name: str, make: Callable[[Facts, str], MeshCost]) -> Model:
 
 
 def _inl(facts: Facts, memory: int) -> Prediction:
-    """Of the pages in a pool that forgets the least recently used; each miss is a request of its own."""
+    """INL with a pool that forgets the least recently used page; each miss is a request of its own."""
     f, (seek, transfer) = facts.machine.factors, facts.costs()
-    row = 2 * facts.tuple_bytes + _INL_ROW
-    least = facts.index_bytes + facts.page_size + 16 * row + facts.texts * facts.page_size
-    if memory < least:
-        return refused("inl", memory, f"index, one page and buffers need {format_size(int(least))}")
-    rows = min(1 << 13, 16 + int(_INL_WORK * (memory - least) / row))
-    work = int(rows * row) + facts.texts * facts.page_size
-    frames = max(1, min(facts.pages, (memory - facts.index_bytes - work) // (facts.page_size + _INL_FRAME)))
-    hits = facts.page_popularity.lru(frames)
+    plan = IndexNestedLoop.plan(facts.plan_facts("inl"), memory)
+    if memory < plan.least:
+        return refused("inl", memory, f"index, one page and buffers need {format_size(plan.least)}")
+    hits = facts.page_popularity.lru(plan.frames)
     misses = facts.pages_per_key * (1 - hits)
-    each = Work(misses * (seek + transfer), f.c_S + f.c_X + facts.matches * f.c_O, 1 / rows, misses)
+    each = Work(misses * (seek + transfer), f.c_S + f.c_X + facts.matches * f.c_O, 1 / plan.rows, misses)
     seconds = each.seconds(facts.machine.overhead("inl"))
     why = f"{hits:.0%} of page accesses hit the pool; a miss takes {1e3 * (seek + transfer):.3g} ms"
-    parts = {"index": facts.index_bytes, "buffer pool": frames * facts.page_size, "output": work}
-    return Prediction("inl", memory, 1 / seconds, {}, parts, why, each)
+    return Prediction("inl", memory, 1 / seconds, {}, plan.parts, why, each)
 
 
 # -- HYBRIDJOIN and X-HYBRIDJOIN: [XHJ] §4.3, §6 -----------------------------------------------------------------------
@@ -182,40 +130,22 @@ def _inl(facts: Facts, memory: int) -> Prediction:
 
 def hybrid_cost(facts: Facts, algorithm: str = "xhybridjoin") -> HybridCost:
     """The model of both for these facts."""
-    f, (seek, transfer) = facts.machine.factors, facts.costs()
-    cost = HybridCost(
-        facts.pages,
-        facts.rows_per_page,
-        facts.page_bytes,
-        facts.slot_bytes,
-        POINTER_BYTES,
-        seek,
-        transfer,
-        f.c_E + f.c_S + f.c_A,
-        f.c_H,
-        (1 - facts.absent) * f.c_O,
-        facts.skew,
-        facts.ordered,
-    )
-    return cost.with_overhead(facts.machine.overhead(algorithm))
+    return HybridCost.of(facts.plan_facts(algorithm))
 
 
-def _hybrid_family(name: str, *, popular: bool) -> Model:
+def _hybrid_family(name: str, operator: type[HybridJoin | XHybridJoin]) -> Model:
     def model(facts: Facts, memory: int) -> Prediction:
-        if not facts.unique:
+        if operator.unique_keys and not facts.unique:
             return refused(name, memory, "it needs unique keys, and some of the relation's repeat")
-        if popular and not facts.ordered:
+        if operator.needs_popularity and not facts.ordered:
             return refused(name, memory, "it needs a relation stored by popularity (order='frequency')")
-        needed = facts.index_bytes + facts.page_bytes + LEAST_WINDOW * (facts.slot_bytes + POINTER_BYTES + 80)
-        found = _waiting_room(name, facts, memory, needed)
-        if isinstance(found, Prediction):
-            return found
-        output, room = found[0], found[1] - facts.index_bytes
-        cost, plain = hybrid_cost(facts, name), hybrid_cost(facts.on(replace(facts.machine, overheads={})), name)
-        k, l = cost.best(room, l=None if popular else 0)
-        h_S = cost.h_S(room, k, l)
-        if h_S < 1:
+        told = facts.plan_facts(name)
+        plan, plain = operator.plan(told, memory), HybridCost.of(replace(told, overhead=Overhead()))
+        if memory < plan.output.least:
+            return refused(name, memory, f"its buffers need {format_size(plan.output.least)} or more")
+        if plan.h_S < 1:
             return refused(name, memory, "not one tuple has room beside the disk buffer")
+        k, l, h_S, cost = plan.k, plan.l, plan.h_S, plan.cost
         w = cost.w(h_S, k, l)
         load = cost.loop(0, k, l)
         loads = 1 / w + _absent_loads(facts)
@@ -233,14 +163,8 @@ def _hybrid_family(name: str, *, popular: bool) -> Model:
             seconds = (facts.batch_rows - n) / rate + loads * load + n * (cost.stream + cost.output)
             rate = facts.batch_rows / seconds
             why = f"the last {n:,} tuples of a batch take {loads:,.0f} loads of {1e3 * load:.3g} ms"
-        parts = {
-            "index": facts.index_bytes,
-            "disk buffer": (k + l) * facts.page_bytes,
-            "hash table": int(h_S * facts.slot_bytes),
-            "queue": h_S * POINTER_BYTES,
-            "output": output,
-        }
-        return Prediction(name, memory, rate, {"k": k, "l": l} if popular else {"k": k}, parts, why, work)
+        sizes = {"k": k, "l": l} if operator.needs_popularity else {"k": k}
+        return Prediction(name, memory, rate, sizes, plan.parts, why, work)
 
     return model
 
@@ -257,10 +181,10 @@ def _absent_loads(facts: Facts) -> float:
 MODELS: dict[str, Model] = {
     "adaptive": adaptive,
     "ssij": ssij,
-    "xhybridjoin": _hybrid_family("xhybridjoin", popular=True),
-    "hybridjoin": _hybrid_family("hybridjoin", popular=False),
-    "meshjoin": _mesh_family("meshjoin", mesh_cost),
-    "ameshjoin": _mesh_family("ameshjoin", mesh_cost),
-    "rmeshjoin": _mesh_family("rmeshjoin", rmesh_cost),
+    "xhybridjoin": _hybrid_family("xhybridjoin", XHybridJoin),
+    "hybridjoin": _hybrid_family("hybridjoin", HybridJoin),
+    "meshjoin": _mesh_family("meshjoin", MeshJoin),
+    "ameshjoin": _mesh_family("ameshjoin", AMeshJoin),
+    "rmeshjoin": _mesh_family("rmeshjoin", RMeshJoin),
     "inl": _inl,
 }

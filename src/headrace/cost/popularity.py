@@ -1,4 +1,4 @@
-"""How unevenly a stream asks for keys, and for the pages they are in: what every model with a cache needs to know."""
+"""Popularity: the distribution of a stream's requests over keys or pages, which models of caches need."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.arrays import Float64s
 from headrace.errors import BadInput
 
-Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
-
-_ALONE = 512  # most popular things that are kept one by one
-_STEP = 1.02  # growth of the groups after them
-_SIMULATED = 1 << 21  # keys scattered over pages at most; more are stood for by their like
-_SEED = 20080101
+_ALONE = 512  # most popular items, which are kept one by one; the others are grouped
+_STEP = 1.02  # growth of the groups: within a group, Zipf's law changes by some percent at most
+_SIMULATED = 1 << 21  # most keys that are scattered over pages one by one; of more, a sample represents all
+_SEED = 20080101  # arbitrary; fixed, so that predictions can be repeated
 
 
 @dataclass(frozen=True)
 class Popularity:
-    """Things in groups, most popular first: count[i] of them are asked for with probability p[i] each.
+    """A distribution over items (keys or pages) in groups, most popular first: count[i] items have probability p[i] each.
 
     Example
     -------
@@ -27,12 +26,12 @@ class Popularity:
     (0.39, 0.01)
     """
 
-    count: Floats
-    p: Floats
+    count: Float64s
+    p: Float64s
 
     @classmethod
     def zipf(cls, things: int, exponent: float) -> Popularity:
-        """The i-th most popular of so many things is asked for in proportion to 1 / i ** exponent."""
+        """Make a Zipf distribution: the probability of the i-th most popular item is proportional to 1 / i ** exponent."""
         if exponent < 0 or not np.isfinite(exponent):
             raise BadInput(f"skew={exponent!r} is not the exponent of a Zipf distribution; give 0 (even) or more")
         edges = [float(i) for i in range(1, min(_ALONE, things) + 2)]
@@ -40,7 +39,7 @@ class Popularity:
             edges.append(min(things + 1.0, float(int(edges[-1] * _STEP) + 1)))
         first, end = np.array(edges[:-1]), np.array(edges[1:])
         count = end - first
-        # One by one the terms are exact; the sum over a group is an integral.
+        # Single items have exact terms; the sum over a group is approximated by an integral.
         low, high = first - 0.5, end - 0.5
         if exponent == 1:
             mass = np.log(high / low)
@@ -50,8 +49,8 @@ class Popularity:
         return cls(count, mass / mass.sum() / count)
 
     @classmethod
-    def of(cls, given: Floats, each: float = 1.0) -> Popularity:
-        """From one probability a thing, in any order; each value stands for so many things."""
+    def of(cls, given: Float64s, each: float = 1.0) -> Popularity:
+        """Make a distribution from probabilities in any order; each value stands for `each` items."""
         falling = -np.sort(-given)
         edges = cls.zipf(falling.size, 0.0).count.astype(np.int64)
         starts = np.cumsum(edges) - edges
@@ -62,18 +61,18 @@ class Popularity:
 
     @property
     def things(self) -> float:
-        """How many there are."""
+        """The number of items."""
         return float(self.count.sum())
 
     def top(self, things: float) -> float:
-        """The share of the stream that asks for the most popular so many."""
+        """Return the share of requests for the `things` most popular items."""
         if things <= 0:
             return 0.0
         count, mass = np.cumsum(self.count), np.cumsum(self.count * self.p)
         return float(np.interp(things, np.append(0, count), np.append(0, mass)))
 
     def without_top(self, things: float) -> Popularity:
-        """What is asked for beside the most popular so many."""
+        """Return the distribution of requests for all but the `things` most popular items."""
         before = np.cumsum(self.count) - self.count
         left = np.clip(before + self.count - max(0.0, things), 0, self.count)
         some = left > 1e-9
@@ -83,13 +82,13 @@ class Popularity:
         return Popularity(left[some], self.p[some] / mass)
 
     def distinct(self, draws: float) -> float:
-        """Different things among so many tuples of the stream."""
+        """Return the expected number of distinct items among so many requests."""
         return float((self.count * -np.expm1(-draws * self.p)).sum())
 
     def lru(self, size: float) -> float:
-        """Share of hits of a cache of so many things that lets the least recently used go. Che's approximation:
+        """Return the hit ratio of an LRU cache of `size` items, by Che's approximation.
 
-        a thing stays for as long as it takes to see `size` different ones, as if that time were always the same.
+        An item stays in the cache as long as it takes to see `size` distinct items, and that time is taken as constant.
         """
         if size >= self.things:
             return 1.0
@@ -103,10 +102,10 @@ class Popularity:
             low, high = (middle, high) if self.distinct(middle) < size else (low, middle)
         return float((self.count * self.p * -np.expm1(-high * self.p)).sum())
 
-    def kept_by_count(self, size: float, draws: float) -> Floats:
-        """The chance of each group's things to be among the `size` that were asked for most in so many draws.
+    def kept_by_count(self, size: float, draws: float) -> Float64s:
+        """Return the probability that an item of each group is among the `size` most requested ones after so many requests.
 
-        Counts are Poisson: the more draws, the less luck has a part in them.
+        Counts are Poisson variables: the more requests, the less the counts deviate from the probabilities.
         """
         if size >= self.things:
             return np.ones(self.p.size)
@@ -120,21 +119,21 @@ class Popularity:
         return _at_least(high, expected)
 
     def mixed(self, share: float, things: float) -> Popularity:
-        """When so large a share of the stream asks for all `things` evenly: keys that are absent fall on any page."""
+        """Return the distribution when a share of the requests is uniform over `things` items, as absent keys are over pages."""
         if share <= 0:
             return self
         return Popularity(self.count, (1 - share) * self.p + share / things)
 
     def grouped(self, per_group: float, *, scattered: bool) -> Popularity:
-        """Popularity of groups of so many things, as pages are of keys.
+        """Return the popularity of groups of items, such as pages of keys.
 
-        In order, the most popular things are together; scattered, they lie anywhere.
+        If `scattered`, popular items are spread at random; otherwise the most popular items share groups.
         """
         if per_group <= 1:
             return Popularity(self.count / per_group, self.p * per_group)
         if not scattered:
             groups = self.things / per_group
-            # Edges of groups on the curve of shares.
+            # Interpolate the cumulated share of requests at the edges of the groups.
             edges = np.append(0, np.cumsum(Popularity.zipf(max(1, round(groups)), 0.0).count))
             edges = edges * groups / edges[-1]
             share = np.interp(
@@ -145,7 +144,7 @@ class Popularity:
         return self._scattered(per_group)
 
     def _scattered(self, per_group: float) -> Popularity:
-        """Things dealt to groups at random, with a fixed seed; where there are many, some stand for their like."""
+        """Assign items to groups at random, with a fixed seed; of many items, a sample represents all."""
         edges = np.append(0, np.cumsum(self.count))
         mass = np.append(0, np.cumsum(self.count * self.p))
         size = round(per_group)
@@ -155,16 +154,16 @@ class Popularity:
         return Popularity.of(dealt, self.things / per_group / groups)
 
 
-def _at_least(times: float, expected: Floats) -> Floats:
-    """The chance that a Poisson count is so large: the cube root of a gamma variable is nearly normal (Wilson and Hilferty)."""
+def _at_least(times: float, expected: Float64s) -> Float64s:
+    """Return the probability that a Poisson count is at least `times`, by the approximation of Wilson and Hilferty."""
     ninth = 1 / (9 * times)
     z = ((expected / times) ** (1 / 3) - (1 - ninth)) / ninth**0.5
-    chance: Floats = 1 / (1 + np.exp(np.clip(-1.5976 * z - 0.07056 * z**3, -700, 700)))
+    chance: Float64s = 1 / (1 + np.exp(np.clip(-1.5976 * z - 0.07056 * z**3, -700, 700)))
     return chance
 
 
 def fitted_zipf(things: int, tuples: int, distinct: int) -> float:
-    """The exponent at which so many tuples would show so many different keys. From 0 to 2.
+    """Return the exponent, from 0 to 2, at which so many tuples have so many distinct keys on average.
 
     Example
     -------

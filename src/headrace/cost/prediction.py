@@ -1,30 +1,25 @@
-"""What a model answers."""
+"""Prediction: the output of a cost model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from headrace.cost.facts import Facts
 from headrace.metrics import Overhead
-
-_OUTPUT_ROWS, LEAST_OUTPUT = 1 << 13, 16  # of a join whose tuples wait
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a stream tuple takes, in the mean."""
+    """The mean cost of a stream tuple."""
 
     read: float
-    """seconds of the disk"""
+    """seconds of reading"""
     steps: float
     """seconds of the join's steps, by the machine's factors"""
     iterations: float = 0.0
     requests: float = 0.0
 
     def seconds(self, overhead: Overhead) -> float:
-        """All of it on a machine with an overhead."""
+        """Return the total seconds with an overhead."""
         return (
             self.read
             + overhead.steps * self.steps
@@ -35,33 +30,26 @@ class Work:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What an algorithm would do within a memory.
+    """The predicted performance of an algorithm in a memory budget.
 
-    A rate of 0 says that it cannot: `why` has the reason.
+    A rate of 0 means that it cannot run in it, and `why` has the reason.
     """
 
     algorithm: str
     memory: int
     """bytes it was given"""
     rate: float
-    """stream tuples a second"""
+    """stream tuples per second"""
     parameters: dict[str, int] = field(default_factory=dict)
-    """by the names of its own arguments"""
+    """its sizes, by the names of its arguments"""
     parts: dict[str, int] = field(default_factory=dict)
     """bytes of each part of its memory"""
     why: str = ""
     """where the time goes, in one line"""
     work: Work | None = None
-    """of a tuple of a stream without end, before overheads"""
+    """cost of a tuple of an endless stream, without overheads"""
 
 
 def refused(algorithm: str, memory: int, why: str) -> Prediction:
-    """A prediction that it cannot be done."""
+    """Make the prediction that an algorithm cannot run."""
     return Prediction(algorithm, memory, 0.0, why=why)
-
-
-def output_bytes(facts: Facts, memory: int, least: float) -> int:
-    """What a join whose tuples wait keeps for results: see WaitingJoin."""
-    each = facts.tuple_bytes + 40
-    rows = np.clip((memory - least) // 12 // (facts.tuple_bytes + 64), LEAST_OUTPUT, _OUTPUT_ROWS)
-    return int(rows * each) + facts.texts * facts.page_size

@@ -1,4 +1,4 @@
-"""Both questions of [MESH] §3.3, for every algorithm: the best rate for a memory, and the least memory for a rate."""
+"""Tuning of [MESH] §3.3 for every algorithm: the best rate for a memory budget, and the least memory for a rate."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from headrace.cost.facts import Facts
 from headrace.cost.models import MODELS, least_memory, mesh_cost, predict
 from headrace.cost.prediction import Prediction, refused
 from headrace.errors import BadInput, HeadraceError, choice
-from headrace.semistream.mesh.meshjoin import candidate_buffers
+from headrace.semistream.mesh.mesh_cost import candidate_buffers
 from headrace.units import format_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_POINTS = 25  # of a curve
+_POINTS = 25  # of a curve: smooth enough for a plot
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What every algorithm would do, best first.
+class TuningResult:
+    """The predictions of every algorithm, the best first.
 
     Parameters
     ----------
     asked
-        "rate": the best rate for a memory. "memory": the least memory for a rate.
+        "rate" for the best rate in a memory budget, "memory" for the least memory for a rate.
     given
-        That memory in bytes, or that rate.
+        The memory budget in bytes, or the rate.
     predictions
-        Of each algorithm; one that cannot has rate 0, and `why` says so.
+        One per algorithm; one that cannot run has a rate of 0, and `why` has the reason.
     recommended
-        The algorithm to choose; None if none can.
+        The algorithm to choose; None if none can run.
     """
 
     asked: Literal["rate", "memory"]
@@ -46,14 +46,14 @@ class Answer:
     recommended: str | None
 
 
-def best_rates(facts: Facts, memory: int, algorithms: Iterable[str] | None = None) -> Answer:
-    """The best rate of every algorithm within a memory."""
+def best_rates(facts: Facts, memory: int, algorithms: Iterable[str] | None = None) -> TuningResult:
+    """Predict the best rate of every algorithm in a memory budget."""
     found = sorted((predict(name, facts, memory) for name in _named(algorithms)), key=lambda p: -p.rate)
-    return Answer("rate", memory, tuple(found), preferred(found).algorithm if found[0].rate else None)
+    return TuningResult("rate", memory, tuple(found), preferred(found).algorithm if found[0].rate else None)
 
 
-def least_memories(facts: Facts, rate: float, algorithms: Iterable[str] | None = None) -> Answer:
-    """The least memory in which every algorithm keeps up with a rate."""
+def least_memories(facts: Facts, rate: float, algorithms: Iterable[str] | None = None) -> TuningResult:
+    """Predict the least memory in which each algorithm keeps up with a rate."""
     if not 0 < rate < float("inf"):
         raise BadInput(f"rate={rate!r} is not a number of tuples a second; give more than 0")
     found = []
@@ -63,22 +63,22 @@ def least_memories(facts: Facts, rate: float, algorithms: Iterable[str] | None =
         except BadInput as error:
             found.append(refused(name, 0, str(error)))
     found.sort(key=lambda p: (p.rate == 0, p.memory))
-    return Answer("memory", rate, tuple(found), found[0].algorithm if found[0].rate else None)
+    return TuningResult("memory", rate, tuple(found), found[0].algorithm if found[0].rate else None)
 
 
 def curve(algorithm: str, facts: Facts, memories: Sequence[int]) -> list[Prediction]:
-    """Rate against memory."""
+    """Predict the rate of an algorithm for several memory budgets."""
     return [predict(algorithm, facts, memory) for memory in memories]
 
 
 def memories_around(memory: float, facts: Facts) -> list[int]:
-    """Memories to draw a curve over: from a tenth of one to ten times it, and not beyond twice the relation."""
+    """Return the memory budgets of a curve: from a tenth of `memory` to ten times it, but not beyond twice the relation."""
     most = max(2 * memory, min(10 * memory, 2.0 * facts.pages * facts.page_size))
     return [int(m) for m in np.geomspace(max(1.0, memory / 10), most, _POINTS)]
 
 
 def buffer_curve(facts: Facts, *, memory: int | None = None, rate: float | None = None) -> list[tuple[int, float]]:
-    """MESHJOIN against b, [MESH] Fig. 5: the rate it reaches within a memory, or the memory it needs for a rate."""
+    """Return the curve of MESHJOIN against b, [MESH] Fig. 5: its rate in a memory budget, or the memory it needs for a rate."""
     if (memory is None) == (rate is None):
         raise BadInput("give memory for the rate against b, or rate for the memory against b: one of them")
     cost = mesh_cost(facts)
@@ -95,7 +95,7 @@ def buffer_curve(facts: Facts, *, memory: int | None = None, rate: float | None 
     return points
 
 
-def plot(facts: Facts, answer: Answer, path: str | Path) -> Path:
+def plot(facts: Facts, answer: TuningResult, path: str | Path) -> Path:
     """Draw rate against memory for every algorithm, and MESHJOIN against b, as PNG."""
     path = Path(path)
     if path.suffix != ".png":
@@ -127,8 +127,8 @@ def plot(facts: Facts, answer: Answer, path: str | Path) -> Path:
     return path
 
 
-def _draw_buffers(facts: Facts, answer: Answer, axes: Axes) -> None:
-    """MESHJOIN against b: the other half of the picture."""
+def _draw_buffers(facts: Facts, answer: TuningResult, axes: Axes) -> None:
+    """Draw MESHJOIN against b, the right half of the plot."""
     axes.set(xscale="log", xlabel="b: pages of MESHJOIN's disk buffer")
     try:
         if answer.asked == "rate":

@@ -1,4 +1,4 @@
-"""The job: sales → enriched with products → line totals → a Delta table, exactly once; then the proof."""
+"""The demonstration's job: enrich sales with products, load them into a Delta table exactly once, and check the table."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from headrace.clock import Clock
 from headrace.demo import products
 from headrace.demo.proof import Check, prove
 from headrace.demo.sale_times import arrivals_of
-from headrace.demo.start_signal import Doors
-from headrace.demo.status import Meter, Moment
+from headrace.demo.start_signal import StartSignal
+from headrace.demo.status import RunStatus, StatusMeter
 from headrace.demo.totals import ATTRIBUTES
 from headrace.demo.warehouse import Warehouse
 from headrace.errors import NotARelation, UnfinishedRelation
 from headrace.metrics import JoinStats
-from headrace.signals import Stopping
+from headrace.signals import GracefulStop
 from headrace.spark.session import SparkFailed, local_settings, own_session, reason
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-Watch = Callable[[Moment], None]
+Watch = Callable[[RunStatus], None]
 
-_LOOK = 0.2  # seconds between looks at the query
+_POLL = 0.2  # seconds between looks at the query: often enough for a smooth display
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a run did, and whether the table is what it must be."""
+@dataclass(frozen=True, kw_only=True)
+class DemoResult:
+    """What a run loaded, and whether the table is correct."""
 
     loaded: int
     """sales that this run loaded"""
     before: int
     """sales that earlier runs had loaded"""
     seconds: float
-    """from the doors' opening until all was loaded"""
+    """from the start of the schedule until all was loaded"""
     most_behind: float
     """the longest, in seconds, that a sale waited"""
     batches: int
@@ -50,53 +50,63 @@ class Outcome:
 
     @property
     def holds(self) -> bool:
-        """Whether the proof holds."""
+        """Whether every check of the table holds."""
         return all(check.holds for check in self.checks)
 
     @property
     def rate(self) -> float:
-        """Sales loaded a second."""
+        """Sales loaded per second."""
         return self.loaded / self.seconds if self.seconds else 0.0
 
 
-def run(warehouse: Warehouse, *, memory: str, cores: int, watch: Watch, clock: Clock, stopping: Stopping) -> Outcome:
-    """Load what is not loaded yet, and prove the whole.
+def run(
+    warehouse: Warehouse, *, memory: str, cores: int, watch: Watch, clock: Clock, stopping: GracefulStop
+) -> DemoResult:
+    """Load the sales that are not loaded yet, and check the whole table.
 
     Args:
-        warehouse: where; it knows the scenario.
+        warehouse: the directory to load into; it knows the scenario.
         memory: the budget of the join.
-        cores: for Spark.
-        watch: told how it stands, several times a second.
-        clock: times the arrivals.
-        stopping: looked at wherever stopping is safe; it raises `Interrupted`.
+        cores: the number of cores that Spark uses.
+        watch: called with the status several times a second.
+        clock: paces the arrivals.
+        stopping: checked wherever it is safe to stop; it raises `Interrupted`.
     """
 
-    def tell(moment: Moment) -> None:
-        watch(moment)
+    def tell(status: RunStatus) -> None:
+        watch(status)
         stopping.check()
 
     scenario = warehouse.scenario
     before = _rows(warehouse)
     arrivals = arrivals_of(scenario)
-    meter, seconds = Meter(arrivals, before), 0.0
+    meter, seconds = StatusMeter(arrivals, before), 0.0
     if before < scenario.sales:
         since = int(arrivals.time_of(np.array([before]))[0]) if before else 0
-        doors = Doors(warehouse.scratch / "doors", since)
+        start_signal = StartSignal(warehouse.scratch / "start-signal", since)
         _make_products(warehouse, tell)
-        tell(Moment("spark"))
+        tell(RunStatus("spark"))
         with own_session(warehouse.log, _settings(warehouse, cores)) as spark:
             stopping.listen()
-            tell(Moment("spark"))
-            query = _start(spark, warehouse, doors, memory, cores)
+            tell(RunStatus("spark"))
+            query = _start(spark, warehouse, start_signal, memory, cores)
             try:
-                _follow(query, warehouse, meter, doors, tell, clock)
-                seconds = (doors.elapsed(clock) - since) / 1_000_000
+                _follow(query, warehouse, meter, start_signal, tell, clock)
+                seconds = (start_signal.elapsed(clock) - since) / 1_000_000
             finally:
                 query.stop()
-    checks = prove(warehouse.table, scenario, lambda done, of: tell(Moment("proof", done, of)))
+    checks = prove(warehouse.table, scenario, lambda done, of: tell(RunStatus("proof", done, of)))
     if all(check.holds for check in checks):
         warehouse.mark(finished=True)
-    return Outcome(meter.loaded - before, before, seconds, meter.most_behind, meter.batches, meter.stats, checks)
+    return DemoResult(
+        loaded=meter.loaded - before,
+        before=before,
+        seconds=seconds,
+        most_behind=meter.most_behind,
+        batches=meter.batches,
+        stats=meter.stats,
+        checks=checks,
+    )
 
 
 def _rows(warehouse: Warehouse) -> int:
@@ -111,23 +121,25 @@ def _make_products(warehouse: Warehouse, tell: Watch) -> None:
         hr.Relation.open(warehouse.products).close()
         return
     count = warehouse.scenario.products
-    tell(Moment("products", 0, count))
+    tell(RunStatus("products", 0, count))
     hr.Relation.create(
         warehouse.products,
         products.reader(count),
         key=products.KEY,
         overwrite=True,
-        progress=lambda done, of: tell(Moment("products", done, count)),
+        progress=lambda done, of: tell(RunStatus("products", done, count)),
     ).close()
 
 
-def _start(spark: SparkSession, warehouse: Warehouse, doors: Doors, memory: str, cores: int) -> StreamingQuery:
+def _start(
+    spark: SparkSession, warehouse: Warehouse, start_signal: StartSignal, memory: str, cores: int
+) -> StreamingQuery:
     from pyspark.sql.functions import col
 
     from headrace.demo.source import NAME, SalesSource, options
 
     spark.dataSource.register(SalesSource)
-    sales: DataFrame = spark.readStream.format(NAME).options(**options(warehouse.scenario, doors, cores)).load()
+    sales: DataFrame = spark.readStream.format(NAME).options(**options(warehouse.scenario, start_signal, cores)).load()
     relation = hr.Relation.open(warehouse.products)
     enriched = hr.enrich(sales, relation, on=list(products.KEY), how="left", memory=memory, columns=list(ATTRIBUTES))
     lines = enriched.withColumn("line_total", col("quantity") * col("unit_price"))
@@ -136,8 +148,15 @@ def _start(spark: SparkSession, warehouse: Warehouse, doors: Doors, memory: str,
     )
 
 
-def _follow(query: StreamingQuery, warehouse: Warehouse, meter: Meter, doors: Doors, tell: Watch, clock: Clock) -> None:
-    """Return when every sale is loaded."""
+def _follow(
+    query: StreamingQuery,
+    warehouse: Warehouse,
+    meter: StatusMeter,
+    start_signal: StartSignal,
+    tell: Watch,
+    clock: Clock,
+) -> None:
+    """Report the status until every sale is loaded."""
     from headrace.demo.source import sales_in
 
     loaded = 0
@@ -150,14 +169,14 @@ def _follow(query: StreamingQuery, warehouse: Warehouse, meter: Meter, doors: Do
         progress = query.lastProgress
         source = progress["sources"][0] if progress else None
         if source and source["endOffset"]:
-            # When nothing arrives, Spark reports the number of the micro-batch to come, which is not complete.
+            # While nothing arrives, Spark reports the number of the next micro-batch, which is not complete.
             idle = source["endOffset"] == source["startOffset"]
             meter.count(hr.progress(query), progress["batchId"] - idle)
             loaded = sales_in(source["endOffset"])
-        tell(meter.moment(loaded, doors.elapsed(clock)) if doors.are_open else Moment("spark"))
+        tell(meter.status(loaded, start_signal.elapsed(clock)) if start_signal.sent else RunStatus("spark"))
         if meter.loaded >= warehouse.scenario.sales:
             return
-        clock.sleep(_LOOK)
+        clock.sleep(_POLL)
 
 
 def _settings(warehouse: Warehouse, cores: int) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""The products: N rows of about 100 bytes, each a function of its number, from two sources with keys of their own.
+"""The products: N rows of about 100 bytes, each a function of its number, from two sources with different kinds of keys.
 
-The shops' system knows a product by an EAN-13, the web shop by an article code of ten characters; (source, code) is
-the key. Numbers from N on make codes of the same kind that no source has: what a mistyped or withdrawn code looks like.
+The shops identify a product by an EAN-13, the web shop by an article code of ten characters; (source, code) is the key.
+Numbers from N on give valid codes that no product has, as mistyped or withdrawn codes would be.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.demo.strings import Bytes, strings
-from headrace.splitmix import Ints, below, draw
+from headrace.arrays import Bools, Int64s, UInt8s
+from headrace.demo.strings import strings
+from headrace.splitmix import draw, uniform_ints
 
 KEY = ("source", "code")
 SCHEMA = pa.schema(
@@ -24,7 +24,7 @@ SCHEMA = pa.schema(
         ("name", pa.string()),
         ("category", pa.string()),
         ("brand", pa.string()),
-        ("unit_price", pa.int64()),  # in cents: sums are exact
+        ("unit_price", pa.int64()),  # in cents, so that sums are exact
         ("weight", pa.int32()),  # in grams
         ("supplier", pa.int32()),
         ("listed", pa.date32()),
@@ -75,12 +75,12 @@ _PRICE_FROM, _PRICE_BELOW = np.array([_PRICES[category] for category in _THINGS]
 
 
 def reader(count: int) -> pa.RecordBatchReader:
-    """Products 0 to `count` - 1, made as they are read."""
+    """Return a reader that generates products 0 to `count` - 1."""
     return pa.RecordBatchReader.from_batches(SCHEMA, _chunks(count))
 
 
-def products(numbers: Ints) -> pa.RecordBatch:
-    """The products with these numbers.
+def products(numbers: Int64s) -> pa.RecordBatch:
+    """Generate the products with these numbers.
 
     Example:
         >>> products(np.array([1])).select(["source", "code", "name", "unit_price"]).to_pylist()
@@ -88,28 +88,28 @@ def products(numbers: Ints) -> pa.RecordBatch:
     """
     thing = _things(numbers)
     model = pa.array(numbers % 10_000 + 1).cast(pa.string())
-    adjective = pa.array(_ADJECTIVES).take(pa.array(below(draw(0, 2, numbers), len(_ADJECTIVES))))
+    adjective = pa.array(_ADJECTIVES).take(pa.array(uniform_ints(draw(0, 2, numbers), len(_ADJECTIVES))))
     columns = [
         sources(numbers),
         codes(numbers),
         pc.binary_join_element_wise(adjective, _THING_NAMES.take(pa.array(thing)), model, " "),
         _CATEGORY_NAMES.take(pa.array(thing // _PER_CATEGORY)),
-        pa.array(_BRANDS).take(pa.array(below(draw(0, 3, numbers), len(_BRANDS)))),
+        pa.array(_BRANDS).take(pa.array(uniform_ints(draw(0, 3, numbers), len(_BRANDS)))),
         pa.array(prices(numbers)),
-        pa.array((below(draw(0, 4, numbers), 8_000) + 20).astype(np.int32)),
-        pa.array((below(draw(0, 5, numbers), 2_000) + 1).astype(np.int32)),
-        pa.array((below(draw(0, 6, numbers), 3_650) + 16_000).astype(np.int32)).view(pa.date32()),
+        pa.array((uniform_ints(draw(0, 4, numbers), 8_000) + 20).astype(np.int32)),
+        pa.array((uniform_ints(draw(0, 5, numbers), 2_000) + 1).astype(np.int32)),
+        pa.array((uniform_ints(draw(0, 6, numbers), 3_650) + 16_000).astype(np.int32)).view(pa.date32()),
     ]
     return pa.record_batch(columns, schema=SCHEMA)
 
 
-def sources(numbers: Ints) -> pa.StringArray:
-    """Which source each product comes from."""
+def sources(numbers: Int64s) -> pa.StringArray:
+    """Return the source of each product."""
     return _SOURCES.take(pa.array(_is_web(numbers).astype(np.int8)))
 
 
-def codes(numbers: Ints) -> pa.StringArray:
-    """The code each product has in its source; different numbers have different keys."""
+def codes(numbers: Int64s) -> pa.StringArray:
+    """Return the code of each product in its source; different numbers have different keys."""
     web = _is_web(numbers)
     rows = np.empty((len(numbers), _EAN_LENGTH), np.uint8)
     rows[~web] = _ean(numbers[~web])
@@ -117,13 +117,13 @@ def codes(numbers: Ints) -> pa.StringArray:
     return strings(rows, np.where(web, _WEB_LENGTH, _EAN_LENGTH))
 
 
-def prices(numbers: Ints) -> Ints:
-    """The price of each product in cents."""
+def prices(numbers: Int64s) -> Int64s:
+    """Return the price of each product in cents."""
     category = _things(numbers) // _PER_CATEGORY
     low, high = _PRICE_FROM[category], _PRICE_BELOW[category]
     # the square of a uniform number: cheap products are more frequent than dear ones
-    share = below(draw(0, 7, numbers), 1_000) ** 2
-    cents: Ints = (low + share * (high - low) // 1_000_000) // 10 * 10 + 9
+    share = uniform_ints(draw(0, 7, numbers), 1_000) ** 2
+    cents: Int64s = (low + share * (high - low) // 1_000_000) // 10 * 10 + 9
     return cents
 
 
@@ -132,16 +132,16 @@ def _chunks(count: int) -> Iterator[pa.RecordBatch]:
         yield products(np.arange(start, min(start + _CHUNK, count)))
 
 
-def _things(numbers: Ints) -> Ints:
-    return below(draw(0, 1, numbers), len(_THING_NAMES))
+def _things(numbers: Int64s) -> Int64s:
+    return uniform_ints(draw(0, 1, numbers), len(_THING_NAMES))
 
 
-def _is_web(numbers: Ints) -> npt.NDArray[np.bool_]:
+def _is_web(numbers: Int64s) -> Bools:
     some, of = _WEB_SHARE
     return np.asarray(numbers % of < some)
 
 
-def _ean(numbers: Ints) -> Bytes:
+def _ean(numbers: Int64s) -> UInt8s:
     digits = np.empty((len(numbers), _EAN_LENGTH), np.int64)
     digits[:, 0] = 2  # the prefix for codes that a shop gives itself
     _write(numbers * _EAN_FACTOR % _EAN_MODULUS, digits[:, 1:-1], 10)
@@ -150,13 +150,13 @@ def _ean(numbers: Ints) -> Bytes:
     return _DIGITS[digits]
 
 
-def _article(numbers: Ints) -> Bytes:
+def _article(numbers: Int64s) -> UInt8s:
     digits = np.empty((len(numbers), _WEB_LENGTH), np.int64)
     digits[:, :2] = 11, 0  # "B0"
     _write(numbers * _WEB_FACTOR % _WEB_MODULUS, digits[:, 2:], 36)
     return _DIGITS[digits]
 
 
-def _write(values: Ints, digits: Ints, base: int) -> None:
+def _write(values: Int64s, digits: Int64s, base: int) -> None:
     for place in reversed(range(digits.shape[1])):
         values, digits[:, place] = np.divmod(values, base)

@@ -1,4 +1,4 @@
-"""The proof: what is in the table equals what the generator made, number by number, and every sale is there once."""
+"""The proof: the loaded table has the same totals as the generator, and every sale exactly once."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int64s
 from headrace.demo.scenario import Scenario
 from headrace.demo.totals import CHUNK, COLUMNS, Totals, expected
-from headrace.splitmix import Ints
 
 _CLAIMS = {
     "sales": "sales in the table",
@@ -26,7 +26,7 @@ _CLAIMS = {
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that must be so: `found` in the table, `expected` by the generator."""
+    """A check of one figure: `found` in the table, `expected` by the generator."""
 
     name: str
     claim: str
@@ -35,16 +35,16 @@ class Check:
 
     @property
     def holds(self) -> bool:
-        """Whether it is so."""
+        """Whether both are equal."""
         return self.expected == self.found
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the check by name, for JSON."""
         return {"name": self.name, "expected": self.expected, "found": self.found, "holds": self.holds}
 
 
 class SaleNumbers:
-    """Which sale numbers were seen: a bit each, so a number seen twice is noticed exactly.
+    """A bitmap of the sale numbers that were seen, which counts duplicates exactly.
 
     Example:
         >>> seen = SaleNumbers(10)
@@ -61,8 +61,8 @@ class SaleNumbers:
         self.foreign = 0
         self._bits = np.zeros(-(-total // 8), np.uint8)
 
-    def add(self, numbers: Ints) -> None:
-        """Note these numbers."""
+    def add(self, numbers: Int64s) -> None:
+        """Add sale numbers."""
         known = np.sort(numbers[(numbers >= 0) & (numbers < self.total)])
         self.foreign += len(numbers) - len(known)
         once = np.unique(known)
@@ -72,7 +72,7 @@ class SaleNumbers:
         self.repeated += int(len(once) - fresh.sum())
         self.distinct += int(fresh.sum())
         if len(once):
-            # `once` is sorted: the bits of one byte are neighbours, and are put together before they are set
+            # `once` is sorted, so the bits of one byte are neighbours and are combined before they are set
             first = np.flatnonzero(np.diff(byte, prepend=-1))
             self._bits[byte[first]] |= np.bitwise_or.reduceat(bit, first)
 
@@ -82,8 +82,8 @@ def prove(table: Path, scenario: Scenario, watch: Callable[[int, int], None] | N
 
     Args:
         table: the Delta table's directory.
-        scenario: what was to be loaded.
-        watch: called with rows done and rows in all; both sides count.
+        scenario: the scenario that was loaded.
+        watch: called with rows done and the total, which includes the generator's.
     """
     both = 2 * scenario.sales
     tell = watch or (lambda done, of: None)
@@ -97,7 +97,7 @@ def prove(table: Path, scenario: Scenario, watch: Callable[[int, int], None] | N
 
 
 def compare(wanted: Totals, found: Totals, numbers: SaleNumbers) -> list[Check]:
-    """Every total beside its counterpart, and that every sale is there once."""
+    """Compare every total with its counterpart, and check that every sale is there once."""
     checks = [Check(name, claim, getattr(wanted, name), getattr(found, name)) for name, claim in _CLAIMS.items()]
     return [
         *checks,
@@ -114,7 +114,7 @@ def _read(table: Path) -> Iterator[pa.RecordBatch]:
     try:
         dataset = DeltaTable(str(table)).to_pyarrow_dataset()
     except TableNotFoundError:
-        return  # nothing was loaded: the totals will say so
+        return  # nothing was loaded, which the totals will show
     batches = dataset.to_batches(columns=list(COLUMNS), batch_size=CHUNK, batch_readahead=2, fragment_readahead=1)
     for batch in batches:
         if batch.num_rows:

@@ -1,4 +1,4 @@
-"""When each sale of a scenario comes in."""
+"""The schedule that tells when each sale of a scenario arrives."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from headrace.demo.scenario import Scenario
 
 @lru_cache(maxsize=4)
 def arrivals_of(scenario: Scenario) -> Arrivals:
-    """The schedule of a scenario; made once a process."""
+    """Return the schedule of a scenario, which is computed once per process."""
     return Arrivals(scenario.sales, scenario.seconds, scenario.seed)

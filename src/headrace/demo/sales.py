@@ -1,4 +1,4 @@
-"""The sales: sale i is a function of the scenario and i, so any executor can make any part of the stream."""
+"""The stream of sales. Sale i is a function of the scenario and i, so any executor can generate any part of the stream."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from math import gcd
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Float64s, Int32s, Int64s
 from headrace.arrivals import Arrivals
 from headrace.demo.products import codes, sources
 from headrace.demo.sale_times import arrivals_of
 from headrace.demo.scenario import Scenario
-from headrace.splitmix import Floats, Ints, below, draw, unit
+from headrace.splitmix import draw, uniform_floats, uniform_ints
 
 SCHEMA = pa.schema(
     [
@@ -27,10 +28,11 @@ SCHEMA = pa.schema(
 )
 
 ABSENT = 0.01  # the share of sales with a code that no source has
-OPENING = 1_795_770_000_000_000  # 2026-11-27 09:00 UTC in microseconds: the doors open
+OPENING = 1_795_770_000_000_000  # microseconds since 1970 of 2026-11-27 09:00 UTC, when the shops open
 
-_GOLDEN_RATIO = 0.618034
+_GOLDEN_RATIO = 0.618034  # a stride of this share of the products scatters neighbouring ranks
 _TILLS = 400
+# a quantity is drawn uniformly from this list, so half of the sales are of one piece
 _QUANTITIES = np.array([1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 4, 10], np.int32)
 
 
@@ -48,16 +50,16 @@ class Sales:
 
     @property
     def total(self) -> int:
-        """How many there are."""
+        """The number of sales."""
         return self.scenario.sales
 
     @property
     def arrivals(self) -> Arrivals:
-        """When they come."""
+        """The schedule of their arrivals."""
         return arrivals_of(self.scenario)
 
     def batch(self, start: int, stop: int) -> pa.RecordBatch:
-        """Sales `start` to `stop` - 1."""
+        """Generate sales `start` to `stop` - 1."""
         ids = np.arange(start, stop, dtype=np.int64)
         numbers = self.products(ids)
         sold_at = OPENING + self.arrivals.time_of(ids)
@@ -67,35 +69,35 @@ class Sales:
             sources(numbers),
             codes(numbers),
             pa.array(self.quantities(ids)),
-            pa.array(below(draw(self.scenario.seed, 3, ids), _TILLS).astype(np.int32) + 1),
+            pa.array(uniform_ints(draw(self.scenario.seed, 3, ids), _TILLS).astype(np.int32) + 1),
         ]
         return pa.record_batch(columns, schema=SCHEMA)
 
-    def products(self, ids: Ints) -> Ints:
-        """The number of the product that each sale is of; numbers from `scenario.products` on are of no product."""
+    def products(self, ids: Int64s) -> Int64s:
+        """Return the product number of each sale. Numbers from `scenario.products` on stand for unknown products."""
         seed, count = self.scenario.seed, self.scenario.products
-        rank = np.searchsorted(_zipf(count, self.scenario.skew), unit(draw(seed, 0, ids)), side="right")
+        rank = np.searchsorted(_zipf(count, self.scenario.skew), uniform_floats(draw(seed, 0, ids)), side="right")
         number = (np.minimum(rank, count - 1) + 1) * _stride(count) % count
         lottery = draw(seed, 1, ids)
-        return np.where(unit(lottery) < ABSENT, count + number, number)
+        return np.where(uniform_floats(lottery) < ABSENT, count + number, number)
 
-    def quantities(self, ids: Ints) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-        """How many pieces each sale is of."""
-        return _QUANTITIES[below(draw(self.scenario.seed, 2, ids), len(_QUANTITIES))]
+    def quantities(self, ids: Int64s) -> Int32s:
+        """Return the number of pieces of each sale."""
+        return _QUANTITIES[uniform_ints(draw(self.scenario.seed, 2, ids), len(_QUANTITIES))]
 
 
 @lru_cache(maxsize=2)
-def _zipf(count: int, skew: float) -> Floats:
-    """The probability that a rank is at most r, for each r: its inverse at a uniform number is Zipf's distribution."""
+def _zipf(count: int, skew: float) -> Float64s:
+    """Return the cumulative distribution of Zipf's law over ranks; its inverse at a uniform number draws a rank."""
     weights = np.arange(1, count + 1, dtype=np.float64) ** -skew
-    sums: Floats = np.cumsum(weights)
+    sums: Float64s = np.cumsum(weights)
     return np.asarray(sums / sums[-1])
 
 
 def _stride(count: int) -> int:
-    """Rank r is product r * stride mod count: bijective, because the two have no common divisor.
+    """Return the stride that maps rank r to product r * stride mod count, bijectively, as the two have no common divisor.
 
-    Without it the popular products would be neighbours, and share pages.
+    Without it the popular products would be neighbours and share pages, which flatters the join.
     """
     stride = max(1, round(count * _GOLDEN_RATIO))
     while gcd(stride, count) != 1:

@@ -1,4 +1,4 @@
-"""Scenario: what a demonstration is about. Every product, every sale and every arrival follows from it."""
+"""Scenario: the parameters of a demonstration, which determine every product, every sale and every arrival."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from headrace.errors import BadInput
 
-MOST_PRODUCTS = 20_000_000  # the table of Zipf's distribution takes 8 bytes a product in every process
-MOST_SALES = 2_000_000_000  # the proof takes a bit a sale
+MOST_PRODUCTS = 20_000_000  # the table of Zipf's distribution takes 8 bytes per product in every process
+MOST_SALES = 2_000_000_000  # the check for duplicates takes one bit of memory per sale
 
 _RANGES: dict[str, tuple[float, float, str]] = {
     "rate": (1, 10_000_000, "sales a second"),
@@ -26,10 +26,10 @@ class Scenario:
 
     Args:
         rate: mean sales a second.
-        seconds: for how long sales arrive.
-        products: how many products the sources know.
+        seconds: the duration over which sales arrive.
+        products: the number of products.
         skew: exponent of Zipf's distribution over products; 0 is uniform.
-        seed: another seed, other sales.
+        seed: determines all random choices.
 
     Example:
         >>> Scenario(rate=1000, seconds=2).sales
@@ -60,9 +60,9 @@ class Scenario:
 
     @property
     def sales(self) -> int:
-        """How many sales there are in all."""
+        """The total number of sales."""
         return max(1, round(self.rate * self.seconds))
 
     def as_dict(self) -> dict[str, Any]:
-        """The arguments by name."""
+        """Return the arguments by name."""
         return asdict(self)

@@ -1,4 +1,4 @@
-"""The sales as a streaming source of Spark: offsets are numbers of sales, rows are made on the executors as Arrow."""
+"""A streaming source of Spark that generates the sales: an offset is a number of sales, and executors make the rows as Arrow."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from pyspark.sql.types import StructType
 from headrace.clock import Clock, SystemClock
 from headrace.demo.sales import SCHEMA, Sales
 from headrace.demo.scenario import Scenario
-from headrace.demo.start_signal import Doors
+from headrace.demo.start_signal import StartSignal
 
 NAME = "headrace_demo_sales"
-BATCH = 500_000  # sales a micro-batch, at the most: a burst is worked off in several
-ARROW_BATCH = 100_000  # rows of an Arrow batch
+BATCH = 500_000  # most sales of a micro-batch; a larger burst is spread over several
+ARROW_BATCH = 100_000  # rows of an Arrow batch; larger ones gain nothing and take more memory in the worker
 
-_SALE = "sale"  # the offset: sales before this number have been taken
+_SALE = "sale"  # key of an offset; sales with lower numbers have been read
 
 
-class Range(InputPartition):  # type: ignore[misc]
-    """Sales that one task makes."""
+class SaleRange(InputPartition):  # type: ignore[misc]
+    """The range of sales that one task generates."""
 
     def __init__(self, start: int, stop: int) -> None:
         super().__init__((start, stop))
@@ -35,42 +35,41 @@ class Range(InputPartition):  # type: ignore[misc]
 
 
 class SalesReader(DataSourceStreamReader):  # type: ignore[misc]
-    """Offers the sales that have arrived by now, and makes them when asked.
+    """Reports how many sales have arrived by now, and generates those that Spark asks for.
 
     Args:
         sales: the stream.
-        doors: when the run began.
-        tasks: in how many parts a micro-batch is made.
-        clock: says what time it is.
+        start_signal: starts the schedule of arrivals.
+        tasks: the number of partitions of a micro-batch.
+        clock: tells how far the schedule is.
     """
 
-    def __init__(self, sales: Sales, doors: Doors, tasks: int, clock: Clock) -> None:
+    def __init__(self, sales: Sales, start_signal: StartSignal, tasks: int, clock: Clock) -> None:
         self.sales = sales
-        self.doors = doors
+        self.start_signal = start_signal
         self.tasks = tasks
         self.clock = clock
         self._first: int | None = None
 
     def initialOffset(self) -> dict[str, int]:
-        """No sale taken yet."""
+        """Return the offset before the first sale."""
         return {_SALE: 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """`BATCH` sales."""
+        """Limit a micro-batch to `BATCH` sales."""
         return ReadMaxRows(BATCH)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Up to the last sale that has arrived, within the limit, and never back.
+        """Return the offset after the last sale that has arrived, within the limit and never below `start`.
 
-        Spark's first micro-batch takes seconds, whatever its size. One sale a task goes through it alone, and then the
-        doors are opened.
+        Spark's first micro-batch takes seconds, whatever its size. It gets one sale per task, and the schedule starts after it.
         """
         if self._first is None:
             self._first = start[_SALE]
-        if not self.doors.are_open:
+        if not self.start_signal.sent:
             if start[_SALE] == self._first:
                 return {_SALE: min(self.sales.total, self._first + self.tasks)}
-            self.doors.open(self.clock)
+            self.start_signal.send(self.clock)
             return start
         end = self._arrived()
         if isinstance(limit, ReadMaxRows):
@@ -78,53 +77,53 @@ class SalesReader(DataSourceStreamReader):  # type: ignore[misc]
         return {_SALE: max(start[_SALE], end)}
 
     def reportLatestOffset(self) -> dict[str, int]:
-        """What has arrived, for Spark's own reports."""
+        """Return the offset after the last arrival, for Spark's own progress reports."""
         return {_SALE: self._arrived()}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Range]:
-        """The range in `tasks` parts of equal size."""
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[SaleRange]:
+        """Split a range of sales into `tasks` partitions of equal size."""
         first, count = start[_SALE], end[_SALE] - start[_SALE]
         cuts = [first + count * part // self.tasks for part in range(self.tasks + 1)]
-        return [Range(a, b) for a, b in pairwise(cuts) if a < b]
+        return [SaleRange(a, b) for a, b in pairwise(cuts) if a < b]
 
-    def read(self, partition: Range) -> Iterator[pa.RecordBatch]:
-        """The sales of one part."""
+    def read(self, partition: SaleRange) -> Iterator[pa.RecordBatch]:
+        """Generate the sales of one partition."""
         for start in range(partition.start, partition.stop, ARROW_BATCH):
             yield self.sales.batch(start, min(start + ARROW_BATCH, partition.stop))
 
     def _arrived(self) -> int:
-        return self.sales.arrivals.by(self.doors.elapsed(self.clock))
+        return self.sales.arrivals.by(self.start_signal.elapsed(self.clock))
 
 
 class SalesSource(DataSource):  # type: ignore[misc]
-    """``spark.readStream.format(NAME).options(**options(...)).load()``."""
+    """The data source behind ``spark.readStream.format(NAME).options(**options(...)).load()``."""
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name of the format."""
         return NAME
 
     def schema(self) -> StructType:
-        """The columns of a sale."""
+        """Return the columns of a sale."""
         return from_arrow_schema(SCHEMA)
 
     def streamReader(self, schema: StructType) -> SalesReader:
-        """The reader that the options describe."""
+        """Make the reader that the options describe."""
         scenario = Scenario(**json.loads(self.options["scenario"]))
-        doors = Doors(Path(self.options["doors"]), int(self.options["since"]))
-        return SalesReader(Sales(scenario), doors, int(self.options["tasks"]), SystemClock())
+        start_signal = StartSignal(Path(self.options["start-signal"]), int(self.options["since"]))
+        return SalesReader(Sales(scenario), start_signal, int(self.options["tasks"]), SystemClock())
 
 
-def options(scenario: Scenario, doors: Doors, tasks: int) -> dict[str, str]:
-    """The options of the source: Spark hands them on as text."""
+def options(scenario: Scenario, start_signal: StartSignal, tasks: int) -> dict[str, str]:
+    """Return the options of the source as text, which is how Spark passes them on."""
     return {
         "scenario": json.dumps(scenario.as_dict()),
-        "doors": str(doors.path),
-        "since": str(doors.since),
+        "start-signal": str(start_signal.path),
+        "since": str(start_signal.since),
         "tasks": str(tasks),
     }
 
 
 def sales_in(offset: str) -> int:
-    """The number of sales taken, from an offset as Spark's progress reports it."""
+    """Return the number of sales read, from an offset as Spark's progress reports it."""
     return int(json.loads(offset)[_SALE])

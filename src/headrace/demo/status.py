@@ -1,10 +1,10 @@
-"""Moment: how a run stands at one time, for whoever shows it; and the meter that measures it."""
+"""RunStatus: how far a run is, for displays; and the meter that measures it."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -14,27 +14,27 @@ from headrace.metrics import JoinStats
 
 Stage = Literal["products", "spark", "sales", "proof"]
 
-BURSTS = 40  # seconds of arrivals that a moment shows
-_WINDOW = 5 * 1_000_000  # microseconds over which the rate of loading is taken
-_SECOND = 1_000_000
+BURSTS = 40  # seconds of arrivals that a status shows: the width of the chart in characters
+_WINDOW = 5 * 1_000_000  # microseconds that the loading rate is averaged over: several micro-batches
+_SECOND = 1_000_000  # microseconds
 
 
 class BatchMetrics(Protocol):
-    """What Headrace says of a micro-batch, as far as it is used here."""
+    """The measurements of a micro-batch that this module uses, as `hr.progress` reports them."""
 
     @property
     def batch(self) -> int:
-        """Its number."""
+        """The number of the micro-batch."""
         ...
 
     @property
     def rows(self) -> int:
-        """Rows that came in."""
+        """Rows of the stream in it."""
         ...
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Seconds that it took."""
         ...
 
     @property
@@ -44,13 +44,15 @@ class BatchMetrics(Protocol):
 
 
 @dataclass(frozen=True)
-class Moment:
-    """How a run stands. Before and after the loading only the stage, `done` and `total` say something."""
+class RunStatus:
+    """How far a run is. Before and after the load only `stage`, `done` and `total` are set."""
 
     stage: Stage
     done: int = 0
-    """products made, sales loaded or rows proved"""
+    """products made, sales loaded or rows checked, by stage"""
     total: int = 0
+    """what `done` will be at the end of the stage"""
+    _: KW_ONLY
     arrived: int = 0
     """sales that have arrived"""
     arriving: int = 0
@@ -58,15 +60,15 @@ class Moment:
     bursts: tuple[int, ...] = ()
     """sales that arrived in each of the last seconds"""
     loading: float = 0.0
-    """sales loaded a second, over the last few"""
+    """sales loaded per second, averaged over the last few seconds"""
     behind: float = 0.0
-    """seconds since the first sale that is not loaded yet arrived"""
+    """seconds since the arrival of the oldest sale that is not loaded"""
     batch: int = -1
     batch_rows: int = 0
     batch_seconds: float = 0.0
     batches: int = 0
     stats: JoinStats | None = None
-    """of all micro-batches of this run; memory is that of the last"""
+    """counters of all micro-batches of this run; the memory figures are of the last one"""
 
     @property
     def waiting(self) -> int:
@@ -74,11 +76,11 @@ class Moment:
         return max(0, self.arrived - self.done)
 
 
-class Meter:
-    """Measures the loading.
+class StatusMeter:
+    """Measures the load: counters, rate and delay.
 
     Args:
-        arrivals: the schedule.
+        arrivals: the schedule of the sales.
         loaded: sales that earlier runs have loaded.
     """
 
@@ -94,7 +96,7 @@ class Meter:
     def count(self, metrics: Sequence[BatchMetrics], complete: int) -> None:
         """Add the micro-batches up to number `complete` that are new since the last call.
 
-        Tasks of a later one may be under way: what it says of itself is not all of it yet.
+        Later ones are left out: their tasks may still be running, so their counters are incomplete.
         """
         for one in metrics:
             if one.batch <= complete and (self._last is None or one.batch > self._last.batch):
@@ -102,8 +104,8 @@ class Meter:
                 self.batches += 1
                 self.stats = add(self.stats, one.stats)
 
-    def moment(self, loaded: int, now: int) -> Moment:
-        """How the loading stands at microsecond `now` of the schedule."""
+    def status(self, loaded: int, now: int) -> RunStatus:
+        """Return the status of the load at microsecond `now` of the schedule."""
         self.loaded = max(self.loaded, loaded)
         arrived = max(self.arrivals.by(now), self.loaded)
         behind = 0.0
@@ -111,22 +113,22 @@ class Meter:
             behind = max(0.0, (now - int(self.arrivals.time_of(np.array([self.loaded]))[0])) / _SECOND)
             self.most_behind = max(self.most_behind, behind)
         marks = [self.arrivals.by(now - second * _SECOND) for second in range(BURSTS, -1, -1)]
-        moment = Moment(
+        status = RunStatus(
             "sales",
             self.loaded,
             self.arrivals.total,
-            arrived,
-            marks[-1] - marks[-2],
-            tuple(np.diff(marks).tolist()),
-            self._rate(now),
-            behind,
+            arrived=arrived,
+            arriving=marks[-1] - marks[-2],
+            bursts=tuple(np.diff(marks).tolist()),
+            loading=self._rate(now),
+            behind=behind,
             batches=self.batches,
             stats=self.stats,
         )
         last = self._last
         if last is None:
-            return moment
-        return replace(moment, batch=last.batch, batch_rows=last.rows, batch_seconds=last.seconds)
+            return status
+        return replace(status, batch=last.batch, batch_rows=last.rows, batch_seconds=last.seconds)
 
     def _rate(self, now: int) -> float:
         self._samples.append((now, self.loaded))
@@ -137,7 +139,7 @@ class Meter:
 
 
 def add(total: JoinStats, batch: JoinStats) -> JoinStats:
-    """Counters of successive micro-batches: work adds up, memory does not, because it is the same memory.
+    """Add the counters of a micro-batch to a total. Memory is not added up, because micro-batches use the same memory.
 
     Example:
         >>> one = JoinStats(tuples_in=5, memory={"index": 7}, memory_limit=10, memory_peak=9)

@@ -1,4 +1,4 @@
-"""Totals: what a table of sales amounts to, in a few numbers that do not depend on the order of its rows."""
+"""Totals: sums and a checksum of a table of sales that do not depend on the order of its rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.demo.scenario import Scenario
 from headrace.demo.strings import fingerprints
 from headrace.splitmix import GOLDEN, mix
 
-ATTRIBUTES = ("name", "category", "brand", "unit_price")  # what a sale gets from its product
+ATTRIBUTES = ("name", "category", "brand", "unit_price")  # columns that the join adds to a sale
 COLUMNS = ("sale_id", "source", "code", "quantity", *ATTRIBUTES, "line_total")
 CHUNK = 100_000
 
@@ -25,7 +25,7 @@ _MASK = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over sales. Those of two tables are equal if the tables hold the same rows, however these are ordered.
+    """Sums over sales. Two tables with the same rows have equal totals, whatever the order of the rows.
 
     Example:
         >>> rows = expected_rows(Sales(Scenario(rate=100, seconds=1, products=10)), 0, 100)
@@ -48,7 +48,7 @@ class Totals:
 
     @classmethod
     def of(cls, rows: pa.RecordBatch) -> Totals:
-        """The totals of a batch that has `COLUMNS`."""
+        """Compute the totals of a batch that has `COLUMNS`."""
         line_total = rows.column("line_total")
         return cls(
             sales=rows.num_rows,
@@ -65,7 +65,7 @@ class Totals:
 
 
 def expected(scenario: Scenario, watch: Callable[[int], None] | None = None) -> Totals:
-    """What the table must amount to, from the generator alone; `watch` is told how many sales are done."""
+    """Compute the totals that the table must have, from the generator; `watch` is called with the sales done."""
     sales, total = Sales(scenario), Totals()
     for start in range(0, sales.total, CHUNK):
         stop = min(start + CHUNK, sales.total)
@@ -76,7 +76,7 @@ def expected(scenario: Scenario, watch: Callable[[int], None] | None = None) -> 
 
 
 def expected_rows(sales: Sales, start: int, stop: int) -> pa.RecordBatch:
-    """Sales `start` to `stop` - 1 as the table must hold them, as far as `COLUMNS` go."""
+    """Generate `COLUMNS` of sales `start` to `stop` - 1 as the table must have them."""
     ids = np.arange(start, stop, dtype=np.int64)
     numbers = sales.products(ids)
     product = products(numbers)

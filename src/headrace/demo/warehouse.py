@@ -1,11 +1,11 @@
-"""Warehouse: the directory a demonstration lives in, and the rules for starting, resuming and replacing it.
+"""Warehouse: the directory of a demonstration, and the rules for starting, resuming and replacing it.
 
 headrace-demo/
   demo.json      the scenario, and whether its sales are all loaded and proved
   products.rel   the relation
   sales          the Delta table
-  checkpoint     how far Spark is
-  spark.log      what Spark has to say
+  checkpoint     Spark's checkpoint
+  spark.log      Spark's log
   scratch        temporary files
   lock           held while a demonstration runs
 """
@@ -29,7 +29,7 @@ _KIND = "headrace demo"
 
 
 class Warehouse:
-    """A demonstration's directory, held by this process until it is closed. Make one with `start` or `resume`.
+    """A demonstration's directory, locked by this process until it is closed. Make one with `start` or `resume`.
 
     Example:
         >>> import tempfile
@@ -49,17 +49,17 @@ class Warehouse:
         self.table = path / _TABLE
         self.checkpoint = path / "checkpoint"
         self.log = path / "spark.log"
-        self.scratch = path / "scratch"  # here, so that a killed run leaves no temporary files elsewhere
+        self.scratch = path / "scratch"  # in the warehouse, so that a killed run leaves no temporary files elsewhere
         self._lock = lock
-        shutil.rmtree(self.scratch, ignore_errors=True)  # of a run that was killed
+        shutil.rmtree(self.scratch, ignore_errors=True)  # left by a run that was killed
         self.scratch.mkdir()
 
     @classmethod
     def start(cls, path: Path, scenario: Scenario, *, overwrite: bool = False) -> Warehouse:
-        """An empty warehouse.
+        """Make an empty warehouse.
 
-        A finished one of the demonstration's own, or one without sales, is replaced; an unfinished one only when told, and
-        what someone else made never.
+        An existing warehouse that is finished or has no sales is replaced, an unfinished one only on request, and a directory
+        that is no warehouse never.
         """
         path = path.absolute()
         note = _read_note(path)
@@ -73,13 +73,13 @@ class Warehouse:
             )
         path.mkdir(parents=True, exist_ok=True)
         warehouse = cls(path, scenario, _take_lock(path))
-        warehouse.mark(finished=False)  # first: killed while it is emptied, it is known as unfinished
+        warehouse.mark(finished=False)  # before emptying it, so that a run killed meanwhile counts as unfinished
         warehouse._empty()
         return warehouse
 
     @classmethod
     def resume(cls, path: Path, **wanted: Any) -> Warehouse:
-        """The warehouse of an earlier run. `wanted` is what is asked of its scenario; None asks for what it has."""
+        """Open the warehouse of an earlier run. A value in `wanted` must be that of its scenario; None accepts any."""
         path = path.absolute()
         note = _read_note(path)
         if note is None:
@@ -96,12 +96,12 @@ class Warehouse:
 
     @property
     def finished(self) -> bool:
-        """Whether all sales are loaded and proved."""
+        """Whether all sales are loaded and checked."""
         note = _read_note(self.path)
         return note is not None and bool(note["finished"])
 
     def mark(self, *, finished: bool) -> None:
-        """Note how the run stands, atomically."""
+        """Record atomically whether the run is finished."""
         note = {"kind": _KIND, "finished": finished, "scenario": self.scenario.as_dict()}
         draft = self.path / f"{_NOTE}.draft"
         with draft.open("w") as file:
@@ -111,7 +111,7 @@ class Warehouse:
         draft.replace(self.path / _NOTE)
 
     def close(self) -> None:
-        """Remove temporary files, and let others in."""
+        """Remove temporary files and release the lock."""
         if self._lock >= 0:
             shutil.rmtree(self.scratch, ignore_errors=True)
             os.close(self._lock)
@@ -124,7 +124,7 @@ class Warehouse:
         self.close()
 
     def _empty(self) -> None:
-        # By name, not whatever is there: a file that someone else put here stays.
+        # Only known names are removed: a file of the user's stays.
         for directory in (self.products, self.table, self.checkpoint):
             if directory.exists():
                 shutil.rmtree(directory)
@@ -132,7 +132,7 @@ class Warehouse:
 
 
 def _read_note(path: Path) -> dict[str, Any] | None:
-    """What demo.json says, or None where the directory is not the demonstration's."""
+    """Read demo.json; None if the directory is not a warehouse."""
     try:
         note = json.loads((path / _NOTE).read_text())
     except (OSError, ValueError):
@@ -141,7 +141,7 @@ def _read_note(path: Path) -> dict[str, Any] | None:
 
 
 def _is_empty(path: Path) -> bool:
-    # Killed between its first files and its note, a start leaves these; they hold nothing.
+    # A start that was killed before it wrote demo.json leaves these files, which are empty.
     return {child.name for child in path.iterdir()} <= {_LOCK, f"{_NOTE}.draft"}
 
 

@@ -14,19 +14,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import Bools, Int64s
 from headrace.errors import BadInput
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
 from headrace.relation.keys import KeyCodec, Keys, positions
 from headrace.relation.update import Change
 
 HIGHEST = "highest"  # the note that Relation.apply keeps up to date
-_CHAIN = 64  # keys in a row that may stand for one another
+_CHAIN = 64  # keys that may stand for one another in a row: more is taken for a cycle
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """What the columns of a lookup relation mean.
+    """The columns of a lookup relation that surrogate keys need.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def _look_up(keys: pa.Table, relation: Relation, surrogate: str) -> tuple[pa.Arr
 
 
 def _resolve(keys: pa.Table, latest: Relation, meaning: Lookup, same_as: Relation | None) -> tuple[pa.Table, pa.Array]:
-    """The keys that keys stand for, at the end of every chain; and the surrogate key, where the mapping gives that."""
+    """For each key the one that it stands for, at the end of the chain; and its surrogate key, where `same_as` has that."""
     given = pa.nulls(keys.num_rows, latest.schema.field(meaning.surrogate).type)
     if same_as is None:
         return keys, given
@@ -159,7 +159,7 @@ def _resolve(keys: pa.Table, latest: Relation, meaning: Lookup, same_as: Relatio
 
 
 def highest_number(latest: Relation, meaning: Lookup) -> int:
-    """The largest number given out so far. The relation notes it; the first time all its rows are looked at."""
+    """The largest number given out so far, from the relation's notes; where they lack it, all its rows are read."""
     noted = latest.notes.get(HIGHEST, {}).get(meaning.surrogate)
     if noted is None:
         largest = [pc.max(b.column(meaning.surrogate)).as_py() for b in latest.scan(columns=[meaning.surrogate])]
@@ -175,7 +175,7 @@ def encoded(keys: pa.Table, codec: KeyCodec) -> Keys:
     return codec.encode([keys.column(name) for name in codec.names])[0]
 
 
-def distinct(keys: pa.Table, codec: KeyCodec) -> tuple[Longs, Longs]:
+def distinct(keys: pa.Table, codec: KeyCodec) -> tuple[Int64s, Int64s]:
     """For each row which of the distinct keys it has, and the first row of each distinct key, in the order they come in."""
     those = encoded(keys, codec)
     order = those.argsort()
@@ -195,12 +195,12 @@ def align(keys: pa.Table, rows: pa.Table, codec: KeyCodec) -> pa.Table:
     return rows.take(pa.array(at, mask=~equal))
 
 
-def among(keys: pa.Table, others: pa.Table, codec: KeyCodec) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def among(keys: pa.Table, others: pa.Table, codec: KeyCodec) -> Bools:
     """Which keys are among others, which are distinct."""
     return _places(keys, others, codec)[1]
 
 
-def _places(keys: pa.Table, rows: pa.Table, codec: KeyCodec) -> tuple[Longs, np.ndarray[Any, np.dtype[np.bool_]]]:
+def _places(keys: pa.Table, rows: pa.Table, codec: KeyCodec) -> tuple[Int64s, Bools]:
     mine, theirs = encoded(keys, codec), encoded(rows, codec)
     order, by_key = mine.argsort(), theirs.argsort()
     low, same = positions(mine.take(order), theirs.take(by_key))

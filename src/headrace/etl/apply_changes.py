@@ -1,4 +1,4 @@
-"""Applies batches of changes to a relation: the last change of each key, as one version, once."""
+"""ChangeApplier: applies a batch of changes to a relation as one version, exactly once, with the last change of each key."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import Int64s
 from headrace.errors import BadInput
 from headrace.etl.merge import differing
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
 from headrace.relation.update import Change, rows_for
 
-APPLIED = "applied"  # the note: {application: number of its last change}
-_APPLICATIONS = 100  # whose numbers are kept; the one that wrote longest ago goes
+APPLIED = "applied"  # the note in the relation: {application: number of its last transaction}
+_APPLICATIONS = 100  # applications whose numbers are kept; the least recent writer is dropped
 
 UPSERTS = (
     "u",
@@ -29,23 +29,23 @@ UPSERTS = (
     "create",
     "r",
     "read",
-)  # c, u, r, d: as change feeds of databases write them
+)  # lower case; c, u, r and d are the codes of Debezium's change feeds
 DELETES = ("d", "delete")
 
 
 @dataclass(frozen=True)
-class Maintained:
-    """What `maintain` did with a batch DataFrame."""
+class MaintainResult:
+    """The result of `maintain` for a batch DataFrame."""
 
     version: int
-    """version of the relation that holds the changes"""
+    """version of the relation that has the changes"""
     upserts: int
     deletes: int
     repeated: bool
     """whether the transaction was committed before, so nothing was applied"""
 
 
-class Keeper:
+class ChangeApplier:
     """Applies batches of changes to a relation. See `maintain` for the parameters."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Keeper:
             raise BadInput(f"op={op!r} is a column of the relation; rename the column that says what a change is")
 
     def columns(self, there: Sequence[str]) -> list[str]:
-        """The columns of changes that are read; refuses where one is missing."""
+        """Return the columns that are read of changes; refuses if one is missing."""
         wanted = [*self.rel.schema.names, *(c for c in (self.op, self.sequence) if c is not None)]
         for column in wanted:
             if list(there).count(column) != 1:
@@ -79,17 +79,17 @@ class Keeper:
         return list(dict.fromkeys(wanted))
 
     def done(self, app: str, number: int) -> bool:
-        """Whether a numbered change was applied before."""
+        """Tell whether a numbered transaction of an application was applied before."""
         with self.rel.refresh() as latest:
             return int(latest.notes.get(APPLIED, {}).get(app, -1)) >= number
 
-    def apply(self, changes: pa.Table, app: str | None, number: int) -> Maintained:
-        """Commit changes as one version, unless that was done before. Changes of no rows make no version."""
+    def apply(self, changes: pa.Table, app: str | None, number: int) -> MaintainResult:
+        """Commit changes as one version, unless that was done before. Changes without rows make no version."""
         last = self._last(changes)
         gone = self._is_delete(last)
         upserts = last.filter(pc.invert(gone)).select(self.rel.schema.names)
         deletes = last.filter(gone).select(self.rel.key)
-        rows_for(self.rel, upserts, "the changes")  # refused by what they are, before the lock is taken
+        rows_for(self.rel, upserts, "the changes")  # refuses rows that do not fit before the writer's lock is taken
         repeated = []
 
         def decide(latest: Relation) -> Change | None:
@@ -104,11 +104,11 @@ class Keeper:
 
         version = self.rel.revise(decide)
         if repeated:
-            return Maintained(version, 0, 0, repeated=True)
-        return Maintained(version, upserts.num_rows, deletes.num_rows, repeated=False)
+            return MaintainResult(version, 0, 0, repeated=True)
+        return MaintainResult(version, upserts.num_rows, deletes.num_rows, repeated=False)
 
     def _last(self, changes: pa.Table) -> pa.Table:
-        """The last change of each key."""
+        """Return the last change of each key."""
         codec = self.rel.codec
         keys, valid = codec.encode([changes.column(name) for name in codec.names])
         if valid.size:
@@ -133,8 +133,8 @@ class Keeper:
         self._refuse_ties(changes, np.flatnonzero(again))
         return changes.take(pa.array(ends))
 
-    def _refuse_ties(self, changes: pa.Table, later: Longs) -> None:
-        """Changes of one key that are equally late and not the same: the result would depend on the order they come in."""
+    def _refuse_ties(self, changes: pa.Table, later: Int64s) -> None:
+        """Refuse different changes of one key with the same sequence, as the result would depend on their order of arrival."""
         if not later.size:
             return
         one, other = changes.take(pa.array(later - 1)), changes.take(pa.array(later))

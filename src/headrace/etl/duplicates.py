@@ -13,7 +13,10 @@ from headrace.conditions import Condition
 from headrace.errors import BadInput
 from headrace.relation import Relation
 from headrace.semistream.base import On
-from headrace.spark.enrich import Plan, enrich
+from headrace.spark.choice import Algorithm
+from headrace.spark.enrich import enrich
+from headrace.spark.enrich_step import EnrichStep
+from headrace.spark.plan import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -81,7 +84,10 @@ def find_duplicates(
 
 
 def _flagged(plan: Plan, rel: Relation, flag: str) -> DataFrame:
-    """The join that is the last step of a plan, with a column that tells a match of nulls from none."""
+    """The result of a plan with one more column, which its last join fills: a match may have nulls in all other columns."""
+    step = plan.steps[-1]
+    assert isinstance(step, EnrichStep)  # the step of the `enrich` above
+    join = replace(step.join, flag=flag)
     before = replace(plan, steps=plan.steps[:-1], relations=plan.relations[:-1])
     schema = StructType([*plan.schema.fields, StructField(flag, BooleanType())])
-    return before.then(replace(plan.steps[-1], flag=flag), rel, schema)
+    return before.then(replace(step, join=join, algorithm=Algorithm.of(join)), rel, schema)

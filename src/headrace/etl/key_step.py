@@ -1,62 +1,77 @@
-"""What a task does to give its rows surrogate keys: a left join with the lookup, and new numbers for what it does not have."""
+"""KeyStep: a task's rows get surrogate keys: a left join with the lookup, and new numbers for keys that it does not have."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import Int64s
 from headrace.errors import VersionGone
 from headrace.etl.allocate import Lookup, surrogates_of
 from headrace.relation import Relation
 from headrace.relation.manifest import versions
 from headrace.spark import worker
-from headrace.spark.worker import Batches, Step
-
-if TYPE_CHECKING:
-    from pyspark import TaskContext
+from headrace.spark.enrich_step import EnrichStep
+from headrace.spark.steps import Batches, SparkTask
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeyStep(Step):
+class KeyStep:
     """One `assign_surrogate_keys`, as it travels to the executors."""
 
+    join: EnrichStep
+    """the left join with the lookup; its stream has the source of all rows as a last column, where that is one"""
+    on: dict[str, str]
+    """the stream's columns to the lookup's key columns"""
     meaning: Lookup
-    key: tuple[str, ...]  # the lookup's key columns
-    constant: pa.Scalar | None  # the source of all rows, put beside them as a last column
+    key: tuple[str, ...]
+    """the lookup's key columns"""
+    constant: pa.Scalar | None
+    """the source of all rows; None where a column says it"""
     same_as: str | None
-    held: int  # bytes of rows that a task may hold
+    """path of the relation of keys that stand for others"""
+    held: int
+    """bytes of rows with new keys that a task may hold"""
+    remembers: None = None
+    """rows leave in their micro-batch"""
+    shed: None = None
+    """all rows get a key"""
 
-    def run(
-        self,
-        batches: Batches,
-        context: TaskContext,
-        report: Any,
-        finish: str | None = None,
-        rest: tuple[Step, ...] = (),
-    ) -> Batches:
-        """Rows with their surrogate keys."""
+    @property
+    def id(self) -> str:
+        """That of the join, whose work is what is reported."""
+        return self.join.id
+
+    def at_version(self, version: int, *, follow: bool) -> KeyStep:
+        """The step with its lookup at a version."""
+        return replace(self, join=self.join.at_version(version, follow=follow))
+
+    def recorded(self) -> None:
+        """Nothing: `replay` cannot repeat the step from what is written down."""
+
+    def run(self, batches: Batches, task: SparkTask) -> Batches:
+        """The rows of a task with their surrogate keys."""
         if self.constant is not None:
             batches = (batch.append_column("", pa.repeat(self.constant, batch.num_rows)) for batch in batches)
-        width = len(self.names) - (self.constant is not None)
-        kept = [*range(width), len(self.names)]
-        for batch in self._assigned(Step.run(self._pinned(context), batches, context, report, finish, rest)):
+        columns = len(self.join.stream)
+        kept = [*range(columns - (self.constant is not None)), columns]
+        for batch in self._assigned(self._pinned(task).run(batches, task)):
             yield batch.select(kept)
 
-    def _pinned(self, context: TaskContext) -> KeyStep:
-        """This step at the micro-batch's version or, where that is gone, at the latest: a number once given out stays."""
-        step = self
+    def _pinned(self, task: SparkTask) -> EnrichStep:
+        """The join at the micro-batch's version or, where that is gone, at the latest: a number once given out stays."""
+        join = self.join
         while True:
             try:
-                worker._relation(step, context)  # which this process keeps open from now on
-                return step
+                worker.relation_at(join.join, join.version, join.follow, task)  # this process keeps it open from now on
+                return join
             except VersionGone:
-                step = replace(self, version=versions(Path(self.path))[-1], follow=False)
+                join = self.join.at_version(versions(Path(join.join.path))[-1], follow=False)
 
     def _assigned(self, joined: Batches) -> Batches:
         """Rows whose key is known go on at once; the others wait for more of their kind, so that few versions are made."""
@@ -77,7 +92,7 @@ class KeyStep(Step):
         if held:
             yield from self._with_new_keys(held)
 
-    def _unknown(self, batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def _unknown(self, batch: pa.RecordBatch) -> Int64s:
         """Rows that have a key and no number yet. A row without a key stays without a number."""
         unknown = pc.is_null(batch.column(batch.num_columns - 1))
         for name in self._stream_key():
@@ -86,7 +101,7 @@ class KeyStep(Step):
 
     def _with_new_keys(self, held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = pa.Table.from_batches(held)
-        with Relation.open(self.path, disk=self.disk) as lookup:
+        with Relation.open(self.join.join.path, disk=self.join.join.disk) as lookup:
             types = [lookup.schema.field(name).type for name in self.key]
             columns = [rows.column(n).cast(t) for n, t in zip(self._stream_key(), types, strict=True)]
             keys = pa.table(columns, names=list(self.key))
@@ -99,6 +114,5 @@ class KeyStep(Step):
         yield from rows.set_column(at, rows.schema.field(at), numbers).combine_chunks().to_batches()
 
     def _stream_key(self) -> tuple[str, ...]:
-        assert isinstance(self.on, dict)
         stream_of = {relation: stream for stream, relation in self.on.items()}
         return tuple(stream_of[name] for name in self.key)

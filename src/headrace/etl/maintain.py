@@ -1,4 +1,4 @@
-"""`maintain`: a stream of changes keeps a relation up to date, exactly once. (DESIGN D9)
+"""`maintain`: keeps a relation up to date with a stream of changes, exactly once. (DESIGN D9)
 
 Each micro-batch becomes one version, committed together with the batch's number. A micro-batch that runs again finds its number
 in the relation and does nothing.
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.errors import BadInput, choice
-from headrace.etl.apply_changes import DELETES, UPSERTS, Keeper, Maintained
+from headrace.etl.apply_changes import DELETES, UPSERTS, ChangeApplier, MaintainResult
 from headrace.relation import Relation
 from headrace.relation.manifest import versions
 from headrace.spark.batches import application, check_options, check_transaction, start
@@ -34,11 +34,11 @@ def maintain(
     trigger: Mapping[str, Any] | None = None,
     name: str | None = None,
     transaction: tuple[str, int] | None = None,
-) -> StreamingQuery | Maintained:
+) -> StreamingQuery | MaintainResult:
     """Apply a DataFrame of changes, streaming or batch, to a relation, exactly once.
 
     A micro-batch becomes one version: queries that enrich with the relation see all of it or nothing, from their next micro-batch
-    on. It is gathered on the driver, so it must fit there: bound it at the source (maxFilesPerTrigger, maxOffsetsPerTrigger).
+    on. The driver collects it, so it must fit into its memory: bound it at the source (maxFilesPerTrigger, maxOffsetsPerTrigger).
 
     Parameters
     ----------
@@ -48,44 +48,44 @@ def maintain(
     rel
         The relation to change.
     op
-        The column that says what a row is: one of `upserts` or of `deletes`, in upper or lower case. None: all are upserts.
+        The column that tells upserts from deletes, by the words below in any case. None if all rows are upserts.
     sequence
         The column that orders the changes of a key; the last one in a micro-batch wins. Without it, or where two changes of a key
         are equally late, they must be the same.
     upserts, deletes
-        What the column `op` says.
+        The words of the column `op` for upserts and for deletes.
     null_keys
         "refuse" changes without a key, or "drop" them.
     checkpoint, trigger, name
-        Of a streaming DataFrame: see `load`.
+        Options of a streaming DataFrame, as for `load`.
     transaction
-        Of a batch DataFrame: the application's name and a number. A number that is not higher than the last one of that
+        The application's name and a number, for a batch DataFrame. A number that is not higher than the last one of that
         application is not applied again.
 
     Returns
     -------
-    StreamingQuery | Maintained
-        The started query of a streaming DataFrame; what was done of a batch one.
+    StreamingQuery | MaintainResult
+        The started query for a streaming DataFrame, the result for a batch one.
     """
     if not isinstance(rel, Relation):
         raise BadInput(f"rel={rel!r} is not a relation; open one with hr.Relation.open(path)")
     if rel.order != "key":
         raise BadInput(f"{rel.path} is stored by popularity and cannot be changed; create it with order='key'")
     choice("null_keys", null_keys, ("refuse", "drop"))
-    keeper = Keeper(rel, op, sequence, tuple(upserts), tuple(deletes), null_keys)
-    wanted = keeper.columns(changes.columns)
+    applier = ChangeApplier(rel, op, sequence, tuple(upserts), tuple(deletes), null_keys)
+    wanted = applier.columns(changes.columns)
     changes = changes.select(*(f"`{column.replace('`', '``')}`" for column in wanted))
     check_options(changes, checkpoint, trigger, name, transaction, "applied")
     if changes.isStreaming:
 
         def each(rows: DataFrame, batch: int) -> None:
-            if not keeper.done(application(rows), batch):
-                keeper.apply(rows.toArrow(), application(rows), batch)
+            if not applier.done(application(rows), batch):
+                applier.apply(rows.toArrow(), application(rows), batch)
 
         return start(changes, each, checkpoint, trigger, name)
     if transaction is None:
-        return keeper.apply(changes.toArrow(), None, 0)
+        return applier.apply(changes.toArrow(), None, 0)
     app, number = check_transaction(transaction)
-    if keeper.done(app, number):
-        return Maintained(versions(rel.path)[-1], 0, 0, repeated=True)
-    return keeper.apply(changes.toArrow(), app, number)
+    if applier.done(app, number):
+        return MaintainResult(versions(rel.path)[-1], 0, 0, repeated=True)
+    return applier.apply(changes.toArrow(), app, number)

@@ -1,4 +1,4 @@
-"""Two tables of any size, sorted by the same key, side by side: what is in one, in the other, and in both."""
+"""A merge of two tables of any size in key order, which finds rows that are inserted, deleted and updated."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from headrace.errors import BadInput
 from headrace.relation.keys import KeyCodec, Keys, bounds, concat_keys, positions
 
 
-class Side:
-    """Rows in key order, piece by piece, taken up to a key at a time; refuses a key that is there twice.
+class MergeInput:
+    """One input of a merge: rows in key order, read piece by piece and taken up to a key; refuses duplicate keys.
 
     Parameters
     ----------
     pieces
         Tables, each beginning after the last key of the one before.
     codec
-        Of the key.
+        The codec of the key.
     name
-        What they are, for whoever has to be told.
+        The name of the input in errors.
     """
 
     def __init__(self, pieces: Iterator[pa.Table], codec: KeyCodec, name: str) -> None:
@@ -35,7 +35,7 @@ class Side:
         self.refill()
 
     def refill(self) -> None:
-        """See to it that there are rows, unless there are no more."""
+        """Read the next piece if no rows are left of the last one."""
         while self.table is None or self.table.num_rows == 0:
             piece = next(self._pieces, None)
             if piece is None:
@@ -47,7 +47,7 @@ class Side:
                 self._check()
 
     def _check(self) -> None:
-        """Each key once, also across pieces."""
+        """Refuse a key that occurs twice, also across pieces."""
         keys = self.keys if self._last is None else concat_keys([self._last, self.keys], self.codec)
         twice = np.flatnonzero(keys.repeats())
         if twice.size:
@@ -56,11 +56,11 @@ class Side:
         self._last = self.last()
 
     def last(self) -> Keys:
-        """The last key at hand."""
+        """Return the last key of the current piece."""
         return self.keys.slice(len(self.keys) - 1, len(self.keys))
 
     def up_to(self, key: Keys | None) -> pa.Table:
-        """Take the rows up to and with a key, or all that are at hand."""
+        """Take the rows of the current piece up to and including a key, or all of them."""
         assert self.table is not None
         stop = len(self.keys) if key is None else int(bounds(self.keys, key, np.ones(1, np.uint8))[2])
         taken, self.table = self.table.slice(0, stop), self.table.slice(stop)
@@ -69,11 +69,11 @@ class Side:
         return taken
 
 
-def aligned(old: Side, new: Side) -> Iterator[tuple[pa.Table | None, pa.Table | None]]:
-    """Rows of both sides for the same range of keys."""
+def aligned_ranges(old: MergeInput, new: MergeInput) -> Iterator[tuple[pa.Table | None, pa.Table | None]]:
+    """Yield the rows of both inputs for one range of keys after another; None for an input that has ended."""
     while old.table is not None and new.table is not None:
         ends = concat_keys([old.last(), new.last()], old.codec)
-        cut = ends.take(ends.argsort()[:1])  # beyond it one side has more to come
+        cut = ends.take(ends.argsort()[:1])  # beyond it, the next piece of one input may have more keys
         yield old.up_to(cut), new.up_to(cut)
     while old.table is not None:
         yield old.up_to(None), None
@@ -82,7 +82,7 @@ def aligned(old: Side, new: Side) -> Iterator[tuple[pa.Table | None, pa.Table | 
 
 
 def compare(old: pa.Table | None, new: pa.Table | None, codec: KeyCodec) -> tuple[dict[str, pa.Table], int]:
-    """The parts of the difference of two sorted tables, and how many rows are the same."""
+    """Return the difference of two sorted tables by part, and the number of unchanged rows."""
     if old is None or new is None:
         return ({"inserted": new} if old is None else {"deleted": old}), 0
     mine, theirs = (codec.encode([t.column(name) for name in codec.names])[0] for t in (old, new))
@@ -104,7 +104,7 @@ def compare(old: pa.Table | None, new: pa.Table | None, codec: KeyCodec) -> tupl
 
 
 def differing(a: pa.ChunkedArray, b: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Where two columns differ; two nulls do not, nor two NaN."""
+    """Tell where two columns differ; two nulls are equal, and so are two NaN."""
     differs = pc.not_equal(a, b)
     if pa.types.is_floating(a.type):
         differs = pc.and_not(differs, pc.and_(pc.is_nan(a), pc.is_nan(b)))

@@ -1,4 +1,4 @@
-"""`snapshot_diff`: what changed between the snapshot that a relation holds and a new one. [MESH] §1
+"""`snapshot_diff`: the difference between the snapshot that a relation holds and a new one. [MESH] §1
 
 new snapshot --sorted as the relation is, spilled where it must be--> piece by piece --+
 relation     --its pages in their order--------------------------> piece by piece --+--> inserted, deleted, updated
@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import BadInput
-from headrace.etl.merge import Side, aligned, compare
+from headrace.etl.merge import MergeInput, aligned_ranges, compare
 from headrace.relation import Relation
 from headrace.relation.create import source_of
 from headrace.relation.sorter import ExternalSorter, batches_of
@@ -29,9 +29,9 @@ _PARTS = ("inserted", "deleted", "before", "after")
 
 
 class SnapshotDiff:
-    """What changed. Its tables are files that are mapped, not read: they may be larger than memory.
+    """The difference of two snapshots. Its tables are memory-mapped files, so they may be larger than memory.
 
-    `rel.apply(diff)` makes the relation what the new snapshot is; it holds the changed rows in memory, and is refused where the
+    `rel.apply(diff)` makes the relation equal to the new snapshot; it holds the changed rows in memory, and is refused if the
     relation has changed since. `close`, or leaving a `with` block, removes the files.
     """
 
@@ -39,7 +39,7 @@ class SnapshotDiff:
         self.version: int = relation.version
         """the version of the relation that was compared"""
         self.unchanged: int = 0
-        """rows that are the same in both"""
+        """rows that are equal in both"""
         self._key = relation.key
         self._schema = relation.schema
         self._directory = directory
@@ -63,7 +63,7 @@ class SnapshotDiff:
 
     @property
     def updated(self) -> pa.Table:
-        """Keys whose row differs: the key's columns, then `<column>_old` and `<column>_new` for each other column."""
+        """Rows that differ, by key: the key columns, then `<column>_old` and `<column>_new` for each other column."""
         before, after = self._table("before"), self._table("after")
         columns = {name: after.column(name) for name in self._key}
         for name in self._schema.names:
@@ -73,7 +73,7 @@ class SnapshotDiff:
 
     @property
     def change(self) -> Change:
-        """What `Relation.apply` is given."""
+        """The change that makes the relation equal to the new snapshot."""
         upserts = pa.concat_tables([self.inserted, self._table("after")])
         return Change(upserts, self.deleted.select(self._key), base=self.version)
 
@@ -99,7 +99,7 @@ def snapshot_diff(
 ) -> SnapshotDiff:
     """Compare a new snapshot with the one that a relation holds, in one pass over each and in bounded memory.
 
-    A null equals a null, a NaN a NaN: what was unknown and still is has not changed.
+    A null equals a null, and a NaN a NaN.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def snapshot_diff(
     rel
         The relation, at the version it was opened at; each key once.
     memory
-        What sorting may hold; more is spilled.
+        Bytes that sorting may hold; more is spilled.
     scratch
         A directory for spilled rows and for the result; beside the relation by default. Executors must see it, if `new` is a
         Spark DataFrame.
@@ -155,11 +155,11 @@ def _fill(diff: SnapshotDiff, new: Any, rel: Relation, memory: int, directory: P
     sinks = {part: pa.OSFile(str(directory / part), "wb") for part in _PARTS}
     writers = {part: pa.ipc.new_file(sink, rel.schema) for part, sink in sinks.items()}
     for shard in range(rel.num_shards):
-        old = Side(
+        old = MergeInput(
             (table for table, _, _ in scan_tables(version, version.places(shard))), version.codec, "the relation"
         )
-        fresh = Side(sorter.shard(shard), version.codec, "the new snapshot")
-        for mine, theirs in aligned(old, fresh):
+        fresh = MergeInput(sorter.shard(shard), version.codec, "the new snapshot")
+        for mine, theirs in aligned_ranges(old, fresh):
             parts, same = compare(mine, theirs, version.codec)
             diff.unchanged += same
             for part, rows in parts.items():
@@ -171,7 +171,7 @@ def _fill(diff: SnapshotDiff, new: Any, rel: Relation, memory: int, directory: P
 
 
 def _tables(new: Any, memory: int, work: Path) -> Iterator[pa.Table]:
-    """The new snapshot, some megabytes at a time."""
+    """Yield the new snapshot in tables of some megabytes."""
     batches: Iterable[pa.RecordBatch]
     if hasattr(new, "sparkSession"):
         schema, batches = _from_spark(new, work)
@@ -182,7 +182,7 @@ def _tables(new: Any, memory: int, work: Path) -> Iterator[pa.Table]:
 
 def _from_spark(df: Any, work: Path) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Executors write Arrow files; those of tasks that ended well are read."""
-    from headrace.spark.enrich import stream_schema
+    from headrace.spark.schemas import stream_schema
 
     target = str(work)
 
@@ -207,7 +207,7 @@ def _from_spark(df: Any, work: Path) -> tuple[pa.Schema, Iterator[pa.RecordBatch
 
 
 def write_batches(batches: Iterator[pa.RecordBatch], directory: str) -> Iterator[pa.RecordBatch]:
-    """Write the rows of a Spark task to a file; gives its name, if there are any."""
+    """Write the rows of a Spark task to a file; yields its name, unless there are no rows."""
     first = next(batches, None)
     if first is None:
         return

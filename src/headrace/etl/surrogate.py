@@ -8,7 +8,6 @@ rows --by key--> left join with the lookup, one version a micro-batch --known-->
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +20,17 @@ from headrace.errors import BadInput
 from headrace.etl.allocate import Lookup
 from headrace.etl.key_step import KeyStep
 from headrace.relation import Relation
-from headrace.spark import worker
-from headrace.spark.enrich import Plan, stream_schema, workers_of
+from headrace.spark.enrich import enrich_step
+from headrace.spark.executors import workers_of
+from headrace.spark.plan import Plan
+from headrace.spark.relation_join import RelationJoin, open_join
+from headrace.spark.schemas import ResultColumns, stream_schema
 from headrace.units import parse_size
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_HELD = 8  # part of the memory, one in so many, for rows that wait for a new key
+_HELD = 8  # of the memory, one part in so many is for rows that wait for a new key: the join needs most of it
 
 
 def assign_surrogate_keys(
@@ -101,8 +103,7 @@ def assign_surrogate_keys(
     if constant is not None:
         stream = stream.append(pa.field(_constant_name(df), constant.type))
     workers = workers_of(df.sparkSession)
-    step = KeyStep(
-        id=uuid.uuid4().hex,
+    join = RelationJoin(
         path=str(lookup.path),
         disk=lookup.disk.kind,
         on=on,
@@ -114,17 +115,17 @@ def assign_surrogate_keys(
         columns=(surrogate,),
         suffix=None,
         workers=workers,
-        names=tuple(stream.names),
-        version=lookup.version,
-        follow=df.isStreaming,
-        casts=(),
+    )
+    open_join(join, join.algorithm, lookup, Path()).operator.output_schema(stream)  # refuses what tasks would refuse
+    step = KeyStep(
+        join=enrich_step(join, stream, lookup.version, follow=df.isStreaming, result=ResultColumns()),
+        on=on,
         meaning=Lookup(surrogate, inferred, first),
         key=lookup.key,
         constant=constant,
         same_as=None if same_as is None else str(same_as.path),
         held=budget // _HELD // workers,
     )
-    worker.make_operator(step, lookup, Path()).output_schema(stream)  # refuses here what would be refused there
     type_ = "int" if lookup.schema.field(surrogate).type == pa.int32() else "bigint"
     schema = StructType([*plan.schema.fields, *_field(surrogate, type_)])
     return plan.then(step, lookup, schema)

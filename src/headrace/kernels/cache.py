@@ -1,7 +1,8 @@
-"""Pages in memory: which frame a page is in, least recently used first out, and rows found in them spelled out.
+"""A pool of pages in memory with LRU replacement, and the enumeration of rows found in pages.
 
 A page is known by its place, a number that is never negative. The frames of a pool are chained in the order of their last use;
-`ends` is (least recent, most recent, frames in use), -1 is none. `table` finds the frame of a place by open addressing.
+`ends` is (least recently used, most recently used, frames in use), where -1 is none. `table` is a hash table with open
+addressing from places to frames.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import numpy as np
 
 from headrace.kernels.jit import I32, I64, copy_bytes, helper, i32, i64, int64, kernel, u8, void
 
-OLDEST, YOUNGEST, USED = 0, 1, 2
+OLDEST, YOUNGEST, USED = 0, 1, 2  # indexes of `ends`
 
 
 @helper
@@ -20,7 +21,7 @@ def _home(place: int, mask: int) -> np.int64:
 
 @helper
 def _slot(table, place_of, place):
-    """Where the table has the place, or where it would be put."""
+    """Return the slot of a place in the table, or the free slot where it belongs."""
     mask = table.size - 1
     s = _home(place, mask)
     while table[s] >= 0 and place_of[table[s]] != place:
@@ -30,7 +31,7 @@ def _slot(table, place_of, place):
 
 @helper
 def _forget(table, place_of, slot):
-    """Take an entry out and close the gap: entries that a search from their home would no longer reach move up."""
+    """Remove an entry and close the gap: entries that a search would no longer reach move up."""
     mask = table.size - 1
     gap = slot
     s = (slot + 1) & mask
@@ -67,11 +68,11 @@ def _link(older, younger, ends, f):
 
 @kernel(int64(I64, i32, i64, i32, i32, i64, i64, i32, u8))
 def lru(places, table, place_of, older, younger, ends, used_at, frame, miss):
-    """Serve accesses to pages in order, from a pool that lets the least recently used page go.
+    """Serve accesses to pages in order, from a pool that evicts the least recently used page.
 
-    frame[i] is where access i finds its page and miss[i] whether it must be read into that frame first; negative places are no
-    accesses and get frame -1. Stops before an access that would let a page go that an earlier one of this call needs, so that
-    all pages of one call are in the pool together. Returns how many were served; used_at is scratch, one a frame.
+    frame[i] is the frame of access i, and miss[i] tells whether the page must be read into it first; negative places are no
+    accesses and get frame -1. Stops before an access that would evict a page that an earlier access of this call needs, so
+    that all pages of one call are in the pool together. Returns how many were served. `used_at` is scratch, one per frame.
     """
     used_at[:] = -1
     for i in range(places.size):
@@ -106,9 +107,9 @@ def lru(places, table, place_of, older, younger, ends, used_at, frame, miss):
 
 @kernel(int64(I32, I32, i64, i32, i32))
 def spell_out(low, high, stop, which, row):
-    """Rows low[i] .. high[i] of every i, from stop = (i, rows of it that are out) until the output is full; returns how many.
+    """Enumerate rows low[i] to high[i] - 1 of every i as pairs (which, row) until the output is full; returns how many.
 
-    stop[0] == low.size when all are out.
+    Starts at stop = (i, rows of i that were written before) and leaves there where it stopped; stop[0] is low.size at the end.
     """
     n = 0
     i = stop[0]
@@ -131,6 +132,6 @@ def spell_out(low, high, stop, which, row):
 
 @kernel(void(I64, I64, int64))
 def copy_pages(sources, targets, page_size):
-    """Copy pages from address to address."""
+    """Copy pages from addresses to addresses."""
     for i in range(sources.size):
         copy_bytes(targets[i], sources[i], page_size)

@@ -1,27 +1,24 @@
-"""A hash multi-map from cells to tuples: the memory part of a progressive join's side. [PQP] §3.1.1
+"""A hash multi-map from cells to slots: the index of one side of a progressive join. [PQP] §3.1.1
 
-A cell is a 64-bit code: the hash of a key, or a tile of a grid. A tuple has a slot in every cell it belongs to; slots of one
-bucket are chained both ways, so that a tuple leaves from anywhere in constant time. `ends` is (first free slot, slots ever used,
-slots in use); slots are used again before new ones are touched. -1 is none.
+A cell is a 64-bit code: the hash of a key, or a tile of a grid. A tuple has a slot in every cell it belongs to. The slots of one
+bucket are a doubly linked list, so that a slot is removed in constant time wherever it is: heads[bucket] is the first slot,
+after[s] and before[s] are the neighbours of slot s, and codes[s] is its cell; -1 is none. `ends` is (first free slot, slots ever
+used, slots in use); free slots, which are linked by `after`, are used again before new ones are touched.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from headrace.kernels.jit import F64, I32, U8, U64, helper, i32, i64, int64, kernel, u64, void
+from headrace.kernels.chains import bucket, slot_from
+from headrace.kernels.jit import F64, I32, U8, U64, i32, i64, int64, kernel, u64, void
 
-FREE, TOUCHED, USED = 0, 1, 2
-
-
-@helper
-def bucket(code: np.uint64, buckets: int) -> np.int64:
-    return np.int64((((code * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) * np.uint64(buckets)) >> np.uint64(32))
+FREE, TOUCHED, USED = 0, 1, 2  # the positions of these numbers in `ends`
 
 
 @kernel(void(i32, u64, i32, i32, i64, U64, i32))
 def insert(heads, codes, before, after, ends, new, slots):
-    """Add tuples to these cells; slots[i] is where. There must be room."""
+    """Add a slot to each of the cells `new`; slots[i] becomes its number. There must be room."""
     for i in range(new.size):
         s = ends[FREE]
         if s >= 0:
@@ -43,7 +40,7 @@ def insert(heads, codes, before, after, ends, new, slots):
 
 @kernel(void(i32, u64, i32, i32, i64, I32))
 def remove(heads, codes, before, after, ends, slots):
-    """Take tuples out of their cells."""
+    """Remove slots from their cells."""
     for i in range(slots.size):
         s = slots[i]
         if before[s] >= 0:
@@ -59,7 +56,7 @@ def remove(heads, codes, before, after, ends, slots):
 
 @kernel(int64(I32, int64, U8, i32))
 def in_partitions(partition, touched, wanted, slots):
-    """The slots in use whose partition is wanted; returns how many there are."""
+    """Write the slots in use whose partition is wanted; returns how many there are."""
     n = 0
     for s in range(touched):
         if partition[s] >= 0 and wanted[partition[s]]:
@@ -68,16 +65,18 @@ def in_partitions(partition, touched, wanted, slots):
     return n
 
 
-# Every match kernel has this form, so that the driver need not know which it calls: an index (heads, codes, after), what its
-# slots compare by (held), cells to look in (wanted), the row of each (rows), what rows compare by (values), limits, stop, pairs.
+# Every match kernel has this signature, so that the join need not know which one it calls: the index (heads, codes, after), the
+# coordinates of its slots (held), the cells to probe (wanted), the row that each belongs to (rows), the coordinates of rows
+# (values), the kernel's parameters (limits), where to go on (stop), and the output: pairs of a position in `wanted` and a slot.
 MATCH = int64(I32, U64, I32, F64, U64, I32, F64, F64, i64, i32, i32)
 
 
 @kernel(MATCH)
 def match_codes(heads, codes, after, held, wanted, rows, values, limits, stop, number, slots):
-    """Pairs (i, slot) with wanted[i] == codes[slot], from stop = (i, slot to go on with or -1) until the output is full.
+    """Find pairs (i, slot) with wanted[i] == codes[slot]. Returns how many were written; it stops when the output is full.
 
-    Returns how many; stop[0] == wanted.size when all are out.
+    It goes on from stop = (i, slot), or from the first slot of wanted[i] if the slot is -1, and leaves there where it stopped;
+    stop[0] == wanted.size when all pairs were written.
     """
     n = 0
     i = stop[0]
@@ -87,15 +86,17 @@ def match_codes(heads, codes, after, held, wanted, rows, values, limits, stop, n
         code = wanted[i]
         if fresh:
             s = np.int64(heads[bucket(code, heads.size)])
-        while s >= 0:
-            if codes[s] == code:
-                if n == slots.size:
-                    stop[0] = i
-                    stop[1] = s
-                    return n
-                number[n] = i
-                slots[n] = s
-                n += 1
+        while True:
+            s = slot_from(codes, after, code, s)
+            if s < 0:
+                break
+            if n == slots.size:
+                stop[0] = i
+                stop[1] = s
+                return n
+            number[n] = i
+            slots[n] = s
+            n += 1
             s = np.int64(after[s])
         fresh = True
         i += 1

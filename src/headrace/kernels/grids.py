@@ -1,12 +1,12 @@
 """Tiles of a regular grid over a bounded space. [PQP] §3.1.1
 
-In each dimension a space has `cells` cells, and a cell has 2 ** `shift` tiles. A tile's code is the number of its cell, then the
-bits of its place inside: no two tiles share one, and the cell comes back by a shift. A grid is four numbers a dimension, one kind
-after the other: origin, tiles a unit of length, cells, shift.
+In each dimension a space has `cells` cells, and a cell has 2 ** `shift` tiles. A tile's code is the number of its cell, followed
+by the bits of its place in the cell: no two tiles have the same code, and a shift gives the cell back. A grid is an array of four
+numbers a dimension, one kind after the other: all origins, then tiles a unit of length, cells, and shifts.
 
-What lies outside belongs to the tiles at the edge. `tile_at` never falls as x grows, whatever is rounded. All that is found
-through a grid rests on this, so nothing else may compute the tile of a coordinate. A cell is the same for every shift, since a
-factor of 2 is exact.
+Coordinates outside the space belong to the tiles at the edge. `tile_at` is monotonic, however values are rounded. All joins by a
+grid rely on this, so nothing else may compute the tile of a coordinate. The cell of a coordinate does not depend on the shift,
+since multiplying by 2 is exact.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def tile_at(x, grid, j):
     """The tile of a coordinate in dimension j."""
     d = grid.size // 4
     u = (x - grid[j]) * grid[d + j]
-    if not u > 0.0:  # NaN too: an infinity in a space too wide for a double
+    if not u > 0.0:  # or NaN, of an infinite coordinate in a space wider than a double can be
         return np.int64(0)
     tiles = np.int64(grid[2 * d + j]) << np.int64(grid[3 * d + j])
     return np.int64(u) if u < tiles else tiles - 1
@@ -44,7 +44,7 @@ def code_of(tiles, grid):
 
 @helper
 def tiles_in(code, grid, tiles):
-    """The coordinates of the tile with this code."""
+    """Write the coordinates of the tile with this code."""
     d = grid.size // 4
     bits = np.int64(0)
     for j in range(d):
@@ -62,7 +62,7 @@ def tiles_in(code, grid, tiles):
 
 @kernel(int64(F64, U8, int64, I64, F64, i32, u64))
 def home_tiles(values, valid, width, axes, grid, rows, codes):
-    """Codes of the tiles that vectors lie in, of those that are valid. Returns how many."""
+    """Write the code of the tile that each valid vector lies in. Returns how many there are."""
     n = 0
     at = np.empty(axes.size, np.int64)
     for i in range(valid.size):

@@ -1,4 +1,4 @@
-"""64-bit hashes of keys, and what is derived from one: shard, filter block, table slot, sketch cell."""
+"""64-bit hashes of keys, which shards, filter blocks, slots of hash tables and cells of sketches derive from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.kernels.jit import I64, U64, helper, i32, i64, int64, kernel, load
 
 @helper
 def mix(x: np.uint64) -> np.uint64:
-    """A bijection of 64-bit words in which every input bit moves every output bit (splitmix64)."""
+    """Apply SplitMix64's finaliser: a bijection of 64-bit words in which every input bit affects every output bit."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
@@ -17,6 +17,7 @@ def mix(x: np.uint64) -> np.uint64:
 
 @helper
 def hash_string(address: int, length: int) -> np.uint64:
+    """Hash the bytes at an address."""
     h = np.uint64(length) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x632BE59BD9B4E019)
     i = 0
     while i + 8 <= length:
@@ -33,27 +34,28 @@ def hash_string(address: int, length: int) -> np.uint64:
 
 @kernel(void(I64, u64))
 def hash_ints(keys, out):
+    """Hash 64-bit integers."""
     for i in range(keys.size):
         out[i] = mix(np.uint64(keys[i]) + np.uint64(0x9E3779B97F4A7C15))
 
 
 @kernel(void(int64, I64, u64))
 def hash_strings(data, offsets, out):
-    """Hashes of the byte strings data[offsets[i]:offsets[i + 1]]; data is an address."""
+    """Hash the byte strings data[offsets[i] : offsets[i + 1]]; `data` is an address."""
     for i in range(out.size):
         out[i] = hash_string(data + offsets[i], offsets[i + 1] - offsets[i])
 
 
 @kernel(void(U64, int64, i32))
 def shards_of(hashes, shards, out):
-    """The shard of each hash: its high half scaled to 0..shards-1, so low bits stay free for tables."""
+    """Return the shard of each hash: its high half scaled to 0..shards-1, which leaves the low bits to hash tables."""
     for i in range(hashes.size):
         out[i] = np.int32(((hashes[i] >> np.uint64(32)) * np.uint64(shards)) >> np.uint64(32))
 
 
 @kernel(int64(I64, i64))
 def stabilise(keys, order):
-    """Make an unstable argsort stable: put equal keys back in input order. Returns the distinct count."""
+    """Make an unstable argsort stable by sorting the positions of equal keys. Returns the number of distinct keys."""
     n = order.size
     distinct = 0
     i = 0

@@ -1,7 +1,7 @@
-"""The fence-key index: one key a page, searched for a sorted batch of keys. [SSIJ] §III
+"""Search in the fence index, which has one key per page, for a sorted batch of keys. [SSIJ] §III
 
-fence[p] is the first key of page p; continues[p] is 1 where the key before it, the last of page p - 1, is the same. A key's
-rows lie in pages low..high; a key smaller than every fence has low = high = -1 (no page can hold it).
+fence[p] is the first key of page p; continues[p] is 1 where the last key of page p - 1 is the same. The rows of a key lie in
+pages low to high; a key below every fence has low = high = -1, as no page can hold it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from headrace.kernels.jit import I32, I64, U8, compare_bytes, helper, i32, int64
 
 @kernel(void(I64, U8, I64, i32, i32))
 def locate_ints(fence, continues, keys, low, high):
-    """Keys are sorted, so each search starts where the last one ended."""
+    """Find the pages of sorted integers; each search starts where the last one ended."""
     pages = fence.size
     at = 0
     for i in range(keys.size):
         key = keys[i]
-        # Gallop: the first page whose fence is not below the key.
+        # An exponential search for the first page whose fence is not below the key.
         step = 1
         a = at
         while a + step < pages and fence[a + step] < key:
@@ -49,6 +49,7 @@ def _order(a_data, a_offsets, i, b_data, b_offsets, j):
 
 @kernel(void(int64, I64, U8, int64, I64, i32, i32))
 def locate_strings(fence, fence_offsets, continues, keys, key_offsets, low, high):
+    """Find the pages of sorted byte strings, as `locate_ints` does for integers; `fence` and `keys` are addresses."""
     pages = fence_offsets.size - 1
     at = 0
     for i in range(key_offsets.size - 1):
@@ -77,13 +78,13 @@ def locate_strings(fence, fence_offsets, continues, keys, key_offsets, low, high
 
 @kernel(void(int64, I64, u8))
 def same_as_before(data, offsets, out):
-    """out[i] = 1 where byte string i equals byte string i - 1; out[0] = 0."""
+    """Set out[i] to 1 where byte string i equals byte string i - 1, else to 0; out[0] is 0."""
     for i in range(out.size):
         out[i] = 1 if i > 0 and _order(data, offsets, i, data, offsets, i - 1) == 0 else 0
 
 
 @kernel(void(int64, I64, int64, I64, I32, u8))
 def equal_strings(data, offsets, others, other_offsets, at, out):
-    """out[i] = 1 where string i equals the other's string at[i]; 0 where at[i] is negative."""
+    """Set out[i] to 1 where string i equals string at[i] of the others, else to 0, also where at[i] is negative."""
     for i in range(out.size):
         out[i] = 1 if at[i] >= 0 and _order(data, offsets, i, others, other_offsets, at[i]) == 0 else 0

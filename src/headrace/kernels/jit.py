@@ -1,8 +1,8 @@
-"""How every kernel is compiled: ahead of its first call, cached on disk, without the GIL.
+"""The decorators that compile kernels: ahead of the first call, cached on disk, and without the GIL.
 
-A kernel names its signature, so importing its module compiles it once for this machine and later imports
-only load the cached code: the first call in a Spark worker costs milliseconds. Kernels see arrays and
-addresses. An address is a plain int64: the caller keeps the memory behind it alive for the whole call.
+A kernel names its signature, so importing its module compiles it once for this machine and later imports load the cached code:
+the first call in a Spark worker costs milliseconds. Kernels take arrays and addresses. An address is a plain int64, and the
+caller keeps the memory behind it alive for the whole call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ I32 = types.Array(types.int32, 1, "C", readonly=True)
 I64 = types.Array(types.int64, 1, "C", readonly=True)
 U64 = types.Array(types.uint64, 1, "C", readonly=True)
 F64 = types.Array(types.float64, 1, "C", readonly=True)
-# Outputs and scratch space, given by the caller.
+# Outputs and scratch space, which the caller allocates.
 u8 = types.uint8[::1]
 u32 = types.uint32[::1]
 i32 = types.int32[::1]
@@ -38,7 +38,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def kernel(signature: Any) -> Decorator:
-    """Compile now for one signature; keep the machine code beside the source."""
+    """Compile a function now for one signature, and cache the machine code beside the source."""
     return njit(signature, cache=True, nogil=True, error_model="numpy")
 
 
@@ -84,7 +84,7 @@ store_i64 = _storer(ir.IntType(64), types.int64)
 
 @intrinsic
 def copy_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
-    """memcpy(target, source, count) over addresses."""
+    """Copy `count` bytes from address to address (memcpy)."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         byte = ir.IntType(8).as_pointer()
@@ -96,7 +96,7 @@ def copy_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
 
 @helper
 def compare_bytes(a: int, a_length: int, b: int, b_length: int) -> int:
-    """Order of two byte strings at addresses, as memcmp with the shorter first: -1, 0 or 1."""
+    """Compare two byte strings at addresses as memcmp does, a prefix before the longer string; returns -1, 0 or 1."""
     shortest = min(a_length, b_length)
     i = 0
     while i + 8 <= shortest and load_u64(a + i) == load_u64(b + i):

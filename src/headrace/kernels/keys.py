@@ -1,7 +1,7 @@
-"""Composite keys as byte strings whose memcmp order is the order of the tuples.
+"""The encoding of composite keys as byte strings whose memcmp order is the order of the tuples.
 
-A fixed component is eight big-endian bytes with the sign bit flipped (sixteen for wide decimals); a string has 0x00
-written as 0x00 0xFF and ends with 0x00 0x01, so that a prefix sorts first.
+A component of fixed width is eight big-endian bytes with the sign bit flipped (sixteen for wide decimals). In a string, 0x00
+is written as 0x00 0xFF, and the string ends with 0x00 0x01, so that a prefix sorts first.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ _SIGN = np.uint64(1 << 63)
 
 @helper
 def swap(x: np.uint64) -> np.uint64:
+    """Reverse the bytes of a word."""
     x = ((x & np.uint64(0x00FF00FF00FF00FF)) << np.uint64(8)) | ((x >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF))
     x = ((x & np.uint64(0x0000FFFF0000FFFF)) << np.uint64(16)) | ((x >> np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF))
     return (x << np.uint64(32)) | (x >> np.uint64(32))
@@ -22,7 +23,7 @@ def swap(x: np.uint64) -> np.uint64:
 
 @kernel(void(int64, I64, i64))
 def string_sizes(data, offsets, sizes):
-    """Add the encoded size of each string to sizes."""
+    """Add the encoded size of each string to `sizes`."""
     for i in range(sizes.size):
         extra = 2
         for at in range(offsets[i], offsets[i + 1]):
@@ -33,6 +34,7 @@ def string_sizes(data, offsets, sizes):
 
 @kernel(void(I64, int64, i64))
 def encode_ints(values, out, cursor):
+    """Append integer i to key i, whose next free byte is out + cursor[i]."""
     for i in range(values.size):
         store_u64(out + cursor[i], swap(np.uint64(values[i]) ^ _SIGN))
         cursor[i] += 8
@@ -40,7 +42,7 @@ def encode_ints(values, out, cursor):
 
 @kernel(void(U64, int64, i64))
 def encode_wide(words, out, cursor):
-    """128-bit integers as pairs of little-endian words."""
+    """Append 128-bit integers, given as pairs of little-endian words, to keys."""
     for i in range(cursor.size):
         store_u64(out + cursor[i], swap(words[2 * i + 1] ^ _SIGN))
         store_u64(out + cursor[i] + 8, swap(words[2 * i]))
@@ -49,6 +51,7 @@ def encode_wide(words, out, cursor):
 
 @kernel(void(int64, I64, int64, i64))
 def encode_strings(data, offsets, out, cursor):
+    """Append escaped and terminated byte strings to keys."""
     for i in range(cursor.size):
         to = out + cursor[i]
         for at in range(offsets[i], offsets[i + 1]):
@@ -65,6 +68,7 @@ def encode_strings(data, offsets, out, cursor):
 
 @kernel(void(int64, i64, i64))
 def decode_ints(data, cursor, out):
+    """Decode integer i at data + cursor[i], and advance the cursor."""
     for i in range(cursor.size):
         out[i] = np.int64(swap(load_u64(data + cursor[i])) ^ _SIGN)
         cursor[i] += 8
@@ -72,6 +76,7 @@ def decode_ints(data, cursor, out):
 
 @kernel(void(int64, i64, u64))
 def decode_wide(data, cursor, out):
+    """Decode 128-bit integers to pairs of little-endian words."""
     for i in range(cursor.size):
         out[2 * i + 1] = swap(load_u64(data + cursor[i])) ^ _SIGN
         out[2 * i] = swap(load_u64(data + cursor[i] + 8))
@@ -80,7 +85,7 @@ def decode_wide(data, cursor, out):
 
 @kernel(int64(int64, i64, int64, i64))
 def decode_strings(data, cursor, out, offsets):
-    """Undo encode_strings into the address out, which has room for all encoded bytes. Returns the bytes written."""
+    """Decode byte strings to the address `out`, which has room for all encoded bytes. Returns the bytes written."""
     used = 0
     for i in range(cursor.size):
         at = data + cursor[i]
@@ -101,7 +106,7 @@ def decode_strings(data, cursor, out, offsets):
 
 @kernel(void(int64, I64, I64, int64, i64))
 def take_strings(data, offsets, which, out, out_offsets):
-    """Copy the strings which[i] to the address out; out_offsets is already filled."""
+    """Copy string which[i] to the address out + out_offsets[i]; the caller has computed out_offsets."""
     for i in range(which.size):
         start = data + offsets[which[i]]
         to = out + out_offsets[i]

@@ -1,7 +1,7 @@
-"""An LRU buffer of pages, as kernels see it: which pages are in memory, and what reads and writes that takes.
+"""An LRU buffer of pages that only counts: it knows which pages would be in memory, and counts reads and writes.
 
-`lru` is one array: a few counters, and then four numbers for each frame, which form a list from the page used last to the one
-used longest ago. `where[page]` is the page's frame, or -1. Nothing is copied: the buffer only counts.
+`lru` is one array: counters, and then four numbers for each frame. The frames are a doubly linked list from the page used last
+to the one used longest ago. `where[page]` is the page's frame, or -1. No page is copied.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import numpy as np
 
 from headrace.kernels.jit import helper, i64, int64, kernel, void
 
-READS, WRITES, VISITS, FRAMES, USED, NEWEST, OLDEST = range(7)  # the counters
-HEADER = 8
-PAGE, NEWER, OLDER, DIRTY = range(4)  # of a frame
-FRAME = 4
+READS, WRITES, VISITS, FRAMES, USED, NEWEST, OLDEST = range(7)  # the positions of the counters
+HEADER = 8  # numbers before the first frame
+PAGE, NEWER, OLDER, DIRTY = range(4)  # the positions in a frame
+FRAME = 4  # numbers of a frame
 
 
 def empty_lru(frames: int) -> np.ndarray:
-    """A buffer of so many frames without a page in it."""
+    """Return the array of an empty buffer with this many frames."""
     lru = np.full(HEADER + FRAME * frames, -1, np.int64)
     lru[:HEADER] = 0
     lru[FRAMES] = frames
@@ -27,6 +27,7 @@ def empty_lru(frames: int) -> np.ndarray:
 
 @helper
 def _unlink(lru, frame):
+    """Take a frame out of the list."""
     at = HEADER + FRAME * frame
     newer, older = lru[at + NEWER], lru[at + OLDER]
     if newer >= 0:
@@ -41,9 +42,9 @@ def _unlink(lru, frame):
 
 @helper
 def touch(lru, where, page, dirty, fresh):
-    """Use a page: read it if it is not there, and write the one that gives way if it was changed.
+    """Use a page: count a read if it is not in the buffer, and a write if the page that it replaces was changed.
 
-    `dirty`: it is changed. `fresh`: it is new, so that there is nothing to read.
+    `dirty` says that the page is changed, `fresh` that it is new, so that there is nothing to read.
     """
     lru[VISITS] += 1
     frame = where[page]
@@ -83,5 +84,5 @@ def touch(lru, where, page, dirty, fresh):
 
 @kernel(void(i64, i64, int64, int64, int64))
 def touch_page(lru, where, page, dirty, fresh):
-    """`touch` for one page, from outside."""
+    """Use one page: `touch`, to be called from Python."""
     touch(lru, where, page, dirty, fresh)

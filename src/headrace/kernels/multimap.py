@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.kernels.jit import I32, U64, helper, i32, i64, int64, kernel, u64, void
+from headrace.kernels.chains import bucket, slot_from
+from headrace.kernels.jit import I32, U64, i32, i64, int64, kernel, u64, void
 
 OLDEST, YOUNGEST, FREE, USED = 0, 1, 2, 3
-
-
-@helper
-def _bucket(h: np.uint64, buckets: int) -> np.int64:
-    return np.int64((((h * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) * np.uint64(buckets)) >> np.uint64(32))
 
 
 @kernel(void(i32, i32, i32, i32, i64))
@@ -41,7 +37,7 @@ def insert(heads, hashes, before, after, older, younger, ends, new, slots):
         ends[FREE] = after[s]
         slots[i] = s
         hashes[s] = new[i]
-        b = _bucket(new[i], heads.size)
+        b = bucket(new[i], heads.size)
         first = heads[b]
         after[s] = first
         before[s] = -1
@@ -66,7 +62,7 @@ def remove(heads, hashes, before, after, older, younger, ends, slots):
         if before[s] >= 0:
             after[before[s]] = after[s]
         else:
-            heads[_bucket(hashes[s], heads.size)] = after[s]
+            heads[bucket(hashes[s], heads.size)] = after[s]
         if after[s] >= 0:
             before[after[s]] = before[s]
         if older[s] >= 0:
@@ -105,18 +101,19 @@ def probe(heads, hashes, after, wanted, stop, number, slots):
     s = stop[1]
     fresh = s < 0
     while i < wanted.size:
+        code = wanted[i]
         if fresh:
-            s = np.int64(heads[_bucket(wanted[i], heads.size)])
+            s = np.int64(heads[bucket(code, heads.size)])
+        s = slot_from(hashes, after, code, s)
         while s >= 0:
-            if hashes[s] == wanted[i]:
-                if n == slots.size:
-                    stop[0] = i
-                    stop[1] = s
-                    return n
-                number[n] = i
-                slots[n] = s
-                n += 1
-            s = np.int64(after[s])
+            if n == slots.size:
+                stop[0] = i
+                stop[1] = s
+                return n
+            number[n] = i
+            slots[n] = s
+            n += 1
+            s = slot_from(hashes, after, code, np.int64(after[s]))
         fresh = True
         i += 1
     stop[0] = i

@@ -1,12 +1,12 @@
-"""Pages: written column by column, sealed with a checksum, searched and gathered without a Python object a page.
+"""Pages: written column by column, sealed with a checksum, searched and gathered without a Python object per page.
 
     0        8      12      16           24     28     32
     +--------+------+-------+------------+------+------+-------------------+---------+---------+-- - -
     |checksum| magic| shard | page number| rows | used | directory         | column 0| column 1| ...
     +--------+------+-------+------------+------+------+-------------------+---------+---------+-- - -
 
-The directory has two u32 a column: where its null bitmap starts (0: no nulls in this page) and where its data starts,
-both from the start of the page. Column 0 is the key. Fixed-width data are packed values; variable data are rows + 1
+The directory has two u32 per column: the offsets of its null bitmap (0 if the page has no nulls) and of its data, both from
+the start of the page. Column 0 is the key. Fixed-width data are packed values; variable data are rows + 1
 u32 offsets followed by the bytes. Parts start on multiples of 8. The checksum covers every other byte of the page,
 padding too.
 """
@@ -42,10 +42,13 @@ from headrace.kernels.jit import (
 )
 
 MAGIC = 0x47505248  # "HRPG"
+# Offsets in bytes of the fields of a page's header, as in the drawing. Kernels see addresses, so there is no struct dtype.
+_CHECKSUM, _MAGIC, _SHARD, _NUMBER, _ROWS, _USED = 0, 8, 12, 16, 24, 28
 HEADER = 32
+ENTRY = 8  # bytes of a column's entry in the directory
+_DATA = 4  # offset in an entry of the u32 that leads to the data; the bitmap's comes first
 VARIABLE = 0  # the "width" of strings and binary
-# Upper bound of what alignment and the extra offset can cost a column beyond its rows' own bytes.
-COLUMN_SLACK = 24
+COLUMN_SLACK = 24  # bytes that alignment and the extra offset can cost a column beyond its rows, at most
 
 SOUND, BAD_CHECKSUM, BAD_MAGIC, BAD_PLACE, BAD_LAYOUT = 0, 1, 2, 3, 4
 
@@ -57,7 +60,7 @@ def _rotate(x: np.uint64, by: int) -> np.uint64:
 
 @helper
 def page_checksum(page: int, size: int) -> np.uint64:
-    """Eight independent lanes of 64-bit words, then folded.
+    """Hash memory in eight independent lanes of 64-bit words, which are folded at the end.
 
     Every step is a bijection of the lane for a fixed input and of the input for a fixed lane, so a change confined
     to one word (any damaged byte, in particular) always changes the result; wider damage escapes with odds of
@@ -96,9 +99,9 @@ def page_checksum(page: int, size: int) -> np.uint64:
 def paginate(rows, fixed, nullable, variable, breaks, overhead, room, starts):
     """Cut rows into pages: starts[p] is the first row of page p, starts[pages] = rows. Returns the page count.
 
-    A page has `room[...]` bytes for `overhead` plus its rows. `fixed` bytes and `nullable` bits a row, and
-    variable[row] bytes more (empty: none). A page starts at every row in `breaks`. A row is never refused here: one
-    that is too large alone gets a page of its own, and the caller has checked it fits the page.
+    A page has `room` bytes for `overhead` and its rows. A row takes `fixed` bytes, `nullable` bits, and variable[row] bytes
+    (none if `variable` is empty). A page starts at every row in `breaks`. No row is refused: one that exceeds `room` alone gets
+    a page of its own, and the caller has checked that it fits the page.
     """
     pages = 0
     starts[0] = 0
@@ -127,8 +130,8 @@ def paginate(rows, fixed, nullable, variable, breaks, overhead, room, starts):
 
 @kernel(void(int64, int64, I64, int64, int64, int64, I64, U8, i64))
 def write_column(pages, page_size, starts, column, width, values, offsets, valid, cursor):
-    """Append one column to every page. values is an address; cursor[p] the next free byte of page p."""
-    directory = HEADER + 8 * column
+    """Append one column to every page. `values` is an address; cursor[p] is the next free byte of page p."""
+    directory = HEADER + ENTRY * column
     for p in range(starts.size - 1):
         first = starts[p]
         rows = starts[p + 1] - first
@@ -142,7 +145,7 @@ def write_column(pages, page_size, starts, column, width, values, offsets, valid
                     bits |= np.int64(valid[first + r + k] != 0) << k
                 store_u8(page + at + (r >> 3), np.uint8(bits))
             at = (at + ((rows + 7) >> 3) + 7) & ~7
-        store_u32(page + directory + 4, np.uint32(at))
+        store_u32(page + directory + _DATA, np.uint32(at))
         if width != VARIABLE:
             copy_bytes(page + at, values + first * width, rows * width)
             at += rows * width
@@ -162,12 +165,12 @@ def seal(pages, page_size, starts, shard, first_number, cursor):
     """Write the headers and, last, the checksums."""
     for p in range(starts.size - 1):
         page = pages + p * page_size
-        store_u32(page + 8, np.uint32(MAGIC))
-        store_u32(page + 12, np.uint32(shard))
-        store_i64(page + 16, first_number + p)
-        store_u32(page + 24, np.uint32(starts[p + 1] - starts[p]))
-        store_u32(page + 28, np.uint32(cursor[p]))
-        store_u64(page, page_checksum(page, page_size))
+        store_u32(page + _MAGIC, np.uint32(MAGIC))
+        store_u32(page + _SHARD, np.uint32(shard))
+        store_i64(page + _NUMBER, first_number + p)
+        store_u32(page + _ROWS, np.uint32(starts[p + 1] - starts[p]))
+        store_u32(page + _USED, np.uint32(cursor[p]))
+        store_u64(page + _CHECKSUM, page_checksum(page, page_size))
 
 
 @helper
@@ -211,18 +214,18 @@ def _is_inside(page: int, page_size: int, widths: np.ndarray) -> bool:
 
 @kernel(int64(I64, int64, int64, I64, I64, i32))
 def verify(pages, page_size, shard, numbers, widths, verdict):
-    """verdict[i] says what is wrong with the page at address pages[i]; returns how many are damaged.
+    """Check the page at each address; verdict[i] is SOUND or what is wrong. Returns the number of damaged pages.
 
     widths has the bytes of a value of each column, the key first; 0 for a column of variable width.
     """
     damaged = 0
     for i in range(pages.size):
         page = pages[i]
-        if load_u64(page) != page_checksum(page, page_size):
+        if load_u64(page + _CHECKSUM) != page_checksum(page, page_size):
             verdict[i] = BAD_CHECKSUM
-        elif load_u32(page + 8) != MAGIC:
+        elif load_u32(page + _MAGIC) != MAGIC:
             verdict[i] = BAD_MAGIC
-        elif load_u32(page + 12) != shard or load_i64(page + 16) != numbers[i]:
+        elif load_u32(page + _SHARD) != shard or load_i64(page + _NUMBER) != numbers[i]:
             verdict[i] = BAD_PLACE
         elif not _is_inside(page, page_size, widths):
             verdict[i] = BAD_LAYOUT
@@ -235,19 +238,20 @@ def verify(pages, page_size, shard, numbers, widths, verdict):
 
 @kernel(void(I64, i32, i64))
 def page_facts(pages, rows, used):
+    """Read the number of rows and of bytes in use from the headers of pages."""
     for i in range(pages.size):
-        rows[i] = load_u32(pages[i] + 24)
-        used[i] = load_u32(pages[i] + 28)
+        rows[i] = load_u32(pages[i] + _ROWS)
+        used[i] = load_u32(pages[i] + _USED)
 
 
 @kernel(int64(I64, I64, i32, i32))
 def find_ints(pages, keys, low, high):
-    """Rows [low, high) of the page at pages[i] hold keys[i]. Returns the total number of rows."""
+    """Find keys[i] in the page at pages[i]: rows low[i] to high[i] - 1 hold it. Returns the total number of rows."""
     total = 0
     for i in range(pages.size):
         page = pages[i]
-        rows = np.int64(load_u32(page + 24))
-        data = page + load_u32(page + HEADER + 4)
+        rows = np.int64(load_u32(page + _ROWS))
+        data = page + load_u32(page + HEADER + _DATA)
         key = keys[i]
         a = 0
         b = rows
@@ -268,12 +272,12 @@ def find_ints(pages, keys, low, high):
 
 @kernel(int64(I64, int64, I64, I32, i32, i32))
 def find_strings(pages, key_data, key_offsets, which, low, high):
-    """As find_ints for the byte strings which[i] of (key_data, key_offsets)."""
+    """Find byte string which[i] of (key_data, key_offsets) in the page at pages[i], as `find_ints` does for integers."""
     total = 0
     for i in range(pages.size):
         page = pages[i]
-        rows = np.int64(load_u32(page + 24))
-        offsets = page + load_u32(page + HEADER + 4)
+        rows = np.int64(load_u32(page + _ROWS))
+        offsets = page + load_u32(page + HEADER + _DATA)
         data = offsets + 4 * (rows + 1)
         key = key_data + key_offsets[which[i]]
         length = key_offsets[which[i] + 1] - key_offsets[which[i]]
@@ -302,7 +306,7 @@ def find_strings(pages, key_data, key_offsets, which, low, high):
 
 @kernel(void(I64, I32, I32, i64, i32))
 def expand_rows(pages, low, high, at, row):
-    """One (page address, row) for every row found."""
+    """Write one pair (page address, row) for every row from low[i] to high[i] - 1 of the page at pages[i]."""
     n = 0
     for i in range(pages.size):
         for r in range(low[i], high[i]):
@@ -314,7 +318,7 @@ def expand_rows(pages, low, high, at, row):
 @kernel(void(I64, I32, int64, int64, int64))
 def gather_fixed(at, row, column, width, out):
     """Copy values of a fixed-width column at (page address, row) to the address `out`, packed."""
-    directory = HEADER + 8 * column + 4
+    directory = HEADER + ENTRY * column + _DATA
     for i in range(at.size):
         source = at[i] + load_u32(at[i] + directory) + np.int64(row[i]) * width
         if width == 8:
@@ -332,9 +336,9 @@ def gather_fixed(at, row, column, width, out):
 
 @kernel(int64(I64, I32, int64, u8))
 def gather_valid(at, row, column, valid):
-    """valid[i] = 0 where the value is null; returns the number of nulls."""
+    """Set valid[i] to 0 where the value is null, else to 1; returns the number of nulls."""
     nulls = 0
-    directory = HEADER + 8 * column
+    directory = HEADER + ENTRY * column
     for i in range(at.size):
         bitmap = load_u32(at[i] + directory)
         bit = np.int64(1)
@@ -348,11 +352,11 @@ def gather_valid(at, row, column, valid):
 
 @kernel(int64(I64, I32, int64, int64, int64, int64, u32))
 def gather_variable(at, row, column, out, room, used, offsets):
-    """Append a variable column's bytes at out + used, offsets[i + 1] after each; -1 where `room` is too small."""
-    directory = HEADER + 8 * column + 4
+    """Append values of a variable column at out + used, and the end of each to offsets; returns the end, or -1 beyond `room`."""
+    directory = HEADER + ENTRY * column + _DATA
     for i in range(at.size):
         page = at[i]
-        rows = np.int64(load_u32(page + 24))
+        rows = np.int64(load_u32(page + _ROWS))
         table = page + load_u32(page + directory)
         start = np.int64(load_u32(table + 4 * np.int64(row[i])))
         size = np.int64(load_u32(table + 4 * np.int64(row[i]) + 4)) - start

@@ -1,7 +1,7 @@
-"""Which neighbours to read through: read plans over a sorted set of wanted pages. [SSIJ] §IV.D
+"""Read plans for a sorted set of wanted pages, which decide where to read through unwanted neighbours. [SSIJ] §IV.D
 
-A read of n adjacent pages costs seek + n * transfer. A plan is a list of runs (first page, length) that covers
-every wanted page, none longer than `longest`.
+A read of n adjacent pages costs seek + n * transfer. A plan is a list of runs (first page, length) that covers every wanted
+page; no run is longer than `longest`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from headrace.kernels.jit import I64, f64, float64, helper, i32, i64, int64, ker
 
 @helper
 def _runs(pages, choice, first, length):
+    """Write the runs that `choice` describes, where choice[j] is the last index of the run that starts at index j."""
     runs = 0
     j = 0
     while j < pages.size:
@@ -25,7 +26,7 @@ def _runs(pages, choice, first, length):
 
 @kernel(int64(I64, float64, float64, int64, f64, i32, i32, i64, i64))
 def plan_optimal(pages, seek, transfer, longest, cost, choice, window, first, length):
-    """The dynamic programme of [SSIJ] §IV.D: least total cost. Returns the number of runs.
+    """Find the plan of least total cost by the dynamic programme of [SSIJ] §IV.D. Returns the number of runs.
 
     cost[j] is the least cost of reading pages[j:]; choice[j] the last index covered by the run that starts at j.
     Scratch: cost has one more element than pages, choice and window as many; first and length receive the runs.
@@ -36,10 +37,10 @@ def plan_optimal(pages, seek, transfer, longest, cost, choice, window, first, le
     """
     n = pages.size
     cost[n] = 0.0
-    head = tail = 0  # window[head:tail]: ends in reach from the farthest on; each is the cheapest from itself on
+    head = tail = 0  # window[head:tail] are ends in reach, the farthest first; each is cheaper than all nearer ones
     for j in range(n - 1, -1, -1):
-        # Distances and not places go into the sum: a place of a high shard would drown the rest in rounding. On a tie the
-        # farther end stays: fewer requests for the same time.
+        # The sum takes distances and not places, because places of high shards are so large that the rest would be lost in
+        # rounding. On a tie the farther end stays: fewer requests for the same time.
         while tail > head:
             last = window[tail - 1]
             if transfer * (pages[last] - pages[j]) + cost[last + 1] <= cost[j + 1]:
@@ -57,7 +58,7 @@ def plan_optimal(pages, seek, transfer, longest, cost, choice, window, first, le
 
 @kernel(int64(I64, int64, int64, i32, i64, i64))
 def plan_greedy(pages, gap, longest, choice, first, length):
-    """Seeger et al.'s greedy plan: extend a run while the gap is at most `gap` unwanted pages."""
+    """Make the greedy plan of Seeger et al.: extend a run while the gap is at most `gap` unwanted pages."""
     n = pages.size
     j = 0
     while j < n:

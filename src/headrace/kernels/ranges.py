@@ -1,4 +1,4 @@
-"""Pairs of a tuple of R and the waiting stream tuples whose value lies in its range, or near its vector. [MESH] §3.4"""
+"""Pairs of a tuple of R and the waiting stream tuples whose value lies in its range or vector lies near its own. [MESH] §3.4"""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ EUCLIDEAN, MANHATTAN, CHEBYSHEV = 0, 1, 2
 
 @kernel(int64(I64, I64, I32, boolean, i64, i32, i32))
 def expand_ranges(begin, end, order, outside, stop, number, slots):
-    """Pairs (i, order[p]) with begin[i] <= p < end[i] (outside: with p not there), until the output is full.
+    """Enumerate pairs (i, order[p]) with begin[i] <= p < end[i], or with `outside` all other p, until the output is full.
 
-    Goes on from stop = (i, p) and leaves there where it stopped; stop[0] == begin.size when all are out. Returns how many.
+    Starts at stop = (i, p) and leaves there where it stopped; stop[0] is begin.size at the end. Returns how many were written.
     """
     n = 0
     i = stop[0]
@@ -43,7 +43,7 @@ def expand_ranges(begin, end, order, outside, stop, number, slots):
 
 @helper
 def farthest(eps, metric):
-    """The sum of squares (or differences) beyond which a distance is above eps, with room for what is rounded."""
+    """Return the sum of squares (or differences) beyond which a distance exceeds eps for sure, whatever rounding does."""
     if metric == CHEBYSHEV:
         return np.inf
     return (eps * eps if metric == EUCLIDEAN else eps) * (1.0 + 1e-12) + 1e-300
@@ -51,23 +51,23 @@ def farthest(eps, metric):
 
 @helper
 def within(one, a, other, b, size, eps, metric, limit):
-    """Whether the vectors one[a : a + size] and other[b : b + size] are at most eps apart. limit is farthest(eps, metric)."""
+    """Tell whether the vectors one[a : a + size] and other[b : b + size] are at most eps apart; limit = farthest(eps, metric)."""
     total = 0.0
     for j in range(size):
         d = abs(one[a + j] - other[b + j])
         total += d if metric == MANHATTAN else d * d
-        # One coordinate decides alone where squares are too small to be told from 0; a partial sum where it is large enough.
+        # A single coordinate decides where squares underflow to 0; a partial sum decides as soon as it is large enough.
         if d > eps or total > limit:
             return False
     if metric == EUCLIDEAN:
         return np.sqrt(total) <= eps
-    # Infinities that meet have no distance.
+    # Two infinities have no distance: their difference is NaN.
     return total == total if metric == CHEBYSHEV else total <= eps
 
 
 @kernel(void(F64, F64, int64, float64, int64, I32, I32, u8))
 def near(stream, relation, size, eps, metric, number, slots, keep):
-    """keep[k] stays where vectors slots[k] of the stream and number[k] of R are at most eps apart, and becomes 0 elsewhere."""
+    """Set keep[k] to 0 unless vectors slots[k] of the stream and number[k] of R are at most eps apart."""
     limit = farthest(eps, metric)
     for k in range(number.size):
         if not within(

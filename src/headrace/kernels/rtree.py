@@ -1,8 +1,8 @@
-"""Guttman's R-tree in arrays: insertion with the quadratic split. A node is a page, and every use of one goes through the buffer.
+"""Guttman's R-tree in arrays: insertion with the quadratic split. A node is a page, and every use of it is counted by the buffer.
 
-A tree is four arrays. boxes[node, c, entry] has coordinate c of an entry's box (xmin, ymin, xmax, ymax), child[node, entry] the
-node or the row that it stands for; both have room for one entry more than a node holds, the one that makes it split.
-node[n] is (entries, level), level 0 being the leaves; tree is the header below. The caller makes room for new nodes.
+A tree is four arrays. boxes[node, c, entry] is coordinate c of an entry's box (xmin, ymin, xmax, ymax), and child[node, entry] is
+the child node or, in a leaf, the row; both have room for one entry more than a node may hold, the one that makes it split.
+node[n] is (entries, level), where level 0 is the leaves; `tree` is the header below. The caller allocates room for new nodes.
 
 Reference: Guttman, "R-trees: a dynamic index structure for spatial searching", SIGMOD 1984.
 """
@@ -15,12 +15,12 @@ from numba import types
 from headrace.kernels.jit import helper, i64, int64, kernel, void
 from headrace.kernels.lru import touch
 
-# Of `tree`; node n is page n * STRIDE + OFFSET of the buffer
+# The positions in `tree`; node n is page n * STRIDE + OFFSET of the buffer
 ROOT, NODES, MOST, LEAST, STRIDE, OFFSET, TESTS = range(7)
-HEADER = 8
-COUNT, LEVEL = range(2)  # of `node`
+HEADER = 8  # the length of `tree`
+COUNT, LEVEL = range(2)  # the positions in node[n]
 XMIN, YMIN, XMAX, YMAX = range(4)
-TALLEST = 40  # levels; a node holds two entries at least
+TALLEST = 40  # levels at most: a node has at least two entries, so that is 2 ** 40 rows
 
 Boxes = types.float64[:, :, ::1]
 Table = types.int64[:, ::1]
@@ -29,12 +29,13 @@ Columns = types.Array(types.float64, 2, "C", readonly=True)  # (4, rows)
 
 @helper
 def page_of(tree, n):
-    """The page of the buffer that a node is."""
+    """The page of a node in the buffer."""
     return n * tree[STRIDE] + tree[OFFSET]
 
 
 @helper
 def _new_node(tree, node, level, lru, where):
+    """Add an empty node; returns its number."""
     n = tree[NODES]
     tree[NODES] += 1
     node[n, COUNT] = 0
@@ -45,7 +46,7 @@ def _new_node(tree, node, level, lru, where):
 
 @helper
 def _enlargement(boxes, n, e, x0, y0, x1, y1):
-    """Area that an entry's box has, and by how much it grows to hold another."""
+    """The area of an entry's box, and by how much it grows to include another box."""
     a0, b0, a1, b1 = boxes[n, XMIN, e], boxes[n, YMIN, e], boxes[n, XMAX, e], boxes[n, YMAX, e]
     area = (a1 - a0) * (b1 - b0)
     return area, (max(a1, x1) - min(a0, x0)) * (max(b1, y1) - min(b0, y0)) - area
@@ -53,6 +54,7 @@ def _enlargement(boxes, n, e, x0, y0, x1, y1):
 
 @helper
 def _put(boxes, child, node, n, x0, y0, x1, y1, what):
+    """Append an entry to a node."""
     e = node[n, COUNT]
     boxes[n, XMIN, e], boxes[n, YMIN, e], boxes[n, XMAX, e], boxes[n, YMAX, e] = x0, y0, x1, y1
     child[n, e] = what
@@ -86,13 +88,14 @@ def _seeds(boxes, n, count):
 
 @helper
 def _grow(box, boxes, n, e):
+    """Enlarge a box to include an entry's box."""
     box[XMIN], box[YMIN] = min(box[XMIN], boxes[n, XMIN, e]), min(box[YMIN], boxes[n, YMIN, e])
     box[XMAX], box[YMAX] = max(box[XMAX], boxes[n, XMAX, e]), max(box[YMAX], boxes[n, YMAX, e])
 
 
 @helper
 def _more(box, boxes, n, e):
-    """By how much a box grows to hold an entry."""
+    """By how much the area of a box grows to include an entry's box."""
     area = (box[XMAX] - box[XMIN]) * (box[YMAX] - box[YMIN])
     width = max(box[XMAX], boxes[n, XMAX, e]) - min(box[XMIN], boxes[n, XMIN, e])
     return width * (max(box[YMAX], boxes[n, YMAX, e]) - min(box[YMIN], boxes[n, YMIN, e])) - area
@@ -100,7 +103,7 @@ def _more(box, boxes, n, e):
 
 @helper
 def _groups(boxes, n, count, least):
-    """The quadratic split: group 0 or 1 for each entry of a node."""
+    """Assign each entry of a node to group 0 or 1, by Guttman's quadratic split."""
     group = np.full(count, -1, np.int8)
     first, second = _seeds(boxes, n, count)
     around = np.empty((2, 4))
@@ -109,7 +112,7 @@ def _groups(boxes, n, count, least):
         group[seed] = g
         around[g] = boxes[n, :, seed]
     for left in range(count - 2, 0, -1):
-        full = -1  # a group that needs all that is left gets it
+        full = -1  # a group that needs all remaining entries to reach `least` gets them
         if sizes[0] + left <= least:
             full = 0
         elif sizes[1] + left <= least:
@@ -134,9 +137,9 @@ def _groups(boxes, n, count, least):
 
 @helper
 def _split(tree, boxes, child, node, n, lru, where):
-    """Move a part of an overfull node's entries to a new one; returns that."""
+    """Move some entries of an overfull node to a new node; returns the new one."""
     count = node[n, COUNT]
-    tree[TESTS] += count * count  # half of them for the seeds, half for the rest
+    tree[TESTS] += count * count  # half of them to pick the seeds, half to distribute the rest
     group = _groups(boxes, n, count, tree[LEAST])
     other = _new_node(tree, node, node[n, LEVEL], lru, where)
     node[n, COUNT] = 0
@@ -148,9 +151,9 @@ def _split(tree, boxes, child, node, n, lru, where):
 
 @helper
 def insert_one(tree, boxes, child, node, x0, y0, x1, y1, what, lru, where):
-    """Guttman's Insert: ChooseLeaf, split where there is no room, AdjustTree."""
+    """Insert an entry as Guttman does: ChooseLeaf, split nodes that are overfull, AdjustTree."""
     path = np.empty(TALLEST, np.int64)
-    taken = np.empty(TALLEST, np.int64)  # the entry that the path went on by
+    taken = np.empty(TALLEST, np.int64)  # the entry by which the path leaves each node
     depth = 0
     n = tree[ROOT]
     while node[n, LEVEL] > 0:
@@ -180,7 +183,7 @@ def insert_one(tree, boxes, child, node, x0, y0, x1, y1, what, lru, where):
         if other >= 0:
             b0, b1, b2, b3 = bounds(boxes, node, n)
         elif p[XMIN] <= x0 and p[YMIN] <= y0 and p[XMAX] >= x1 and p[YMAX] >= y1:
-            return  # so do the boxes above
+            return  # the boxes above include it too
         else:
             b0, b1, b2, b3 = min(p[XMIN], x0), min(p[YMIN], y0), max(p[XMAX], x1), max(p[YMAX], y1)
         touch(lru, where, page_of(tree, parent), True, False)
@@ -199,7 +202,7 @@ def insert_one(tree, boxes, child, node, x0, y0, x1, y1, what, lru, where):
 
 @kernel(void(i64, Boxes, Table, Table, Columns, int64, i64, i64))
 def insert_all(tree, boxes, child, node, columns, first, lru, where):
-    """Insert boxes one after the other; they stand for rows `first`, `first` + 1 and so on."""
+    """Insert boxes one after the other; they are the rows `first`, `first` + 1 and so on."""
     for row in range(columns.shape[1]):
         insert_one(
             tree,

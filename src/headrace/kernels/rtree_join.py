@@ -1,7 +1,7 @@
-"""Searches in R-trees, and the synchronised traversal of two. They stop when the output has no room, and go on where they were.
+"""Searches in R-trees, and the synchronised traversal of two. They stop when the output is full, and can be continued.
 
-A search keeps its place in arrays that the caller hands in again: `place`, which starts with zeros, and a stack. It returns
-whether it is at its end; place[FOUND] pairs are in the output then, and the caller takes them and sets it to 0.
+A search keeps its position in arrays that the caller passes again: `place`, which is zeros at first, and a stack. It returns
+whether it is finished. place[FOUND] pairs are in the output then; the caller takes them and sets that number to 0.
 """
 
 from __future__ import annotations
@@ -25,26 +25,30 @@ from headrace.kernels.rtree import (
     page_of,
 )
 
-# Of `place`: pairs found, next row, depth of the stack, pairs of nodes compared, pages read and written by insertions.
+# The positions in `place`: pairs found, next row, depth of the stack, pairs of nodes compared, pages read and written to insert
 FOUND, NEXT, DEPTH, PAIRS, BUILD_READS, BUILD_WRITES = range(6)
-PLACE = 6
-NODE, ENTRY, LOW, HIGH = range(4)  # of a level of the stack of probe_list
+PLACE = 6  # the length of `place`
+NODE, ENTRY, LOW, HIGH = range(
+    4
+)  # the positions in a level of the stack of probe_list; boxes queue[LOW:HIGH] meet the node
 
 
 @helper
 def _meets(boxes, n, e, x0, y0, x1, y1):
+    """Whether an entry's box intersects a box."""
     return (boxes[n, XMIN, e] <= x1) & (boxes[n, XMAX, e] >= x0) & (boxes[n, YMIN, e] <= y1) & (boxes[n, YMAX, e] >= y0)
 
 
 @helper
 def _push(place, stack, n, m):
+    """Put a pair of nodes on the stack."""
     stack[place[DEPTH], 0], stack[place[DEPTH], 1] = n, m
     place[DEPTH] += 1
 
 
 @helper
 def _probe_one(tree, boxes, child, node, x0, y0, x1, y1, what, lru, where, place, stack, own, other):
-    """Find the entries that a box meets. False: the output is full, and the stack has what is left."""
+    """Find the entries that a box intersects. Returns False if the output is full; the stack has the nodes that are left."""
     while place[DEPTH] > 0:
         n = stack[place[DEPTH] - 1]
         if place[FOUND] + node[n, COUNT] > own.size:
@@ -68,7 +72,7 @@ def _probe_one(tree, boxes, child, node, x0, y0, x1, y1, what, lru, where, place
 def insert_and_probe(
     tree, boxes, child, node, tree2, boxes2, child2, node2, columns, first, lru, where, place, stack, own, other
 ):
-    """Box by box: insert it into one tree, and look for it in the other. [PQP] Alg. 15"""
+    """Insert each box into one tree and search the other with it, box by box. [PQP] Alg. 15"""
     while place[NEXT] < columns.shape[1]:
         row = place[NEXT]
         x0, y0, x1, y1 = columns[0, row], columns[1, row], columns[2, row], columns[3, row]
@@ -89,7 +93,7 @@ def insert_and_probe(
 
 @kernel(boolean(i64, Boxes, Table, Table, Columns, int64, i64, i64, i64, Table, i64, i64, i64))
 def probe_list(tree, boxes, child, node, columns, first, lru, where, place, stack, queue, own, other):
-    """Find the entries that any of many boxes meet, in one traversal that takes to each node those that meet it.
+    """Find the entries that each of many boxes intersects, in one traversal: each node is compared with the boxes that meet it.
 
     `queue` has room for all boxes at each level of the tree. [PQP] §A.1.3
     """
@@ -130,10 +134,10 @@ def probe_list(tree, boxes, child, node, columns, first, lru, where, place, stac
 
 @kernel(boolean(i64, Boxes, Table, Table, i64, Boxes, Table, Table, i64, i64, i64, Table, int64, i64, i64))
 def traverse(tree, boxes, child, node, tree2, boxes2, child2, node2, lru, where, place, stack, enough, own, other):
-    """All pairs of entries of two trees that meet, in one depth-first walk over pairs of nodes that do. [PQP] Alg. 14
+    """Find all pairs of entries of two trees that intersect, by a depth-first traversal of pairs of nodes that do. [PQP] Alg. 14
 
-    Of two nodes on different levels the higher one is opened alone. The caller puts the two roots on the stack, and says how many
-    pairs are enough for a time.
+    Of two nodes on different levels only the higher one is opened. The caller puts the two roots on the stack; the traversal
+    stops when `enough` pairs were found.
     """
     while place[DEPTH] > 0:
         n, m = stack[place[DEPTH] - 1, 0], stack[place[DEPTH] - 1, 1]
@@ -160,7 +164,7 @@ def traverse(tree, boxes, child, node, tree2, boxes2, child2, node2, lru, where,
             a0, b0, a1, b1 = bounds(boxes2, node2, m)
             tree[TESTS] += node[n, COUNT]
             for e in range(node[n, COUNT]):
-                # What does not meet the other node as a whole meets no entry of it.
+                # An entry that does not intersect the other node intersects no entry of it.
                 if not _meets(boxes, n, e, a0, b0, a1, b1):
                     continue
                 x0, y0, x1, y1 = boxes[n, XMIN, e], boxes[n, YMIN, e], boxes[n, XMAX, e], boxes[n, YMAX, e]

@@ -1,4 +1,4 @@
-"""Which pairs of tuples on disk were not joined before. See headrace.progressive.join for the rule and its proof."""
+"""Tells pairs of tuples on disk that were joined before. The docstring of ProgressiveJoin has the rule and its proof."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from headrace.kernels.jit import I32, I64, int64, kernel, u8, void
 
 
 @kernel(void(I32, I32, I32, I32, I64, I64, I64, I64, I64, I64, I64, I64, int64, u8))
-def owed(left, right, lseg, rseg, la, ra, ld, rd, lfirst, lmet, rfirst, rmet, done, keep):
-    """keep[k] becomes 0 where pair k = (left[k], right[k]) was joined before.
+def keep_unjoined(left, right, lseg, rseg, la, ra, ld, rd, lfirst, lmet, rfirst, rmet, done, keep):
+    """Set keep[k] to 0 where the pair of rows left[k], right[k] was joined before.
 
-    lseg and la are segment and arrival of a row; ld is when a segment departed, lmet[lfirst[g]:lfirst[g + 1]] when segment g met
-    the memory of the other side. Pairs of segments that both departed by `done` were joined on disk.
+    Of left rows, lseg is the segment and la the stamp of arrival. Of left segments, ld is the stamp of departure, and segment g
+    met the memory of the other side at the stamps lmet[lfirst[g]:lfirst[g + 1]]. The names with r are those of the right side.
+    Segments that both departed up to the stamp `done` were joined with each other on disk.
     """
     for k in range(left.size):
         g, h = lseg[left[k]], rseg[right[k]]
@@ -23,7 +24,7 @@ def owed(left, right, lseg, rseg, la, ra, ld, rd, lfirst, lmet, rfirst, rmet, do
         else:
             gone, arrived, departed = rd[h], la[left[k]], ld[g]
             first, last = rfirst[h], rfirst[h + 1]
-        if arrived < gone:  # both were in memory
+        if arrived < gone:  # both were in memory together, and were joined there
             keep[k] = 0
             continue
         for e in range(first, last):

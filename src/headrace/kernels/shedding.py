@@ -1,4 +1,4 @@
-"""The most results that a buffer of w tuples can bring to a join, the whole stream being known. [MESH] §4.2"""
+"""The most results that a join with a buffer of w tuples can have when the whole stream is known. [MESH] §4.2"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headrace.kernels.jit import F64, f64, helper, i64, int64, kernel, void
 
 @helper
 def _sink(heap, size, value):
-    """Put a value in the place of the smallest of a min-heap."""
+    """Replace the smallest value of a min-heap."""
     at = 0
     while True:
         child = 2 * at + 1
@@ -37,12 +37,12 @@ def _rise(heap, size, value):
 
 @kernel(void(F64, int64, int64, int64, f64, i64, f64))
 def offline_gains(f, w, loop, first, gains, ends, heap):
-    """gains[t]: the most that tuples t, t + 1, ... bring if the buffer is empty at t, where it was handed over.
+    """Compute gains[t], the most results of tuples t, t + 1, ... if the buffer was handed over, and is empty, at time t.
 
-    ends[t]: when it is handed over next, the size of the stream for "not any more". `heap` has room for w values; gains and ends
-    have one place more than f. Two hand-overs are at least `loop` apart, and the first is at `first` or later; neither is below
-    w. A stretch that is `loop` longer than it must be need not be tried: cut in two, each part has w tuples of its own, among
-    them the w of the whole.
+    ends[t] is the time of the next hand-over, or the size of the stream if there is none. `heap` has room for w values; gains
+    and ends have one element more than f. Two hand-overs are at least `loop` apart, and the first is at `first` or later;
+    neither is below w. An interval that is `loop` longer than it must be need not be tried: cut in two, each part keeps w
+    tuples of its own, which include the w of the whole.
     """
     n = f.size
     for t in range(n, -1, -1):

@@ -1,4 +1,4 @@
-"""A count-min sketch with ageing: how often was a key seen lately? One byte a counter."""
+"""A count-min sketch with ageing, which estimates how often a key was seen recently. A counter is one byte."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import numpy as np
 from headrace.kernels.hashing import mix
 from headrace.kernels.jit import I32, U64, helper, i32, kernel, u8, void
 
-ROWS = 4
-CEILING = 255
+ROWS = 4  # counters of a key
+CEILING = 255  # largest count of a one-byte counter
 
 
 @helper
 def _cell(h, row, mask):
-    # Four counters of one key lie in one 64-byte line, so that a key costs one cache miss and not four.
+    # The four counters of a key lie in one 64-byte cache line, so that a key costs one cache miss and not four.
     line = np.int64(h >> np.uint64(20)) & mask
     inside = np.int64(h >> np.uint64(4 * row)) & 15
     return line * 64 + row * 16 + inside
@@ -21,7 +21,7 @@ def _cell(h, row, mask):
 
 @kernel(void(u8, U64, I32))
 def sketch_add(cells, hashes, counts):
-    """Conservative update: only the smallest of a key's counters grow, up to the ceiling."""
+    """Add counts by conservative update: only the smallest of a key's counters grow, up to the ceiling."""
     mask = cells.size // 64 - 1
     for i in range(hashes.size):
         h = mix(hashes[i])
@@ -37,6 +37,7 @@ def sketch_add(cells, hashes, counts):
 
 @kernel(void(u8, U64, i32))
 def sketch_estimate(cells, hashes, out):
+    """Estimate the counts of keys, given by their hashes."""
     mask = cells.size // 64 - 1
     for i in range(hashes.size):
         h = mix(hashes[i])
@@ -48,5 +49,6 @@ def sketch_estimate(cells, hashes, out):
 
 @kernel(void(u8))
 def sketch_age(cells):
+    """Halve every counter, so that old occurrences count less."""
     for i in range(cells.size):
         cells[i] >>= 1

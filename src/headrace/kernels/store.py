@@ -1,7 +1,8 @@
-"""Tuples held in memory as columns: a hash table finds a key's entry, gathers copy its tuples to results.
+"""Tuples held in memory as columns: a hash table finds the entry of a key, and gathers copy its tuples to results.
 
-An entry is a key and its many[e] tuples from first[e] on; none means "known to be absent". A source is one such store;
-results are gathered from several at once, so a column is passed as one address a source (0: no such buffer).
+Entry e is a key with the many[e] tuples from first[e] on; an entry without tuples says that the key is absent from R. A source
+is one such store. Results are gathered from several sources at once, so a column is passed as one address per source (0 if the
+source has no such buffer).
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ from headrace.kernels.jit import (
     void,
 )
 
-INNER, LEFT, SEMI, ANTI = 0, 1, 2, 3
+INNER, LEFT, SEMI, ANTI = 0, 1, 2, 3  # kinds of join
 
 
 @helper
 def _slot(h: np.uint64, slots: int) -> np.int64:
-    """Where a search starts: mixed again (shards and sketch use the plain bits), scaled to any table size."""
+    """Return the slot where a search starts: the hash, mixed again as shards and sketch use its bits, scaled to the size."""
     spread = (h * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)
     return np.int64((spread * np.uint64(slots)) >> np.uint64(32))
 
 
 @kernel(void(i64, U64, int64))
 def table_insert(table, hashes, first_entry):
-    """Add entries first_entry.. with these hashes. Empty slots are -1; a slot is (low hash half, entry)."""
+    """Add entries from first_entry on with these hashes. A slot is (31 bits of the hash, entry), or -1 if it is empty."""
     slots = table.size
     for i in range(hashes.size):
         slot = _slot(hashes[i], slots)
@@ -56,7 +57,7 @@ def table_insert(table, hashes, first_entry):
 
 @kernel(int64(i64, int64, I32, I32, U64, I64, int64, i32, i32, i32))
 def probe_ints(table, entry_keys, first, many, hashes, keys, source, src, pos, count):
-    """For keys with src < 0, look them up in this source; returns how many were found."""
+    """Look up keys that were not found yet (src < 0) in this source; returns how many were found."""
     slots = table.size
     found = 0
     for u in range(keys.size):
@@ -103,9 +104,9 @@ def probe_strings(table, entry_data, entry_offsets, first, many, hashes, data, o
 
 @kernel(int64(I32, I32, I32, I32, int64, int64, int64, i64, i32, i32, i32))
 def expand(uid, src, pos, count, how, row, within, stop, out_row, out_src, out_pos):
-    """Write results from stream row `row` on, after `within` of its tuples, until the outputs are full.
+    """Write results from stream row `row` on, without the first `within` of its tuples, until the outputs are full.
 
-    Returns how many were written; stop receives the row and the number within it to go on from.
+    Returns how many were written; `stop` receives the row, and the number of its tuples, to continue from.
     """
     room = out_row.size
     n = 0
@@ -145,11 +146,11 @@ def expand(uid, src, pos, count, how, row, within, stop, out_row, out_src, out_p
 
 @kernel(int64(I64, I32, I32, I32, I32, I64, i64, i32, i64, i32))
 def expand_pages(pages, key, low, high, rows, starts, stop, out_row, out_at, out_tuple):
-    """Pairs of a stream row and a tuple in a page, from stop = (pair, row within, tuple within) until the outputs are full.
+    """Write pairs of a stream row and a tuple in a page until the outputs are full; returns how many.
 
-    Pair i has the tuples low[i] .. high[i] of the page at pages[i] for the key k = key[i], whose stream rows are
-    rows[starts[k]:starts[k + 1]].
-    Returns how many; stop[0] == pages.size when all are out.
+    Pair i has the tuples low[i] to high[i] - 1 of the page at pages[i] for the key k = key[i], whose stream rows are
+    rows[starts[k] : starts[k + 1]]. Starts at stop = (pair, row within the pair, tuple within the pair) and leaves there where
+    it stopped; stop[0] is pages.size at the end.
     """
     room = out_row.size
     n = 0
@@ -184,6 +185,7 @@ def expand_pages(pages, key, low, high, rows, starts, stop, out_row, out_at, out
 
 @kernel(void(I64, I32, I32, int64, int64))
 def take_fixed(base, src, pos, width, out):
+    """Gather values of fixed width to the address `out`; zeros where src is -1."""
     for i in range(src.size):
         if src[i] < 0:
             if width == 16:
@@ -209,7 +211,7 @@ def take_fixed(base, src, pos, width, out):
 
 @kernel(int64(I64, I32, I32, u8))
 def take_valid(base, src, pos, out):
-    """out[i] = 0 for a null, and for a stream tuple without a match; returns the number of nulls."""
+    """Set out[i] to 0 for a null and where src is -1, else to 1; returns the number of nulls."""
     nulls = 0
     for i in range(src.size):
         ok = np.uint8(0)
@@ -224,7 +226,7 @@ def take_valid(base, src, pos, out):
 
 @kernel(int64(I64, I32, I32, i64))
 def take_sizes(base, src, pos, out_offsets):
-    """Running offsets of the strings to gather (u32 offsets a source); returns their total size."""
+    """Compute the offsets of strings to gather, from sources with u32 offsets; returns their total size."""
     used = 0
     out_offsets[0] = 0
     for i in range(src.size):
@@ -237,6 +239,7 @@ def take_sizes(base, src, pos, out_offsets):
 
 @kernel(void(I64, I64, I32, I32, I64, int64))
 def take_variable(base_offsets, base_data, src, pos, out_offsets, out):
+    """Gather strings to out + out_offsets[i], which `take_sizes` computed."""
     for i in range(src.size):
         size = out_offsets[i + 1] - out_offsets[i]
         if size > 0:
@@ -246,14 +249,14 @@ def take_variable(base_offsets, base_data, src, pos, out_offsets, out):
 
 @kernel(void(I64, I32, I32, int64, int64))
 def take_wide(base, src, pos, width, out):
-    """take_fixed for values of any width, all of them there."""
+    """Gather values of any fixed width; no src is -1."""
     for i in range(src.size):
         copy_bytes(out + width * i, base[src[i]] + np.int64(pos[i]) * width, width)
 
 
 @kernel(void(I64, I64, I64, I64, i32, i32))
 def locate(firsts, base, sizes, numbers, src, pos):
-    """Where numbers are among ascending lists, each above the one before: number i is at pos[i] of the list src[i]."""
+    """Find numbers in ascending lists, each starting above the end of the one before: number i is at pos[i] of list src[i]."""
     for i in range(numbers.size):
         number = numbers[i]
         low = 0
@@ -266,7 +269,7 @@ def locate(firsts, base, sizes, numbers, src, pos):
                 high = middle
         src[i] = low
         at = base[low]
-        # Where none is missing before it, it is as far in the list as from its first.
+        # If no number before it is missing from the list, its position is its distance from the first.
         b = min(number - firsts[low], sizes[low] - 1)
         if load_i64(at + 8 * b) != number:
             a = np.int64(0)

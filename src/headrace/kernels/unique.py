@@ -1,4 +1,4 @@
-"""Distinct keys of a batch, in order of first appearance, with their counts."""
+"""The distinct keys of a batch, in order of first appearance, with their counts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from headrace.kernels.jit import I64, U8, U64, compare_bytes, i32, int64, kernel
 
 @kernel(int64(I64, U8, U64, i32, i32, i32, i32))
 def unique_ints(keys, valid, hashes, table, uid, first_row, counts):
-    """Fill uid[row] (-1 for a null key), first_row[u] and counts[u]; return how many distinct keys.
+    """Number distinct keys: uid[row] is the key of a row (-1 for a null), first_row[u] and counts[u] describe key u.
 
-    `table` has a power-of-two size above the number of rows, filled with -1. `valid` is empty where no key
-    is null.
+    Returns the number of distinct keys. `table` is scratch, filled with -1, with a power of two above the number of rows as its
+    size. `valid` is empty if no key is null.
     """
     mask = table.size - 1
     found = 0
@@ -42,7 +42,7 @@ def unique_ints(keys, valid, hashes, table, uid, first_row, counts):
 
 @kernel(int64(int64, I64, U8, U64, i32, i32, i32, i32))
 def unique_strings(data, offsets, valid, hashes, table, uid, first_row, counts):
-    """As unique_ints, for byte strings at the address `data`."""
+    """Number distinct byte strings at the address `data`, as `unique_ints` does for integers."""
     mask = table.size - 1
     found = 0
     check = valid.size > 0

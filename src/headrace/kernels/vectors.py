@@ -1,24 +1,25 @@
-"""Vectors in the tiles of a grid: the tiles within eps, the neighbours kappa of cells, and pairs that are near. [PQP] §6.1
+"""Kernels for vectors: the tiles within eps of a vector, the neighbours kappa of a cell, and pairs within eps. [PQP] §6.1
 
-A grid need not have all dimensions of the vectors: `axes` says which. Distances in fewer dimensions are not larger, so nothing
-within eps is missed.
+A grid need not have all dimensions of the vectors; `axes` are those it has. A distance in fewer dimensions is not larger, so no
+pair within eps is missed.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from headrace.kernels.cells import MATCH, bucket
+from headrace.kernels.cells import MATCH
+from headrace.kernels.chains import bucket, slot_from
 from headrace.kernels.grids import tile_at
 from headrace.kernels.jit import F64, I32, I64, U8, float64, helper, i32, int64, kernel, u8, u64, void
 from headrace.kernels.ranges import CHEBYSHEV, EUCLIDEAN, farthest, within
 
-_ULP = 2.0**-52
+_ULP = 2.0**-52  # the relative distance of neighbouring doubles
 
 
 @helper
 def share(gap, metric):
-    """What a gap in one dimension adds to what ranges.farthest bounds."""
+    """What a gap in one dimension adds to the sum that ranges.farthest bounds: its square, itself, or 0 for Chebyshev."""
     if metric == CHEBYSHEV or not gap > 0.0:
         return 0.0
     return gap * gap if metric == EUCLIDEAN else gap
@@ -26,9 +27,9 @@ def share(gap, metric):
 
 @kernel(int64(F64, U8, int64, I64, F64, float64, int64, i32, u64))
 def reach_tiles(values, valid, width, axes, grid, eps, metric, rows, codes):
-    """Codes of the tiles within eps of vectors, of those that are valid. Returns how many; those that have room are written.
+    """Write the code of every tile within eps of each valid vector, as many as fit. Returns how many there are in all.
 
-    Goes through the dimensions as through digits, and past all tiles that share digits which are too far already.
+    It is a depth-first search over the dimensions, which skips all tiles whose first coordinates are too far away already.
     """
     n = 0
     d = axes.size
@@ -58,7 +59,7 @@ def reach_tiles(values, valid, width, axes, grid, eps, metric, rows, codes):
                 continue
             x = values[i * width + axes[j]]
             gap = 0.0
-            if at[j] != own[j]:  # to the tile's nearer edge, or a little less
+            if at[j] != own[j]:  # the distance to the tile's nearer edge, or a little less because of rounding
                 edge = np.float64(at[j] if at[j] > own[j] else at[j] + 1) / grid[d + j]
                 gap = abs(grid[j] + edge - x) - 8.0 * _ULP * (abs(grid[j]) + edge + abs(x))
             far[j + 1] = far[j] + share(gap, metric)
@@ -82,7 +83,7 @@ def reach_tiles(values, valid, width, axes, grid, eps, metric, rows, codes):
 
 @kernel(void(I32, I64, F64, F64, float64, int64, u8))
 def neighbour_cells(numbers, cells, widths, slack, eps, metric, found):
-    """kappa: found[q] becomes 1 for every cell q that is within eps of one of these cells."""
+    """Compute kappa: found[q] becomes 1 for every cell q that is within eps of one of the cells `numbers`."""
     d = cells.size
     most = farthest(eps, metric)
     own, high, at = np.empty(d, np.int64), np.empty(d, np.int64), np.empty(d, np.int64)
@@ -93,7 +94,7 @@ def neighbour_cells(numbers, cells, widths, slack, eps, metric, found):
             j = d - 1 - step
             own[j] = rest % cells[j]
             rest //= cells[j]
-            # floor((eps + slack) / width) cells lie between, at most; all where widths are too small to tell
+            # At most floor((eps + slack) / width) cells lie between; all cells do where widths are too small to divide by.
             between = (eps + slack[j]) / widths[j] + 1.0
             away = np.int64(between) if between < cells[j] else cells[j]
             low[j] = max(np.int64(0), own[j] - away)
@@ -122,9 +123,9 @@ def neighbour_cells(numbers, cells, widths, slack, eps, metric, found):
 
 @kernel(MATCH)
 def match_vectors(heads, codes, after, held, wanted, rows, values, limits, stop, number, slots):
-    """Pairs (i, slot) of vectors in tile wanted[i] that are near. limits is eps, metric, coordinates.
+    """Find pairs (i, slot) of vectors in tile wanted[i] that are within eps. `limits` is eps, the metric, and the dimensions.
 
-    Goes on from stop, like cells.match_codes.
+    It stops and goes on as cells.match_codes does.
     """
     n = 0
     eps = limits[0]
@@ -139,8 +140,11 @@ def match_vectors(heads, codes, after, held, wanted, rows, values, limits, stop,
         b = size * np.int64(rows[i])
         if fresh:
             s = np.int64(heads[bucket(code, heads.size)])
-        while s >= 0:
-            if codes[s] == code and within(held, size * s, values, b, size, eps, metric, limit):
+        while True:
+            s = slot_from(codes, after, code, s)
+            if s < 0:
+                break
+            if within(held, size * s, values, b, size, eps, metric, limit):
                 if n == slots.size:
                     stop[0] = i
                     stop[1] = s

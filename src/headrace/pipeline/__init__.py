@@ -1,1 +1,1 @@
-"""Pipelines described in one file: a source, steps, a sink. ``headrace run FILE`` runs them."""
+"""Pipelines that one file describes: a source, steps and a sink. ``headrace run FILE`` runs them."""

@@ -1,4 +1,4 @@
-"""A pipeline as a DataFrame and, started, as a streaming query."""
+"""Construction of a pipeline as a DataFrame, and its start as a streaming query."""
 
 from __future__ import annotations
 
@@ -34,9 +34,12 @@ from headrace.pipeline.parts import (
 )
 from headrace.pipeline.sources import open_source, stand_in
 from headrace.relation import Relation
+from headrace.spark.defer import Defer
 from headrace.spark.delta.load import load
-from headrace.spark.enrich import enrich, stream_schema
+from headrace.spark.enrich import enrich
 from headrace.spark.postgresql.sink import load_postgresql
+from headrace.spark.schemas import stream_schema
+from headrace.spark.shed import Shedding
 from headrace.units import parse_duration
 
 if TYPE_CHECKING:
@@ -48,7 +51,7 @@ Show = Callable[[list[str], list[list[Any]]], None]
 
 
 def describe_with_spark(pipeline: Pipeline, spark: SparkSession, checked: Checked) -> None:
-    """Check what only Spark can see, SQL expressions and what they give; fills in the columns. Nothing is run."""
+    """Check what only Spark can check, SQL expressions and their types, and fill in the columns. Nothing is run."""
     source = checked.schemas[0]
     assert source is not None
     df = stand_in(spark, source)
@@ -60,18 +63,18 @@ def describe_with_spark(pipeline: Pipeline, spark: SparkSession, checked: Checke
 
 
 def start(pipeline: Pipeline, spark: SparkSession, *, once: bool = False, show: Show | None = None) -> StreamingQuery:
-    """Start the query. With `once` it takes what is there, and ends.
+    """Start the query. With `once`, it reads what is available and ends.
 
     Parameters
     ----------
     pipeline
-        What to run.
+        The pipeline to run.
     spark
-        Where.
+        The session to run it on.
     once
-        Whether to end when all that is there now has been taken.
+        Whether to end when all data that are available now have been read.
     show
-        Takes the columns and the rows of a console sink, to show them.
+        Called with the columns and the rows of a console sink.
     """
     document = pipeline.document
     settle(pipeline.dead_letters, last_done(pipeline.checkpoint), begin=True)
@@ -149,7 +152,7 @@ def _with_keys(pipeline: Pipeline, step: Keys, df: DataFrame) -> DataFrame:
 
 
 def _enrich_options(pipeline: Pipeline, step: Enrich) -> dict[str, Any]:
-    later = {"state": pipeline.run_log, "shards": step.shards} if step.remembers else {}
+    """The parameters of `enrich`; a file has those of `hr.Defer` and `hr.Shedding` beside the others."""
     return {
         "on": step.on,
         "how": step.how,
@@ -159,14 +162,27 @@ def _enrich_options(pipeline: Pipeline, step: Enrich) -> dict[str, Any]:
         "condition": step.condition,
         "columns": step.columns,
         "suffix": filled(step.suffix),
-        "unmatched": step.unmatched,
-        "retry_for": filled_size(step.retry_for),
         "version_column": step.version_column,
-        "deadline": filled_size(step.deadline),
-        "shed": step.shed,
-        "target_delay": filled_size(step.target_delay),
-        **later,
+        "defer": Defer(
+            deadline=filled_size(step.deadline),
+            unmatched=step.unmatched,
+            retry_for=filled_size(step.retry_for),
+            state=pipeline.run_log if step.waits else None,
+            shards=step.shards if step.remembers else None,
+        ),
+        "shed": _shedding(pipeline, step),
     }
+
+
+def _shedding(pipeline: Pipeline, step: Enrich) -> Shedding | None:
+    delay = filled_size(step.target_delay)
+    if step.shed is None:
+        if delay is not None:
+            raise BadInput(
+                f"target_delay={delay!r} needs shed=...: what to put aside when rows cannot be joined in time"
+            )
+        return None
+    return Shedding(step.shed, target_delay="5s" if delay is None else delay, state=pipeline.run_log)
 
 
 def _writer(pipeline: Pipeline, df: DataFrame, show: Show | None) -> DataStreamWriter:
@@ -191,7 +207,7 @@ def _writer(pipeline: Pipeline, df: DataFrame, show: Show | None) -> DataStreamW
 
 
 class _Console:
-    """Hands the first rows of each micro-batch to who shows them safely: Spark's own console writes values as they are."""
+    """Passes the first rows of each micro-batch to `show`, which escapes them; Spark's console sink writes values as they are."""
 
     def __init__(self, rows: int, show: Show) -> None:
         self.rows = rows
@@ -209,7 +225,7 @@ def _quoted(name: str) -> str:
 
 @contextmanager
 def _refused(document: Document, key: Key) -> Iterator[None]:
-    """Give what Spark refuses the place in the file that it is about, without Spark's plans and codes."""
+    """Translate errors of Spark to problems at a place in the file, without Spark's plans and codes."""
     try:
         yield
     except PySparkException as error:
@@ -217,7 +233,7 @@ def _refused(document: Document, key: Key) -> Iterator[None]:
 
 
 def spark_words(error: Exception) -> str:
-    """What an error of Spark says, in one line."""
+    """Return the message of an error of Spark in one line."""
     words = str(error).strip().split("\n\n")[0].split("\nJVM stacktrace")[0].replace("\n", " ")
     words = re.sub(r"^\[[A-Z_.0-9]+\]\s*", "", words)
     return re.sub(r"\s*SQLSTATE: \w+(?:; line \d+ pos \d+)?;?.*$", "", words).strip() or type(error).__name__

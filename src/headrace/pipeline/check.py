@@ -1,6 +1,6 @@
 """Check a pipeline without Spark: paths, relations, and the columns on their way from the source to the sink.
 
-What an SQL expression gives only Spark can say. From there on the columns are unknown here, and `build` checks them.
+Only Spark knows the type of an SQL expression. After one, the columns are unknown here, and `build` checks them.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from headrace.semistream.base import SemiStreamJoin
 
 @dataclass
 class Checked:
-    """What a check found out."""
+    """The results of a check."""
 
     schemas: list[pa.Schema | None] = field(default_factory=list)
-    """the columns after the source and after each step; None where only Spark can say"""
+    """columns after the source and after each step; None where only Spark knows them"""
     operators: dict[int, SemiStreamJoin] = field(default_factory=dict)
     """the joins of the enrich steps, by the step's number"""
     spark: list[Key] = field(default_factory=list)
-    """what is left to Spark"""
+    """expressions that only Spark can check"""
 
 
 def check_pipeline(pipeline: Pipeline) -> Checked:
-    """Refuse what cannot run, every mistake with its line."""
+    """Check a pipeline; raises `BadPipeline` with every mistake and its line."""
     document, problems, checked = pipeline.document, list[Problem](), Checked()
     schema: pa.Schema | None = None
     with _noting(document, ("source",), problems):
@@ -88,7 +88,7 @@ def check_pipeline(pipeline: Pipeline) -> Checked:
 
 @contextmanager
 def located(document: Document, key: Key) -> Iterator[None]:
-    """Give what is refused inside the place in the file that it is about."""
+    """Attach a place in the file to errors that are raised inside."""
     try:
         yield
     except BadPipeline:
@@ -107,7 +107,7 @@ def _noting(document: Document, key: Key, problems: list[Problem]) -> Iterator[N
 
 
 def refuse(document: Document, key: Key, message: str) -> BadPipeline:
-    """The error for one place."""
+    """Make the error for one place."""
     return BadPipeline([document.problem(key, message)])
 
 
@@ -131,7 +131,7 @@ def _check_source(pipeline: Pipeline) -> None:
 
 
 def check_column(document: Document, key: Key, name: str, schema: pa.Schema) -> None:
-    """Refuse a column that is not there."""
+    """Refuse a column that does not exist."""
     if name not in schema.names:
         raise refuse(document, key, f"there is no column {name!r}; {near(name, schema.names)}")
 
@@ -166,7 +166,7 @@ def _check_enrich(
 
 
 def _check_lookup(pipeline: Pipeline, at: Key, step: Keys | Duplicates, schema: pa.Schema | None) -> pa.Schema | None:
-    """The columns after a step of surrogate keys or duplicates, where they can be told without Spark."""
+    """Return the columns after a step of surrogate keys or duplicates; None if only Spark knows them."""
     document = pipeline.document
     name, on = (step.surrogate_keys, step.key) if isinstance(step, Keys) else (step.duplicates, step.on)
     with located(document, (*at, "surrogate_keys" if isinstance(step, Keys) else "duplicates")):
@@ -189,7 +189,7 @@ def _check_lookup(pipeline: Pipeline, at: Key, step: Keys | Duplicates, schema: 
 
 
 def make_join(step: Enrich, relation: Relation) -> SemiStreamJoin:
-    """The join of a step, made to see whether it can be and what it would hold."""
+    """Make the join of a step, to check that it can run and to learn its memory."""
     how = "left" if step.unmatched == "null" else step.how
     options: dict[str, Any] = {"how": how, "columns": step.columns, "suffix": filled(step.suffix)}
     memory = filled_size(step.memory)
@@ -205,7 +205,7 @@ def make_join(step: Enrich, relation: Relation) -> SemiStreamJoin:
 
 
 def _selected(step: Select, schema: pa.Schema | None) -> pa.Schema | None:
-    """The columns of a select of names alone; any other is Spark's to say."""
+    """Return the columns of a select of plain names; None if it has expressions."""
     if schema is None or any(name not in schema.names for name in step.select):
         return None
     return pa.schema([schema.field(name) for name in step.select])
@@ -232,7 +232,7 @@ def check_sink(pipeline: Pipeline, schema: pa.Schema) -> None:
 
 
 def _check_table(document: Document, sink: PostgreSQLSink, schema: pa.Schema) -> None:
-    """Refuse columns that the table does not have. Whether their types fit is looked at when the run begins."""
+    """Refuse columns that the table does not have. Their types are checked when the run starts."""
     from headrace.sources.postgresql import TableReader
 
     with located(document, ("sink", "table")):
@@ -245,7 +245,7 @@ def _check_table(document: Document, sink: PostgreSQLSink, schema: pa.Schema) ->
 
 
 def _written(pipeline: Pipeline) -> Iterator[tuple[Key, Path]]:
-    """Directories that a run writes to."""
+    """Return the directories that a run writes to."""
     yield ("state",), pipeline.state
     if isinstance(pipeline.sink, DeltaSink | ParquetSink):
         yield ("sink", "path"), pipeline.at(pipeline.sink.path)

@@ -1,4 +1,4 @@
-"""Types of columns as a pipeline file writes them, in Spark's words: ``long``, ``decimal(10, 2)``, ``array<string>``."""
+"""Types of columns in a pipeline file, by Spark's names: ``long``, ``decimal(10, 2)``, ``array<string>``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST_DIGITS = 38
 
 
 def arrow_type(text: str) -> pa.DataType:
-    """The Arrow type that Spark's batches have for a type of this name.
+    """Return the Arrow type of Spark's batches for a type of this name.
 
     Example:
         >>> arrow_type("bigint"), arrow_type("array<decimal(10, 2)>")
@@ -59,7 +59,7 @@ def arrow_type(text: str) -> pa.DataType:
 
 
 def type_word(type_: pa.DataType) -> str:
-    """A type in Spark's words, where it has some."""
+    """Return Spark's name of a type, if it has one."""
     if pa.types.is_decimal(type_):
         return f"decimal({type_.precision},{type_.scale})"
     if pa.types.is_list(type_):
@@ -77,7 +77,7 @@ def _field(text: str) -> pa.Field:
 
 
 def _split(text: str) -> list[str]:
-    """Parts between commas that are not inside brackets."""
+    """Split a text at commas that are not inside brackets."""
     parts, depth = [""], 0
     for c in text:
         depth += (c in "<(") - (c in ">)")

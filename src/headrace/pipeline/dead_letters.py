@@ -27,19 +27,19 @@ from headrace.pipeline.reasons import why
 
 SCHEMA = pa.schema({"reason": pa.string(), "record": pa.string(), "source": pa.string()})
 _BATCH = "batch="
-_ASIDE = ".aside-"  # hidden from readers
+_ASIDE = ".aside-"  # prefix of files put aside, which readers skip
 
 
 @dataclass(frozen=True)
-class Letters:
-    """What tasks need to know.
+class DeadLetterSplitter:
+    """Separates malformed records from good rows in tasks, and writes them as dead letters.
 
     Args:
-        directory: where dead letters go.
-        format: of a record: json, csv, or "" if there are none that can be malformed.
-        schema: the columns; batches have two more, the malformed record (or null) and where it comes from.
+        directory: the directory of the dead letters.
+        format: of a record: json, csv, or "" if records cannot be malformed.
+        schema: the columns; batches have two more, the malformed record (or null) and its origin.
         required: columns that must not be null.
-        separator: between values of CSV.
+        separator: of the values of CSV.
     """
 
     directory: str
@@ -49,7 +49,7 @@ class Letters:
     separator: str = ","
 
     def sort(self, batches: Iterator[pa.RecordBatch], batch: str, partition: int) -> Iterator[pa.RecordBatch]:
-        """The good rows; the others go to the file of this task."""
+        """Yield the good rows, and write the others to the file of this task."""
         names = self.schema.names
         folder = Path(self.directory, f"{_BATCH}{int(batch)}")
         draft = folder / f".part-{partition:05d}-{uuid.uuid4().hex}"
@@ -77,10 +77,10 @@ class Letters:
             draft.unlink(missing_ok=True)
 
     def _letters(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        # A loop over rows, which is right for the few that are malformed: each has a reason of its own.
+        # A loop over rows suits the few malformed ones, as each has a reason of its own.
         names = self.schema.names
         values = pa.RecordBatch.from_arrays(rows.columns[: len(names)], names=names)
-        # Spark hands on bytes that are no text as text.
+        # Spark passes bytes that are not valid text on as text.
         raw = rows.column(len(names)).cast(pa.binary()).to_pylist()
         records: list[str] = []
         reasons: list[str] = []
@@ -98,12 +98,12 @@ class Letters:
 
 
 def settle(directory: Path, done: int, *, begin: bool = False) -> None:
-    """Leave each record of the micro-batches up to `done` once.
+    """Remove files of repeated tasks, so that each record of the micro-batches up to `done` is there once.
 
     Args:
-        directory: of the dead letters.
-        done: the last micro-batch that Spark has noted as done; -1 if none.
-        begin: whether a run begins, which repeats what is not done.
+        directory: the directory of the dead letters.
+        done: the last micro-batch that Spark has committed; -1 if none.
+        begin: whether a run starts, which repeats later micro-batches.
     """
     if not directory.is_dir():
         return
@@ -121,14 +121,14 @@ def settle(directory: Path, done: int, *, begin: bool = False) -> None:
 
 
 def last_done(checkpoint: Path) -> int:
-    """The last micro-batch that Spark has noted as done in a checkpoint; -1 if none."""
+    """Return the last micro-batch that Spark has committed in a checkpoint; -1 if none."""
     commits = checkpoint / "commits"
     numbers = [int(p.name) for p in commits.iterdir() if p.name.isdigit()] if commits.is_dir() else []
     return max(numbers, default=-1)
 
 
 def count(directory: Path) -> int:
-    """Dead letters so far."""
+    """Return the number of dead letters."""
     return sum(pq.read_metadata(file).num_rows for file in directory.glob(f"{_BATCH}*/part-*.parquet"))
 
 

@@ -1,6 +1,6 @@
-"""A pipeline file as it is written: its values, the line of each key, and what comes from the environment.
+"""Document: a pipeline file as it is written, with the line of each key and the values from the environment.
 
-The line of a key is found with the parser itself: lines are put together until they parse, which is one statement of the file.
+Lines of keys are found with the TOML parser itself: lines are joined until they parse, which makes one statement.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.errors import SUGGEST_ABOVE, BadInput
 
 Key = tuple[str | int, ...]
 
-_LARGEST = 1 << 20  # bytes of a file
+_LARGEST = 1 << 20  # bytes of a pipeline file; a larger one was given by mistake
 _VARIABLE = re.compile(r"(\$?)\$\{([^}]*)\}?")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HIDDEN = (
@@ -26,7 +26,7 @@ _HIDDEN = (
 
 
 class Filled(str):
-    """A text with values from the environment. It looks as in the file; only `filled` has the values."""
+    """A text with values from the environment. It is shown as in the file; only `filled` returns the values."""
 
     filled: str
 
@@ -38,13 +38,13 @@ class Filled(str):
 
 
 def filled(text: str) -> str:
-    """The text with its values from the environment, for use and not for show."""
+    """Return a text with its values from the environment; it must not be shown."""
     return text.filled if isinstance(text, Filled) else text
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong at one place of a pipeline file."""
+    """A mistake at one place of a pipeline file."""
 
     file: str
     line: int
@@ -56,7 +56,7 @@ class Problem:
 
 
 class BadPipeline(BadInput):
-    """A pipeline file that cannot be run. `problems` has each place; the message has one a line."""
+    """A pipeline file cannot be run. `problems` has every mistake; the message has one per line."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = sorted(problems, key=lambda p: p.line)
@@ -65,13 +65,13 @@ class BadPipeline(BadInput):
 
 @dataclass(frozen=True)
 class Document:
-    """A file that was read.
+    """A pipeline file that was read.
 
     Args:
         path: the file.
-        values: what it says; texts with values from the environment are `Filled`.
+        values: its values; texts with values from the environment are `Filled`.
         lines: the line of each key.
-        secrets: values of the environment that the file uses, by name. They are in no `repr`.
+        secrets: values of the environment that the file uses, by name. No `repr` shows them.
     """
 
     path: Path
@@ -80,14 +80,14 @@ class Document:
     secrets: dict[str, str] = field(repr=False, default_factory=dict)
 
     def problem(self, key: Key, message: str) -> Problem:
-        """What is wrong with a key, or with the nearest thing around it that is in the file."""
+        """Make the problem of a key, placed at the key or at the nearest table around it in the file."""
         at = key
         while at and at not in self.lines:
             at = at[:-1]
         return Problem(str(self.path), self.lines.get(at, 1), dotted(key), self.hide(message))
 
     def hide(self, text: str) -> str:
-        """A text that somebody else wrote, with the names of environment values in place of the values."""
+        """Replace values from the environment by their names in a text of another program."""
         from urllib.parse import quote, quote_plus, unquote
 
         for name, value in sorted(self.secrets.items(), key=lambda s: -len(s[1])):
@@ -127,7 +127,7 @@ def read_document(path: Path, environment: Mapping[str, str]) -> Document:
 
 
 def dotted(key: Key) -> str:
-    """A key as people write it; steps are counted from 1.
+    """Format a key for people; steps are counted from 1.
 
     Example:
         >>> dotted(("step", 0, "on"))
@@ -145,7 +145,7 @@ def dotted(key: Key) -> str:
 
 
 def near(word: object, words: Iterable[str]) -> str:
-    """The end of a message about a wrong word: which there are, and which may be meant."""
+    """Return the end of a message about a wrong word: the words that exist, and the one that may be meant."""
     known = list(words)
     close = difflib.get_close_matches(str(word).lower(), known, n=1, cutoff=SUGGEST_ABOVE)
     return f"expected one of {', '.join(known)}" + (f"; did you mean {close[0]!r}?" if close else "")
@@ -181,7 +181,7 @@ def _lines(text: str, document: dict[str, Any]) -> Iterator[tuple[Key, int]]:
 
 
 def _table(statement: dict[str, Any], counts: dict[Key, int]) -> Key:
-    """The place that a header names: in an array of tables, the last one."""
+    """Return the place that a header names; in an array of tables, the last one."""
     at: Key = ()
     value: Any = statement
     while value:

@@ -1,4 +1,4 @@
-"""What a pipeline would do: its parts in order, the algorithms chosen and why, and the memory."""
+"""The plan of a pipeline: its parts in order, the algorithms chosen and why, and the memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.units import format_size, parse_size
 
 
 def explain(pipeline: Pipeline, checked: Checked) -> dict[str, Any]:
-    """The plan, for people or as JSON. Values from the environment stand as ${NAME}."""
+    """Return the plan, for people or as JSON. Values from the environment are shown as ${NAME}."""
     steps = [_step(step, checked.operators.get(i)) for i, step in enumerate(pipeline.steps)]
     for step, schema in zip(steps, checked.schemas[1:], strict=True):
         step["gives"] = _columns(schema)
@@ -35,7 +35,7 @@ def explain(pipeline: Pipeline, checked: Checked) -> dict[str, Any]:
 
 
 def _given(part: Any) -> dict[str, Any]:
-    """What the file says of a part, as it is written there."""
+    """Return the keys of a part as they are written in the file."""
     values = {name: getattr(part, name) for name in type(part).model_fields if name in part.model_fields_set}
     return {name: _plain(value) for name, value in values.items() if name != "columns"}
 

@@ -1,4 +1,4 @@
-"""Why a running pipeline gave up, in words that say what to do. Spark wraps the reason in tracebacks of Python and of Java."""
+"""Messages for failed pipelines: the reason, which Spark wraps in tracebacks of Python and Java, and what to do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PATH = re.compile(r"'(/[^']+)'|: (/\S+) \((?:No space|Read-only|Permission)")
 
 
 def words_of(failure: Any, pipeline: Pipeline) -> str:
-    """What to tell the user about a query that failed."""
+    """Return the message for a query that failed."""
     return pipeline.document.hide(_words(str(failure), pipeline))
 
 

@@ -1,4 +1,4 @@
-"""Values of a pipeline file: texts, sizes, durations, names, SQL. Each refuses what it is not, and says what it expected."""
+"""Types of values in a pipeline file: texts, sizes, durations, names, SQL. Each refuses other values and says what it expects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _text(value: Any) -> str:
 
 
 def _own_text(value: Any, what: str) -> str:
-    """A text that must stand in the file itself."""
+    """Check a text that must not come from the environment."""
     if isinstance(value, Filled):
         raise ValueError(
             f"expected {what} without values from the environment; ${{...}} is for paths, addresses and options"
@@ -137,7 +137,7 @@ def _options(value: Any) -> dict[str, str]:
 
 
 def _settings(value: Any) -> dict[str, str]:
-    """Settings of Spark, with or without quotes: sql.shuffle.partitions = 4 is a table in a table for TOML."""
+    """Flatten Spark's settings: without quotes, TOML reads sql.shuffle.partitions = 4 as a table in a table."""
     if not isinstance(value, dict):
         raise ValueError("expected settings of Spark and their values")
     flat: dict[str, Any] = {}
@@ -165,7 +165,7 @@ def _condition(value: Any) -> conditions.Condition:
 
 
 def filled_size(size: Any) -> Any:
-    """A size or duration of the file, for use."""
+    """Return a size or duration of the file with its values from the environment."""
     return filled(size) if isinstance(size, str) else size
 
 

@@ -1,4 +1,4 @@
-"""A pipeline file that was understood: one source, steps in their order, one sink."""
+"""Pipeline: a parsed pipeline file, with one source, steps in order, and one sink."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pydantic import Field
 
 from headrace.pipeline.document import Document, filled
 from headrace.pipeline.fields import Duration, Name, Settings, Text
-from headrace.pipeline.parts import Part, Sink, Source, Step
+from headrace.pipeline.parts import Section, Sink, Source, Step
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 
-class Head(Part):
-    """What stands before the tables."""
+class PipelineSettings(Section):
+    """The keys of the file before its tables."""
 
     name: Name
     state: Text | None = None
@@ -27,9 +27,11 @@ class Head(Part):
 
 
 class Pipeline:
-    """A pipeline file that was read and understood: see `read_pipeline`. Values from the environment are in no `repr`."""
+    """A parsed pipeline file; see `read_pipeline`. No `repr` shows values from the environment."""
 
-    def __init__(self, document: Document, head: Head, source: Source, steps: tuple[Step, ...], sink: Sink) -> None:
+    def __init__(
+        self, document: Document, head: PipelineSettings, source: Source, steps: tuple[Step, ...], sink: Sink
+    ) -> None:
         self.document = document
         self.head = head
         self.source = source
@@ -38,48 +40,48 @@ class Pipeline:
 
     @property
     def name(self) -> str:
-        """Of the pipeline and of its query."""
+        """The name of the pipeline and of its query."""
         return self.head.name
 
     @property
     def state(self) -> Path:
-        """Where it keeps its checkpoint, dead letters and log."""
+        """The directory of its checkpoint, dead letters and log."""
         return self.at(self.head.state or f"{self.name}.state")
 
     @property
     def checkpoint(self) -> Path:
-        """Where Spark keeps its offsets."""
+        """The directory of Spark's checkpoint."""
         return self.state / "checkpoint"
 
     @property
     def run_log(self) -> Path:
-        """Where rows wait, or are put aside."""
+        """The directory of the run log, with rows that wait or were shed."""
         return self.state / "run-log"
 
     @property
     def dead_letters(self) -> Path:
-        """Where records go that could not be read."""
+        """The directory of records that could not be read."""
         return self.state / "dead-letters"
 
     def at(self, path: str) -> Path:
-        """A path of the file: a relative one begins at the file's directory."""
+        """Resolve a path of the file; a relative one starts at the file's directory."""
         return (self.document.path.parent / filled(path)).absolute()
 
     def check(self) -> None:
-        """Refuse what cannot run, as far as that can be seen without Spark: paths, relations, columns and their types."""
+        """Check what can be checked without Spark: paths, relations, columns and their types."""
         from headrace.pipeline.check import check_pipeline
 
         check_pipeline(self)
 
     def explain(self) -> dict[str, Any]:
-        """The plan: the parts in order, the algorithms and why, the memory."""
+        """Return the plan: the parts in order, the algorithms and why, the memory."""
         from headrace.pipeline.check import check_pipeline
         from headrace.pipeline.explain import explain
 
         return explain(self, check_pipeline(self))
 
     def start(self, spark: SparkSession, *, once: bool = False) -> StreamingQuery:
-        """Start the query on a Spark of yours; with `once` it takes what is there, and ends."""
+        """Start the query on a given Spark session; with `once`, it reads what is available and ends."""
         from headrace.pipeline.build import start
 
         return start(self, spark, once=once)

@@ -1,4 +1,4 @@
-"""The parts of a pipeline file: sources, steps and sinks, each a model of its own."""
+"""The sections of a pipeline file: a model for each kind of source, step and sink."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ KAFKA = pa.schema(
 RATE = pa.schema({"timestamp": pa.timestamp("us", "UTC"), "value": pa.int64()})
 
 
-class Part(BaseModel):
-    """A table of the file."""
+class Section(BaseModel):
+    """A section (a TOML table) of the file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, arbitrary_types_allowed=True)
     what: ClassVar[str] = "the file"
@@ -48,8 +48,8 @@ class Part(BaseModel):
 # -- sources -----------------------------------------------------------------------------------------------------------
 
 
-class FileSource(Part):
-    """Files that appear in a directory, read by Spark."""
+class FileSource(Section):
+    """A source of files that appear in a directory, read by Spark."""
 
     what: ClassVar[str] = "a source of files"
     format: Literal["parquet", "json", "csv"]
@@ -66,8 +66,8 @@ class FileSource(Part):
         return pa.schema(self.columns)
 
 
-class KafkaSource(Part):
-    """Topics of Kafka. Values are JSON or CSV of the columns, or stay as they are."""
+class KafkaSource(Section):
+    """A source of Kafka topics, whose values are JSON, CSV or raw bytes."""
 
     what: ClassVar[str] = "a source from Kafka"
     format: Literal["kafka"]
@@ -86,8 +86,8 @@ class KafkaSource(Part):
         return KAFKA if self.value == "bytes" else pa.schema(self.columns or {})
 
 
-class PostgreSQLSource(Part):
-    """What is new in a table of PostgreSQL, by a column that grows. The server knows the columns."""
+class PostgreSQLSource(Section):
+    """A source of new rows of a PostgreSQL table, found by a growing column. The server knows the columns."""
 
     what: ClassVar[str] = "a source from PostgreSQL"
     format: Literal["postgresql"]
@@ -107,8 +107,8 @@ class PostgreSQLSource(Part):
         return TableReader.describe(filled(self.table), filled(self.url), columns=self.columns, by=self.by).schema
 
 
-class RateSource(Part):
-    """Rows that Spark makes up, to try a pipeline: a time and a number."""
+class RateSource(Section):
+    """A source of generated rows, a time and a number, to try a pipeline."""
 
     what: ClassVar[str] = "a rate source"
     format: Literal["rate"]
@@ -122,7 +122,7 @@ class RateSource(Part):
 
 
 Source = FileSource | KafkaSource | PostgreSQLSource | RateSource
-SOURCES: dict[str, type[Part]] = {
+SOURCES: dict[str, type[Section]] = {
     "parquet": FileSource,
     "json": FileSource,
     "csv": FileSource,
@@ -135,8 +135,8 @@ SOURCES: dict[str, type[Part]] = {
 # -- steps -------------------------------------------------------------------------------------------------------------
 
 
-class Enrich(Part):
-    """`hr.enrich`: join with a relation."""
+class Enrich(Section):
+    """A step that joins with a relation: `hr.enrich`."""
 
     what: ClassVar[str] = "an enrich step"
     enrich: Text
@@ -159,11 +159,16 @@ class Enrich(Part):
     @property
     def remembers(self) -> bool:
         """Whether rows may wait, or be put aside, in the run log."""
-        return self.deadline is not None or self.shed is not None or self.unmatched in ("dead_letter", "retry")
+        return self.waits or self.shed is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether rows may wait for their deadline or for a match, or are put aside without one."""
+        return self.deadline is not None or self.unmatched in ("dead_letter", "retry")
 
 
-class Keys(Part):
-    """`hr.assign_surrogate_keys`: production keys become the warehouse's."""
+class Keys(Section):
+    """A step that replaces production keys by surrogate keys: `hr.assign_surrogate_keys`."""
 
     what: ClassVar[str] = "a surrogate_keys step"
     surrogate_keys: Text
@@ -177,8 +182,8 @@ class Keys(Part):
     memory: Size = "64MiB"
 
 
-class Duplicates(Part):
-    """`hr.find_duplicates`: a column says whether a row is in the relation already."""
+class Duplicates(Section):
+    """A step that adds a column which tells whether a row is in the relation: `hr.find_duplicates`."""
 
     what: ClassVar[str] = "a duplicates step"
     duplicates: Text
@@ -191,22 +196,22 @@ class Duplicates(Part):
     algorithm: Column = "auto"
 
 
-class Filter(Part):
-    """Keep the rows for which an SQL expression is true."""
+class Filter(Section):
+    """A step that keeps the rows for which an SQL expression is true."""
 
     what: ClassVar[str] = "a filter step"
     filter: Sql
 
 
-class Select(Part):
-    """The columns of the result, each a name or an SQL expression with AS."""
+class Select(Section):
+    """A step that selects columns, each a name or an SQL expression with AS."""
 
     what: ClassVar[str] = "a select step"
     select: list[Sql] = Field(min_length=1)
 
 
 Step = Enrich | Keys | Duplicates | Filter | Select
-STEPS: dict[str, type[Part]] = {
+STEPS: dict[str, type[Section]] = {
     "enrich": Enrich,
     "surrogate_keys": Keys,
     "duplicates": Duplicates,
@@ -218,8 +223,8 @@ STEPS: dict[str, type[Part]] = {
 # -- sinks -------------------------------------------------------------------------------------------------------------
 
 
-class DeltaSink(Part):
-    """`hr.load`: a Delta table, exactly once."""
+class DeltaSink(Section):
+    """A sink that loads a Delta table exactly once: `hr.load`."""
 
     what: ClassVar[str] = "a Delta sink"
     format: Literal["delta"]
@@ -227,8 +232,8 @@ class DeltaSink(Part):
     partition_by: Columns = ()
 
 
-class ParquetSink(Part):
-    """Spark's Parquet files."""
+class ParquetSink(Section):
+    """A sink of Parquet files, written by Spark."""
 
     what: ClassVar[str] = "a Parquet sink"
     format: Literal["parquet"]
@@ -237,8 +242,8 @@ class ParquetSink(Part):
     options: Options = {}
 
 
-class KafkaSink(Part):
-    """A topic of Kafka; each row is one JSON text."""
+class KafkaSink(Section):
+    """A sink to a Kafka topic, with each row as one JSON text."""
 
     what: ClassVar[str] = "a Kafka sink"
     format: Literal["kafka"]
@@ -248,8 +253,8 @@ class KafkaSink(Part):
     options: Options = {}
 
 
-class PostgreSQLSink(Part):
-    """`hr.load_postgresql`: a table of PostgreSQL, exactly once."""
+class PostgreSQLSink(Section):
+    """A sink that loads a PostgreSQL table exactly once: `hr.load_postgresql`."""
 
     what: ClassVar[str] = "a PostgreSQL sink"
     format: Literal["postgresql"]
@@ -259,16 +264,16 @@ class PostgreSQLSink(Part):
     latest_by: Column | None = None
 
 
-class ConsoleSink(Part):
-    """The first rows of each micro-batch, shown."""
+class ConsoleSink(Section):
+    """A sink that shows the first rows of each micro-batch."""
 
     what: ClassVar[str] = "a console sink"
     format: Literal["console"]
     rows: int = Field(20, ge=1)
 
 
-class SparkSink(Part):
-    """Any other sink that this Spark has."""
+class SparkSink(Section):
+    """Any other sink of Spark."""
 
     what: ClassVar[str] = "a Spark sink"
     format: Literal["spark"]
@@ -278,7 +283,7 @@ class SparkSink(Part):
 
 
 Sink = DeltaSink | PostgreSQLSink | ParquetSink | KafkaSink | ConsoleSink | SparkSink
-SINKS: dict[str, type[Part]] = {
+SINKS: dict[str, type[Section]] = {
     "delta": DeltaSink,
     "postgresql": PostgreSQLSink,
     "parquet": ParquetSink,

@@ -1,4 +1,4 @@
-"""Read a pipeline file: every mistake in it is named with its line, what was found, and what was expected."""
+"""Parsing of a pipeline file: every mistake is reported with its line, what was found, and what was expected."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from headrace.errors import SUGGEST_ABOVE
 from headrace.pipeline.document import BadPipeline, Document, Key, Problem, near, read_document
-from headrace.pipeline.models import Head, Pipeline
-from headrace.pipeline.parts import SINKS, SOURCES, STEPS, Part, Sink, Source, Step
+from headrace.pipeline.models import Pipeline, PipelineSettings
+from headrace.pipeline.parts import SINKS, SOURCES, STEPS, Section, Sink, Source, Step
 
 _TABLES = ("source", "step", "sink")
 _EXPECTED = {
@@ -31,20 +31,20 @@ _LONGEST = 60  # characters of a value that is shown
 
 
 def read_pipeline(path: str | Path, environment: Mapping[str, str] | None = None) -> Pipeline:
-    """Read and understand a pipeline file. Nothing that it names is opened.
+    """Parse a pipeline file. Nothing that it names is opened.
 
     Parameters
     ----------
     path
         The file.
     environment
-        Where ${NAME} is looked up; the process's own by default.
+        The variables that ${NAME} refers to; the process's own by default.
     """
     document = read_document(Path(path), os.environ if environment is None else environment)
     problems: list[Problem] = []
     head = {name: value for name, value in document.values.items() if name not in _TABLES}
     parts = (
-        _part(Head, head, (), document, problems, also=_TABLES),
+        _part(PipelineSettings, head, (), document, problems, also=_TABLES),
         _by_format("source", SOURCES, document, problems),
         _steps(document, problems),
         _by_format("sink", SINKS, document, problems),
@@ -53,7 +53,7 @@ def read_pipeline(path: str | Path, environment: Mapping[str, str] | None = None
         raise BadPipeline(problems)
     return Pipeline(
         document,
-        cast("Head", parts[0]),
+        cast("PipelineSettings", parts[0]),
         cast("Source", parts[1]),
         cast("tuple[Step, ...]", parts[2]),
         cast("Sink", parts[3]),
@@ -61,14 +61,16 @@ def read_pipeline(path: str | Path, environment: Mapping[str, str] | None = None
 
 
 def show(value: Any) -> str:
-    """A value of the file, for a message."""
+    """Format a value of the file for a message."""
     if isinstance(value, dict):
         return "a table"
     text = f"a list of {len(value)}" if isinstance(value, list) else repr(value)
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def _by_format(table: str, models: dict[str, type[Part]], document: Document, problems: list[Problem]) -> Part | None:
+def _by_format(
+    table: str, models: dict[str, type[Section]], document: Document, problems: list[Problem]
+) -> Section | None:
     value = document.values.get(table)
     if not isinstance(value, dict):
         found = "is missing" if value is None else f"found {show(value)}"
@@ -84,7 +86,7 @@ def _by_format(table: str, models: dict[str, type[Part]], document: Document, pr
     return _part(models[format_], value, (table,), document, problems)
 
 
-def _steps(document: Document, problems: list[Problem]) -> tuple[Part, ...]:
+def _steps(document: Document, problems: list[Problem]) -> tuple[Section, ...]:
     value = document.values.get("step", [])
     if not isinstance(value, list) or not all(isinstance(step, dict) for step in value):
         problems.append(
@@ -108,24 +110,24 @@ def _steps(document: Document, problems: list[Problem]) -> tuple[Part, ...]:
 
 
 def _part(
-    model: type[Part],
+    model: type[Section],
     value: dict[str, Any],
     at: Key,
     document: Document,
     problems: list[Problem],
     also: Iterable[str] = (),
-) -> Part | None:
+) -> Section | None:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        # Without the values, which may come from the environment: the document shows them as they are written.
+        # Pydantic's message would show values, which may come from the environment; the document shows them as written.
         for found in error.errors(include_url=False, include_input=False):
             key = (*at, *found["loc"])
             problems.append(document.problem(key, _message(found, key, model, document, also)))
     return None
 
 
-def _message(found: Any, key: Key, model: type[Part], document: Document, also: Iterable[str]) -> str:
+def _message(found: Any, key: Key, model: type[Section], document: Document, also: Iterable[str]) -> str:
     kind = found["type"]
     known = [*model.model_fields, *also]
     if kind == "extra_forbidden":

@@ -1,4 +1,4 @@
-"""Why a record is malformed: Spark says only that it is."""
+"""The reason why a record is malformed, which Spark does not tell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST = 60  # characters of a value that is shown
 
 
 def why(record: str, format_: str, schema: pa.Schema, separator: str = ",") -> str:
-    """The reason, in one line.
+    """Return the reason in one line.
 
     Example:
         >>> schema = pa.schema({"sale": pa.int64(), "quantity": pa.int32()})

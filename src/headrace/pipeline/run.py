@@ -1,4 +1,4 @@
-"""Run a pipeline: start its query, tell how it stands, and stop it between two micro-batches."""
+"""The run of a pipeline: starts its query, reports its status, and stops it between two micro-batches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,58 +17,59 @@ from headrace.pipeline.check import refuse
 from headrace.pipeline.dead_letters import count, last_done, settle
 from headrace.pipeline.failures import words_of
 from headrace.pipeline.models import Pipeline
-from headrace.signals import Stopping
+from headrace.signals import GracefulStop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-_LOOK = 0.2  # seconds between looks at the query
-_LOOK_CLOSELY = 0.02  # while waiting for a micro-batch to end
+_POLL = 0.2  # seconds between looks at the query: often enough for a display
+_POLL_CLOSELY = 0.02  # seconds between looks while a micro-batch is about to end
 
 Show = Callable[[list[str], list[list[Any]]], None]
 
 
 class RunFailed(HeadraceError):
-    """A pipeline that was running and gave up. What is loaded stays loaded, and another run goes on from there."""
+    """A running pipeline failed. What is loaded stays loaded, and the next run continues from there."""
 
 
 @dataclass(frozen=True)
-class Moment:
-    """How a run stands."""
+class PipelineStatus:
+    """The progress of a run."""
 
     name: str
+    _: KW_ONLY
     batches: int = 0
-    """micro-batches with rows, in this run"""
+    """micro-batches of this run that had rows"""
     batch: int = -1
-    """the last of them"""
+    """number of the last micro-batch"""
     rows: int = 0
-    """rows taken from the source, in this run"""
+    """rows read from the source in this run"""
     rate: float = 0.0
-    """rows a second of the last micro-batch"""
+    """rows per second of the last micro-batch"""
     seconds: float = 0.0
-    """what it took"""
+    """seconds of the last micro-batch"""
     dead: int = 0
-    """dead letters, of all runs"""
+    """dead letters of all runs"""
     waiting: int = 0
     """rows that wait for their deadline or for a match"""
     shed: int = 0
-    """rows put aside by shedding, in this run"""
+    """rows that were shed in this run"""
     joins: dict[str, JoinStats] = field(default_factory=dict)
-    """what the joins did, by relation"""
+    """counters of the joins, by relation"""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a run ended."""
+class PipelineResult:
+    """The result of a run."""
 
-    moment: Moment
+    status: PipelineStatus
     stopped: bool
-    """whether somebody asked it to stop, and not the end of the source"""
+    """whether a stop was requested before the end of the source"""
     seconds: float
 
 
-Watch = Callable[[Moment], None]
+Watch = Callable[[PipelineStatus], None]
 
 
 def run(
@@ -78,21 +79,22 @@ def run(
     once: bool,
     watch: Watch,
     clock: Clock,
-    stopping: Stopping,
+    stopping: GracefulStop,
     show: Show | None = None,
-) -> Outcome:
-    """Run until the source has no more (`once`), somebody asks to stop, or it fails.
+) -> PipelineResult:
+    """Run until the source has no more (`once`), a stop is requested, or the query fails.
 
     Args:
-        pipeline: what to run.
-        spark: where.
-        once: whether to end when all that is there now has been taken.
-        watch: told how it stands, several times a second.
-        clock: times the looks.
-        stopping: looked at between them.
-        show: takes the rows of a console sink.
+        pipeline: the pipeline to run.
+        spark: the session to run it on.
+        once: whether to end when all data that are available now have been read.
+        watch: called with the status several times a second.
+        clock: times the calls of `watch`.
+        stopping: checked between them.
+        show: called with the rows of a console sink.
     """
     from headrace.pipeline.build import start
+    from headrace.spark.finish import finish_deadlines
 
     with _alone(pipeline):
         begun = clock.now()
@@ -103,63 +105,51 @@ def run(
         finally:
             if query.isActive:
                 query.stop()
-            # A micro-batch that began as it was stopped is repeated by the next run, and so are its dead letters.
+            # A micro-batch that started while the query was stopped is repeated by the next run, with its dead letters.
             settle(pipeline.dead_letters, last_done(pipeline.checkpoint), begin=True)
         failure = query.exception()
         if failure is not None:
             raise RunFailed(words_of(failure, pipeline))
         if once and not stopped:
-            _finish_waiting(query)
-        moment = meter.moment()
-        watch(moment)
-        # A clock that was set back while it ran must not make a run of less than no time.
-        return Outcome(moment, stopped, max(0.0, clock.now() - begun))
+            finish_deadlines(query)
+        status = meter.status()
+        watch(status)
+        # The clock may have been set back during the run; a duration is not negative.
+        return PipelineResult(status, stopped, max(0.0, clock.now() - begun))
 
 
-def _follow(query: StreamingQuery, meter: _Meter, watch: Watch, clock: Clock, stopping: Stopping) -> bool:
-    """Return when the query has ended (False), or was asked to stop and did (True)."""
+def _follow(query: StreamingQuery, meter: _Meter, watch: Watch, clock: Clock, stopping: GracefulStop) -> bool:
+    """Follow the query until it has ended; returns whether a stop was requested."""
     while query.isActive:
-        watch(meter.moment())
-        if stopping.wished:
+        watch(meter.status())
+        if stopping.requested:
             _finish(query, clock)
             return True
-        clock.sleep(_LOOK)
+        clock.sleep(_POLL)
     return False
 
 
 def _finish(query: StreamingQuery, clock: Clock) -> None:
-    """Let the micro-batch under way come to its end, and stop. One that begins at that very moment is left to the next run."""
+    """Let the current micro-batch end, and stop the query. A micro-batch that starts just then is left to the next run."""
     before = query.lastProgress
     while query.isActive and query.status["isTriggerActive"] and query.lastProgress == before:
-        clock.sleep(_LOOK_CLOSELY)
+        clock.sleep(_POLL_CLOSELY)
     query.stop()
 
 
-def _finish_waiting(query: StreamingQuery) -> None:
-    """Rows that wait for their deadline leave at the end of a run that ends; those that wait for a match go on waiting.
-
-    Where other steps lie between the join and the sink, or the sink knows no numbers (Kafka, files), they wait for the next run.
-    """
-    from headrace.spark.state.stateful import finish
-
-    sink = getattr(query, "_headrace_sink", None)
-    if sink is None or not sink.plan.steps or sink.plan.earlier:
-        return
-    deferral = sink.plan.steps[0].deferral
-    if deferral is not None and deferral.deadline is not None and deferral.unmatched != "retry":
-        finish(query)
-
-
 class _Meter:
-    """Adds up what Spark and the joins report."""
+    """Adds up the reports of Spark and of the joins."""
 
     def __init__(self, pipeline: Pipeline, query: StreamingQuery) -> None:
         self.pipeline = pipeline
         self.query = query
         self._batches: dict[int, tuple[int, float]] = {}  # rows and seconds of each
-        self._dead: tuple[int, int] = (-1, 0)  # micro-batches when dead letters were last counted, and how many
+        self._dead: tuple[int, int] = (
+            -1,
+            0,
+        )  # number of micro-batches at the last count of dead letters, and that count
 
-    def moment(self) -> Moment:
+    def status(self) -> PipelineStatus:
         from headrace.spark.progress import progress
 
         for report in self.query.recentProgress:
@@ -172,11 +162,11 @@ class _Meter:
         joins: dict[str, JoinStats] = {}
         waiting, shed = {}, 0
         for entry in progress(self.query):
-            if entry.batch not in self._batches and entry.batch >= 0:  # of an earlier run, out of its log
+            if entry.batch not in self._batches and entry.batch >= 0:  # from the log of an earlier run
                 continue
             name, now = Path(entry.relation).name, entry.stats
             total = joins[name] + now if name in joins else now
-            # what is held and what waits are of now; the rest adds up
+            # memory and waiting rows are current values; the other counters add up
             joins[name] = replace(
                 total,
                 memory=now.memory,
@@ -187,23 +177,23 @@ class _Meter:
             waiting[name], shed = now.waiting, shed + entry.shed
         batch = max(self._batches, default=-1)
         rows, seconds = self._batches.get(batch, (0, 0.0))
-        return Moment(
+        return PipelineStatus(
             self.pipeline.name,
-            len(self._batches),
-            batch,
-            sum(r for r, _ in self._batches.values()),
-            rows / seconds if seconds > 0 else 0.0,
-            seconds,
-            self._dead[1],
-            sum(waiting.values()),
-            shed,
-            joins,
+            batches=len(self._batches),
+            batch=batch,
+            rows=sum(r for r, _ in self._batches.values()),
+            rate=rows / seconds if seconds > 0 else 0.0,
+            seconds=seconds,
+            dead=self._dead[1],
+            waiting=sum(waiting.values()),
+            shed=shed,
+            joins=joins,
         )
 
 
 @contextmanager
 def _alone(pipeline: Pipeline) -> Iterator[None]:
-    """Two runs with one checkpoint would each undo what the other notes."""
+    """Lock the state directory, since two runs with one checkpoint would overwrite each other's progress."""
     pipeline.state.mkdir(parents=True, exist_ok=True)
     fd = os.open(pipeline.state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

@@ -1,4 +1,4 @@
-"""The source of a pipeline as a streaming DataFrame; malformed records leave it here, as dead letters."""
+"""The source of a pipeline as a streaming DataFrame, without malformed records, which become dead letters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
 from headrace.errors import BadInput
-from headrace.pipeline.dead_letters import Letters
+from headrace.pipeline.dead_letters import DeadLetterSplitter
 from headrace.pipeline.document import filled
 from headrace.pipeline.fields import filled_size
 from headrace.pipeline.models import Pipeline
@@ -30,18 +30,18 @@ _CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """An Arrow schema as Spark's."""
+    """Convert an Arrow schema to Spark's."""
     return StructType([StructField(f.name, from_arrow_type(f.type, prefer_timestamp_ntz=True)) for f in schema])
 
 
 def stand_in(spark: SparkSession, schema: pa.Schema) -> DataFrame:
-    """A streaming DataFrame with these columns, to check what comes after it; it is never started."""
+    """Make a streaming DataFrame with these columns for checks of later steps; it is never started."""
     nothing = spark.readStream.format("rate").load()
     return nothing.select(*(fn.lit(None).cast(f.dataType).alias(f.name) for f in spark_schema(schema)))
 
 
 def open_source(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
-    """The rows of the source."""
+    """Open the source; returns its rows."""
     source = pipeline.source
     if isinstance(source, FileSource):
         return _files(pipeline, source, spark)
@@ -75,14 +75,14 @@ def _files(pipeline: Pipeline, source: FileSource, spark: SparkSession) -> DataF
         reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _RECORD)
         schema = StructType([*schema.fields, StructField(_RECORD, StringType())])
     if source.format == "csv":
-        # Spark would take the columns of a file by position, whatever its header says.
+        # Without this, Spark would take the columns of a file by position, whatever its header says.
         reader = reader.option("header", source.header).option("enforceSchema", not source.header)
     rows = _with(reader, source.options).schema(schema).load(str(pipeline.at(source.path)))
     if source.format == "parquet":
         if not source.required:
             return rows
         rows = rows.withColumn(_RECORD, fn.lit(None).cast("string"))
-    # A path in every row would be most of its bytes: only malformed ones need it.
+    # Only malformed rows carry the path, which would be most of the bytes of every other row.
     wrong = fn.col(_RECORD).isNotNull()
     for name in source.required:
         wrong = wrong | fn.col(_quoted(name)).isNull()
@@ -106,7 +106,7 @@ def _kafka(pipeline: Pipeline, source: KafkaSource, spark: SparkSession) -> Data
 
 
 def parse_values(pipeline: Pipeline, source: KafkaSource, rows: DataFrame) -> DataFrame:
-    """The columns that the values of Kafka's rows hold; a value that does not parse, or is null, becomes a dead letter."""
+    """Parse the values of Kafka's rows to columns; a value that does not parse, or is null, becomes a dead letter."""
     schema = StructType([*spark_schema(source.schema_).fields, StructField(_RECORD, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _RECORD}
     text = fn.col("value").cast("string")
@@ -122,7 +122,7 @@ def parse_values(pipeline: Pipeline, source: KafkaSource, rows: DataFrame) -> Da
 
 
 def _ddl(schema: StructType) -> str:
-    """A schema as text; names are quoted."""
+    """Return a schema as text with quoted names."""
     return ", ".join(f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in schema)
 
 
@@ -131,10 +131,10 @@ def _quoted(name: str) -> str:
 
 
 def _sorted(pipeline: Pipeline, source: FileSource | KafkaSource, rows: DataFrame) -> DataFrame:
-    """The good rows; the others become dead letters on the way."""
+    """Return the good rows; the others are written as dead letters."""
     format_ = source.value if isinstance(source, KafkaSource) else source.format
     separator = filled(source.options.get("sep", source.options.get("delimiter", ",")))
-    letters = Letters(str(pipeline.dead_letters), format_, source.schema_, tuple(source.required), separator)
+    letters = DeadLetterSplitter(str(pipeline.dead_letters), format_, source.schema_, tuple(source.required), separator)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -144,7 +144,7 @@ def _sorted(pipeline: Pipeline, source: FileSource | KafkaSource, rows: DataFram
         return letters.sort(batches, context.getLocalProperty("streaming.sql.batchId") or "0", context.partitionId())
 
     schema = spark_schema(source.schema_)
-    # On the way columns go by number: mapInArrow cannot resolve every name that a user's column may have.
+    # Columns are numbered on the way, because mapInArrow cannot resolve every name that a user's column may have.
     numbered = StructType([StructField(f"c{i}", f.dataType) for i, f in enumerate(schema)])
     count = len(schema.fields)
     return rows.toDF(*(f"c{i}" for i in range(count + 2))).mapInArrow(run, numbered).toDF(*schema.names)

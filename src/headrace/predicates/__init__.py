@@ -1,4 +1,4 @@
-"""Conditions asked of pairs of rows, exactly: what both families of joins share."""
+"""Exact evaluation of join conditions on pairs of rows, shared by semi-stream and progressive joins."""
 
 from headrace.predicates.residual import Residual
 

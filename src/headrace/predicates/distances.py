@@ -1,4 +1,4 @@
-"""Two vectors are at most eps apart."""
+"""The term of a condition that two vectors are at most eps apart."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Bools, Float64s, Int32s, Int64s, UInt8s
 from headrace.conditions import METRICS, Within
 from headrace.errors import BadInput
 from headrace.kernels.ranges import near
-from headrace.predicates.numbers import Doubles, Mask, Scale, Types
-from headrace.relation.columns import Bytes, Longs
-from headrace.relation.keys import Ints
+from headrace.predicates.numbers import Scale, Types
 
-SLACK = 4 * np.finfo(np.float64).eps  # of a coordinate: a candidate lost by rounding would be a result lost
+SLACK = 4 * np.finfo(np.float64).eps  # relative widening of a search range, so that rounding loses no candidate
 
 
 class Vector:
-    """A side's vectors: a fixed-size list column, or numeric columns, one a coordinate.
+    """The vectors of one side: a fixed-size list column, or numeric columns, one per coordinate.
 
     Parameters
     ----------
     whose
-        What to call the side.
+        The name of the side in errors.
     names
-        Its columns.
+        The columns of the vector.
     types
-        Types of the side's columns; what is no number is refused by name.
+        The types of the side's columns; a column that is not numeric is refused by name.
     """
 
     def __init__(self, whose: str, names: Sequence[str], types: Types) -> None:
@@ -56,8 +55,8 @@ class Vector:
                 f" {', '.join(other.names)} has {other.size}; name as many"
             )
 
-    def read(self, arrays: Sequence[Any]) -> tuple[Doubles, Mask]:
-        """Vectors, coordinate after coordinate, and which there are: without nulls and NaN."""
+    def read(self, arrays: Sequence[Any]) -> tuple[Float64s, Bools]:
+        """Return the coordinates of all vectors in one array, and which vectors are complete: without null or NaN."""
         if not self._list:
             read = [scale.read(array, as_doubles=True) for scale, array in zip(self._scales, arrays, strict=True)]
             vectors = np.stack([np.asarray(values, np.float64) for values, _ in read], axis=1)
@@ -69,39 +68,39 @@ class Vector:
         return np.ascontiguousarray(values, np.float64), whole
 
 
-class Near:
-    """The distance of two vectors is at most eps."""
+class DistanceTerm:
+    """Tests whether the distance of two vectors is at most eps."""
 
     rank, outside = 1, False
 
     def __init__(self, condition: Within) -> None:
         self.condition = condition
-        self.size = len(condition.right)  # until the types are known, if that is a list
-        self.values: Doubles = np.empty(0, np.float64)  # of left tuples, by slot, coordinate after coordinate
+        self.size = len(condition.right)  # coordinates; of a list column they are known in `bind`
+        self.values: Float64s = np.empty(0, np.float64)  # vectors of left tuples by slot, as one array of coordinates
 
     def bind(self, left: Types, right: Types, sides: tuple[str, str]) -> None:
-        """Check that both sides are vectors of one size."""
+        """Take the types of the columns; refuses vectors of different sizes."""
         self._left = Vector(sides[0], self.condition.left, left)
         self._right = Vector(sides[1], self.condition.right, right)
         self._left.check_size(self._right)
         self.size = self._right.size
 
-    def read_left(self, batch: pa.RecordBatch) -> tuple[Doubles, Mask]:
-        """Vectors of left tuples, coordinate after coordinate, and which there are."""
+    def read_left(self, batch: pa.RecordBatch) -> tuple[Float64s, Bools]:
+        """Return the coordinates of the vectors of left tuples, and which vectors are complete."""
         return self._left.read([batch.column(name) for name in self.condition.left])
 
-    def meet(self, columns: dict[str, pa.Array]) -> None:
-        """Vectors of right tuples."""
+    def read_right(self, columns: dict[str, pa.Array]) -> None:
+        """Read the vectors of the right tuples that `keep` and `spans` refer to."""
         self._vectors, self._there = self._right.read([columns[name] for name in self.condition.right])
 
-    def keep(self, r: Ints, slots: Ints, keep: Bytes) -> None:
-        """keep[k] becomes 0 where pair k does not satisfy it."""
+    def keep(self, r: Int32s, slots: Int32s, keep: UInt8s) -> None:
+        """Set keep[k] to 0 where right tuple r[k] and the left tuple in slots[k] are too far apart."""
         keep &= self._there[r].view(np.uint8)
         eps, metric = float(self.condition.eps), METRICS.index(self.condition.metric)
         near(self.values, self._vectors, self.size, eps, metric, r, slots, keep)
 
-    def spans(self, xs: Doubles) -> tuple[Longs, Longs]:
-        """Where each right tuple finds its candidates in sorted first coordinates."""
+    def spans(self, xs: Float64s) -> tuple[Int64s, Int64s]:
+        """Return the range of candidates of each right tuple among sorted first coordinates of left vectors."""
         first, eps = self._vectors[:: self.size], float(self.condition.eps)
         slack = SLACK * (np.abs(first) + eps)
         begin = np.searchsorted(xs, first - eps - slack, "left").astype(np.int64)

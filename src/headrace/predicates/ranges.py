@@ -1,4 +1,4 @@
-"""A value of the one side lies between bounds that the other side gives."""
+"""The term of a condition that a value of the left side lies between bounds of the right side."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import AnyArray, Bools, Int32s, Int64s, UInt8s
 from headrace.conditions import Amount
 from headrace.errors import BadInput
-from headrace.predicates.numbers import Bounds, Mask, Numbers, Scale, Types, bound, unbounded
-from headrace.relation.columns import Bytes, Longs
-from headrace.relation.keys import Ints
+from headrace.predicates.numbers import Bounds, Scale, Types, bound, unbounded
 
 
 @dataclass(frozen=True)
-class End:
-    """A bound that a right tuple gives: its column y, moved by an amount; `open`: a null is no bound."""
+class RangeEnd:
+    """One end of a range: a column y of the right side, shifted by an amount. With `open`, a null means unbounded."""
 
     y: str
     strict: bool = False
@@ -26,22 +25,22 @@ class End:
     open: bool = False
 
 
-class Range:
-    """low <= x <= high, with ends that a right tuple gives; `outside`: x is there and not so."""
+class RangeTerm:
+    """Tests whether low <= x <= high, with ends from the right tuple; with `outside`, whether x is outside the range."""
 
-    def __init__(self, x: str, low: End | None, high: End | None, outside: bool = False) -> None:
+    def __init__(self, x: str, low: RangeEnd | None, high: RangeEnd | None, outside: bool = False) -> None:
         self.x, self.low, self.high, self.outside = x, low, high, outside
         self.size = 1
-        self.values: Numbers = np.empty(0, np.int64)  # of left tuples, by slot
+        self.values: AnyArray = np.empty(0, np.int64)  # x of left tuples, by slot
         self._ends = [end for end in (low, high) if end is not None]
 
     @property
     def rank(self) -> int:
-        """How few candidates it should give, as a leader: lower is better."""
+        """The expected selectivity when this term looks up candidates: a lower rank gives fewer."""
         return 3 if self.outside else 2 if len(self._ends) == 1 else 0
 
     def bind(self, left: Types, right: Types, sides: tuple[str, str]) -> None:
-        """The columns' types are known, and what to call the sides: choose the form to compare in, or refuse."""
+        """Take the types of the columns and the names of the sides; chooses the form to compare in, or refuses."""
         mine = Scale.of(sides[0], self.x, left[self.x])
         self._scales = [Scale.of(sides[1], end.y, right[end.y]) for end in self._ends]
         for end, scale in zip(self._ends, self._scales, strict=True):
@@ -54,13 +53,13 @@ class Range:
         self._mine, self._form = mine, mine.beside(self._scales)
         self.values = self.values.astype(np.float64 if self._form.doubles else np.int64, copy=False)
 
-    def read_left(self, batch: pa.RecordBatch) -> tuple[Numbers, Mask]:
-        """Values of left tuples, and which there are."""
+    def read_left(self, batch: pa.RecordBatch) -> tuple[AnyArray, Bools]:
+        """Return x of left tuples, and which are neither null nor NaN."""
         return self._mine.read(batch.column(self.x), self._form.doubles)
 
-    def meet(self, columns: dict[str, pa.Array]) -> None:
-        """Bounds of right tuples."""
-        there: Mask = np.ones(len(columns[self._ends[0].y]), np.bool_)
+    def read_right(self, columns: dict[str, pa.Array]) -> None:
+        """Compute the bounds of the right tuples that `keep` and `spans` refer to."""
+        there: Bools = np.ones(len(columns[self._ends[0].y]), np.bool_)
         whole = unbounded(there.size, self._form.doubles)
         low, high, empty = whole.low, whole.high, whole.empty
         for side in ("low", "high"):
@@ -80,14 +79,14 @@ class Range:
             empty = empty | none
         self._bounds, self._there = Bounds(low, high, empty), there
 
-    def keep(self, r: Ints, slots: Ints, keep: Bytes) -> None:
-        """keep[k] becomes 0 where pair k does not satisfy it."""
+    def keep(self, r: Int32s, slots: Int32s, keep: UInt8s) -> None:
+        """Set keep[k] to 0 where right tuple r[k] and the left tuple in slots[k] do not satisfy the term."""
         x, bounds = self.values[slots], self._bounds
         inside = (bounds.low[r] <= x) & (x <= bounds.high[r]) & ~bounds.empty[r]
         keep &= (self._there[r] & (inside != self.outside)).view(np.uint8)
 
-    def spans(self, xs: Numbers) -> tuple[Longs, Longs]:
-        """Where each right tuple finds its candidates in sorted values, or (outside) where it does not."""
+    def spans(self, xs: AnyArray) -> tuple[Int64s, Int64s]:
+        """Return the range of candidates of each right tuple in sorted values or, with `outside`, the range of the others."""
         bounds = self._bounds
         begin = np.searchsorted(xs, bounds.low, "left").astype(np.int64)
         end = np.maximum(begin, np.searchsorted(xs, bounds.high, "right"))
@@ -98,7 +97,7 @@ class Range:
 
 
 def _seconds_or_number(shift: Amount, scale: Scale, name: str) -> Fraction:
-    """An amount in the column's own terms: seconds for dates and timestamps, else the number."""
+    """Return an amount in the unit of the column: seconds for dates and timestamps, else the number."""
     if isinstance(shift, timedelta) and scale.family != "number":
         return Fraction(shift // timedelta(microseconds=1), 10**6)
     if isinstance(shift, timedelta) or (shift and scale.family != "number"):

@@ -1,4 +1,4 @@
-"""A condition asked of pairs of rows that were found by another, or by less than all of it."""
+"""Residual: the part of a condition that is tested on candidate pairs, which were found by another part or condition."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import Bools
 from headrace.conditions import AllOf, Condition, Equal, check_condition
 from headrace.errors import BadInput
-from headrace.predicates.numbers import Mask, Scale, Types
+from headrace.predicates.numbers import Scale, Types
 from headrace.predicates.terms import Term, terms
 from headrace.relation.columns import plain_type
 
@@ -18,15 +19,15 @@ SIDES = ("left", "right")
 
 
 class Residual:
-    """Says which of many pairs of rows satisfy a condition.
+    """Tells which of many pairs of rows satisfy a condition.
 
-    Numbers, dates and timestamps are compared exactly, whatever their types; an equality takes strings, binary, booleans and
-    everything else that Arrow can compare too. Nulls and NaN satisfy nothing.
+    Numbers, dates and timestamps are compared exactly, whatever their types. An equality may also be of strings, binary,
+    booleans and everything else that Arrow can compare. Nulls and NaN satisfy nothing.
 
     Parameters
     ----------
     condition
-        What pairs must satisfy: any condition.
+        The condition that pairs must satisfy.
     left, right
         Schemas of the two sides; columns that are missing or cannot be compared are refused by name.
 
@@ -66,11 +67,11 @@ class Residual:
             term.bind(types[0], types[1], SIDES)
 
     def columns(self, side: int) -> tuple[str, ...]:
-        """The columns of a side (0 is left, 1 is right) that it reads."""
+        """Return the columns that are read of a side (0 is left, 1 is right)."""
         return self.condition.left_columns if side == 0 else self.condition.right_columns
 
-    def keep(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Mask:
-        """For each i, whether row i of the one and row i of the other satisfy it."""
+    def keep(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Bools:
+        """Tell for each i whether row i of the left and row i of the right satisfy the condition."""
         assert left.num_rows == right.num_rows, (left.num_rows, right.num_rows)
         keep = np.ones(left.num_rows, np.uint8)
         each = np.arange(left.num_rows, dtype=np.int32)
@@ -81,14 +82,14 @@ class Residual:
             values, there = term.read_left(left)
             term.values = values
             keep &= there.view(np.uint8)
-            term.meet({name: right.column(name) for name in self.condition.right_columns})
+            term.read_right({name: right.column(name) for name in self.condition.right_columns})
             term.keep(each, each, keep)
             term.values = values[:0]
         return keep.view(np.bool_)
 
 
 def _parts(condition: Condition) -> Iterator[Condition]:
-    """Conditions that all must hold, an equality a pair of columns."""
+    """Split a condition into parts that must all hold; an equality of several columns into one per pair of columns."""
     if isinstance(condition, AllOf):
         for one in condition.conditions:
             yield from _parts(one)
@@ -104,7 +105,7 @@ def _numbers(one: Equal, left: Types, right: Types) -> bool:
 
 
 def _common(one: Equal, left: Types, right: Types) -> pa.DataType:
-    """The type of both columns, or a refusal that names them."""
+    """Return the common type of both columns; refuses columns that cannot be compared, by name."""
     (x,), (y,) = one.left, one.right
     a, b = left[x], right[y]
     if pa.types.is_nested(a) or pa.types.is_nested(b) or plain_type(x, a) != plain_type(y, b):

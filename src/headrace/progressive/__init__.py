@@ -1,25 +1,28 @@
-"""Stream joined with stream, complete results, in limited memory: one driver, partitionings, flush policies. [PQP] ch. 3-6"""
+"""Joins of two streams with complete results in limited memory: one driver, partitionings and flush policies. [PQP] ch. 3-6"""
 
 from headrace.progressive.grids.boxes import BoxGrid
 from headrace.progressive.grids.keys import HashPartitioning
 from headrace.progressive.grids.partitioning import Partitioning
 from headrace.progressive.grids.vectors import VectorGrid
 from headrace.progressive.join import ProgressiveJoin
-from headrace.progressive.policies.arrival_rates import LA, RPJ
-from headrace.progressive.policies.by_name import POLICIES, policy_of
-from headrace.progressive.policies.flush import (
+from headrace.progressive.policies import (
     HMJ,
+    LA,
+    POLICIES,
+    RPJ,
     RRPJ,
     RRPJF,
     AllFlush,
     AmortisedRRPJ,
     FlushPolicy,
-    Ledger,
+    Foresight,
+    PartitionStats,
     Random,
-    Resident,
+    TupleFlushPolicy,
+    TupleStats,
     XJoin,
+    policy_of,
 )
-from headrace.progressive.policies.foresight import Foresight
 from headrace.progressive.stats import ProgressiveStats
 
 __all__ = [
@@ -35,12 +38,13 @@ __all__ = [
     "FlushPolicy",
     "Foresight",
     "HashPartitioning",
-    "Ledger",
+    "PartitionStats",
     "Partitioning",
     "ProgressiveJoin",
     "ProgressiveStats",
     "Random",
-    "Resident",
+    "TupleFlushPolicy",
+    "TupleStats",
     "VectorGrid",
     "XJoin",
     "policy_of",

@@ -1,4 +1,4 @@
-"""What a result looks like: the columns of both sides, and the pairs that the whole condition keeps."""
+"""Output: makes result batches of pairs of rows, and keeps the pairs that satisfy the whole condition."""
 
 from __future__ import annotations
 
@@ -9,49 +9,50 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Bools, Int32s
 from headrace.conditions import AllOf, Condition, Equal
 from headrace.errors import BadInput
 from headrace.predicates import Residual
-from headrace.progressive.grids.partitioning import LEFT, SIDES, Mask
-from headrace.progressive.memory.side_memory import Side, take
-from headrace.relation.keys import Ints
+from headrace.progressive.grids.partitioning import LEFT, SIDES
+from headrace.progressive.memory.row_chunks import take
+from headrace.progressive.memory.side_memory import SideMemory
 
 
-class Rows(Protocol):
-    """One side of some pairs."""
+class PairRows(Protocol):
+    """The rows of one side of some pairs, wherever they are stored; row k belongs to pair k."""
 
-    def take(self, columns: Sequence[str] | None = None, which: Mask | None = None) -> pa.RecordBatch:
-        """Their rows, or some columns of some of them."""
+    def take(self, columns: Sequence[str] | None = None, which: Bools | None = None) -> pa.RecordBatch:
+        """Copy the rows; or some of their columns, and only the rows that `which` marks."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
-    """Rows of a batch."""
+class BatchRows:
+    """Rows of a record batch, by their numbers."""
 
     batch: pa.RecordBatch
-    rows: Ints
+    rows: Int32s
 
-    def take(self, columns: Sequence[str] | None = None, which: Mask | None = None) -> pa.RecordBatch:
-        """Copied out."""
+    def take(self, columns: Sequence[str] | None = None, which: Bools | None = None) -> pa.RecordBatch:
+        """Copy the rows out of the batch."""
         batch = self.batch if columns is None else self.batch.select(list(columns))
         return take(batch, self.rows if which is None else self.rows[which])
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Rows in memory, in the order of their chunks."""
+class MemoryRows:
+    """Rows in the memory of a side, by their slots in the order of `SideMemory.by_chunk`."""
 
-    side: Side
-    slots: Ints
+    side: SideMemory
+    slots: Int32s
 
-    def take(self, columns: Sequence[str] | None = None, which: Mask | None = None) -> pa.RecordBatch:
-        """Copied out."""
+    def take(self, columns: Sequence[str] | None = None, which: Bools | None = None) -> pa.RecordBatch:
+        """Copy the rows out of the side's memory."""
         return self.side.rows(self.slots if which is None else self.slots[which], columns)
 
 
 class Output:
-    """Makes results of pairs.
+    """Makes result batches of pairs of a left and a right row.
 
     Parameters
     ----------
@@ -60,7 +61,7 @@ class Output:
     left, right
         The schemas of the sides.
     ask
-        What of the condition is still to be asked of each pair; None for nothing.
+        The part of the condition that is still to be tested on each pair; None for nothing.
     suffix
         Added to the name of a right column that the left side has too; None refuses it.
     """
@@ -84,9 +85,9 @@ class Output:
         self.schema = pa.schema(fields)
         self._residual = None if ask is None else Residual(ask, left, right)
 
-    def make(self, left: Rows, right: Rows) -> tuple[pa.RecordBatch, Mask | None]:
-        """The results of pairs, and which pairs they are (None for all)."""
-        which: Mask | None = None
+    def make(self, left: PairRows, right: PairRows) -> tuple[pa.RecordBatch, Bools | None]:
+        """Return the results of pairs, and a mask of the pairs that they are made of (None if all are)."""
+        which: Bools | None = None
         if self._residual is not None:
             which = self._residual.keep(left.take(self._residual.columns(0)), right.take(self._residual.columns(1)))
             if which.all():
@@ -95,18 +96,19 @@ class Output:
         return pa.RecordBatch.from_arrays([*a.columns, *b.columns], schema=self.schema), which
 
     def empty(self) -> pa.RecordBatch:
-        """No results."""
+        """Return a batch of no results."""
         return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in self.schema], schema=self.schema)
 
 
 def _equalities(condition: Condition) -> list[Equal]:
+    """The equalities that every result satisfies."""
     if isinstance(condition, AllOf):
         return [one for c in condition.conditions for one in _equalities(c)]
     return [condition] if isinstance(condition, Equal) else []
 
 
-def plain(schema: pa.Schema, side: int) -> pa.Schema:
-    """A side's schema as it is kept: dictionaries are spelled out. Refuses two columns of one name."""
+def plain_schema(schema: pa.Schema, side: int) -> pa.Schema:
+    """A side's schema as rows are kept: dictionary columns have the type of their values. Refuses two columns of one name."""
     twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if twice:
         raise BadInput(f"the {SIDES[side]} side has more than one column {', '.join(twice)}; rename them")
@@ -114,11 +116,11 @@ def plain(schema: pa.Schema, side: int) -> pa.Schema:
     return pa.schema([pa.field(f.name, type_) for f, type_ in zip(schema, types, strict=True)])
 
 
-def in_order(side: int, mine: Rows, other: Rows) -> tuple[Rows, Rows]:
-    """Left and right, of a side's rows and the other's."""
+def left_and_right(side: int, mine: PairRows, other: PairRows) -> tuple[PairRows, PairRows]:
+    """Put the rows of side number `side` and those of the other side in the order left, right."""
     return (mine, other) if side == LEFT else (other, mine)
 
 
-def all_rows(n: int) -> Ints:
-    """0, 1, 2, ..."""
+def all_rows(n: int) -> Int32s:
+    """The numbers of the first n rows: 0, 1, 2, ..."""
     return np.arange(n, dtype=np.int32)

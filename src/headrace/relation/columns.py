@@ -1,6 +1,6 @@
-"""Columns: how an Arrow type lies in memory and in a page, and the way there and back.
+"""Columns: the stored form of each Arrow type in memory and in pages, and conversions from and to Arrow.
 
-A column is stored as packed values of a fixed width or as offsets and bytes, with one validity byte a row where it has
+A column is stored as packed values of a fixed width or as offsets and bytes, with one validity byte per row where it has
 nulls. Types that differ only in Arrow's encoding (large, view, dictionary) are stored as their plain form.
 """
 
@@ -8,29 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import AnyArray, Int64s, UInt8s
 from headrace.errors import BadInput, UnsupportedType
 
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-Longs = np.ndarray[Any, np.dtype[np.int64]]
-
-NO_BYTES: Bytes = np.empty(0, np.uint8)
-NO_LONGS: Longs = np.empty(0, np.int64)
+NO_BYTES: UInt8s = np.empty(0, np.uint8)
+NO_LONGS: Int64s = np.empty(0, np.int64)
 
 
-def address(array: np.ndarray[Any, Any]) -> int:
-    """Where an array's bytes start. The caller keeps the array alive while a kernel uses it."""
+def address(array: AnyArray) -> int:
+    """Return the address of an array's bytes. The caller keeps the array alive while a kernel uses the address."""
     return int(array.__array_interface__["data"][0])
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A stored column. width 0 means variable; `position` is its place in a page (0 is the key)."""
+    """A stored column. A width of 0 means variable; `position` is its number in a page, where 0 is the key."""
 
     name: str
     type: pa.DataType
@@ -44,15 +41,15 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """A column's values: bytes, offsets of variable values (else empty), validity (empty: no nulls)."""
+    """The values of a column: bytes, offsets (empty for a fixed width), and validity bytes (empty if there are no nulls)."""
 
-    values: Bytes
-    offsets: Longs
-    valid: Bytes
+    values: UInt8s
+    offsets: Int64s
+    valid: UInt8s
 
 
 def plain_type(name: str, type_: pa.DataType) -> pa.DataType:
-    """The type a column is stored as, or a refusal that names it."""
+    """Return the type that a column is stored as; refuses one that cannot be stored, by name."""
     t = pa.types
     if t.is_dictionary(type_):
         return plain_type(name, type_.value_type)
@@ -83,6 +80,7 @@ def plain_type(name: str, type_: pa.DataType) -> pa.DataType:
 
 
 def width_of(type_: pa.DataType) -> int:
+    """Return the bytes of a stored value; 0 for strings and binary."""
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
         return 0
     if pa.types.is_boolean(type_) or pa.types.is_null(type_):
@@ -91,9 +89,9 @@ def width_of(type_: pa.DataType) -> int:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Structs flattened to outer_inner columns and every type in its stored form.
+    """Return the schema as it is stored: structs flattened to columns outer_inner, every type in its stored form.
 
-    Not outer.inner: PySpark's own mapInArrow cannot resolve a column with a dot in its name.
+    The name is not outer.inner because PySpark's mapInArrow cannot resolve a column with a dot in its name.
     """
     fields = [pa.field(field.name, plain_type(field.name, field.type)) for field in _flat(list(schema))]
     names = [field.name for field in fields]
@@ -115,7 +113,7 @@ def _flat(fields: Sequence[pa.Field]) -> Iterator[pa.Field]:
 
 
 def plain_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A table's columns in their stored form, in the order of a plain schema."""
+    """Convert the columns of a table to their stored form, in the order of a plain schema."""
     flat = dict(_flat_columns(table.schema.names, table.columns))
     arrays = []
     for field in schema:
@@ -129,14 +127,14 @@ def plain_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def _flat_columns(names: Sequence[str], columns: Sequence[pa.ChunkedArray]) -> Iterator[tuple[str, pa.ChunkedArray]]:
     for name, column in zip(names, columns, strict=True):
         if pa.types.is_struct(column.type):
-            # flatten() gives the fields of a null struct as nulls.
+            # flatten() makes the fields of a null struct null.
             yield from _flat_columns([f"{name}_{f.name}" for f in column.type], column.flatten())
         else:
             yield name, column
 
 
 def from_arrow(array: pa.Array) -> Buffers:
-    """The values behind an Arrow array of a stored type, without a copy where Arrow's form is ours."""
+    """Return the values of an Arrow array of a stored type, without a copy where Arrow's layout is the stored one."""
     n = len(array)
     valid = NO_BYTES
     if array.null_count:
@@ -161,7 +159,7 @@ def from_arrow(array: pa.Array) -> Buffers:
 
 
 def to_arrow(type_: pa.DataType, n: int, buffers: Buffers) -> pa.Array:
-    """An Arrow array over the given values. Offsets must fit 32 bits."""
+    """Make an Arrow array over stored values. Offsets must fit into 32 bits."""
     bitmap = None
     nulls = 0
     if buffers.valid.size:

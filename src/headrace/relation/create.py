@@ -1,4 +1,4 @@
-"""Make a relation from data of any kind: into a directory of its own, which gets its name last."""
+"""Creation of a relation from data of any kind, in a directory that gets its final name last."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from headrace.errors import BadInput, choice
 from headrace.files import sync_directory
 from headrace.relation.columns import plain_schema
 from headrace.relation.disk import Disk
+from headrace.relation.frequency_order import FrequencyRanks, FrequencySorter
 from headrace.relation.manifest import UNFINISHED, Manifest, commit, drafts, versions
-from headrace.relation.popularity import Popularity, PopularitySorter
 from headrace.relation.reader import Version
 from headrace.relation.sorter import ExternalSorter, batches_of
 from headrace.relation.writer import Layout, ShardWriter
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int | None], None]
 
-_SECTOR = 4096
-_AT_FDCWD = -100
+_SECTOR = 4096  # bytes; O_DIRECT needs reads of whole sectors
+_AT_FDCWD = -100  # renameat2: paths are relative to the working directory
 _NO_REPLACE, _EXCHANGE = 1, 2  # flags of renameat2
 
 
@@ -43,6 +43,7 @@ def create_relation(
     root: Path,
     data: Any,
     key: str | Sequence[str],
+    *,
     shards: int,
     page_size: int | str,
     fill: float,
@@ -60,16 +61,16 @@ def create_relation(
             raise BadInput(f"{root} exists; pass overwrite=True to replace it, or choose another path")
         versions(root)  # refuses to replace anything but a relation
     notes: dict[str, Any] = {}
-    if hasattr(data, "snapshot"):  # hr.postgresql, hr.delta: which version of it this is goes into the manifest
+    if hasattr(data, "snapshot"):  # hr.postgresql or hr.delta, whose version is noted in the manifest
         data, notes = data.snapshot()
     if shards < 1:
         raise BadInput(f"shards={shards} is not possible; a relation has 1 shard or more")
     schema, batches, total = source_of(data)
     layout = _layout(schema, key, page_size, fill)
-    popularity = _popularity(order, frequencies, layout, spark=_is_spark(data))
-    if popularity:
+    ranks = _frequency_ranks(order, frequencies, layout, spark=_is_spark(data))
+    if ranks:
         layout = replace(layout, order="frequency")
-    fill_directory: Callable[..., Manifest] = partial(_create_from_arrow, popularity)
+    fill_directory: Callable[..., Manifest] = partial(_create_from_arrow, ranks)
     if _is_spark(data):
         from headrace.relation.spark_create import create_from_spark as fill_directory
     root.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +99,7 @@ def create_relation(
 
 
 def _give_name(draft: Path, root: Path, *, overwrite: bool) -> None:
-    """Rename in one step: to a name that is free, or by swapping, so that at no moment there is neither relation."""
+    """Rename atomically: to a free name, or by exchanging the two directories, so that one of them is always there."""
     libc = ctypes.CDLL(None, use_errno=True)
     how = _EXCHANGE if overwrite else _NO_REPLACE
     if libc.renameat2(_AT_FDCWD, os.fsencode(draft), _AT_FDCWD, os.fsencode(root), how) == 0:
@@ -109,8 +110,8 @@ def _give_name(draft: Path, root: Path, *, overwrite: bool) -> None:
     raise OSError(code, f"{root} cannot be given its name in one step: {os.strerror(code)}")
 
 
-def _popularity(order: str, frequencies: Any, layout: Layout, *, spark: bool) -> Popularity | None:
-    """How rows are ranked; None where they are stored by key."""
+def _frequency_ranks(order: str, frequencies: Any, layout: Layout, *, spark: bool) -> FrequencyRanks | None:
+    """Return the ranks of keys; None if rows are stored by key."""
     choice("order", order, ("key", "frequency"))
     if order == "key":
         if frequencies is not None:
@@ -127,7 +128,7 @@ def _popularity(order: str, frequencies: Any, layout: Layout, *, spark: bool) ->
         raise BadInput(
             "order='frequency' cannot be made from a Spark DataFrame; write it as Parquet and give the path of that"
         )
-    return Popularity(frequencies, layout.codec)
+    return FrequencyRanks(frequencies, layout.codec)
 
 
 def _is_spark(data: Any) -> bool:
@@ -161,8 +162,8 @@ def _layout(schema: pa.Schema, key: str | Sequence[str], page_size: int | str, f
 
 
 def source_of(data: Any) -> tuple[pa.Schema, Any, int | None]:
-    """Schema, batches (or the Spark DataFrame itself) and, where known, rows."""
-    from pyarrow import dataset  # brings pandas with it: 45 MiB in every worker, which makes no relation
+    """Return the schema, the batches (or the Spark DataFrame itself) and, where known, the number of rows."""
+    from pyarrow import dataset  # imports pandas, 45 MiB, which workers that create no relation can do without
 
     if _is_spark(data):
         from headrace.relation.spark_create import arrow_schema
@@ -187,18 +188,18 @@ def source_of(data: Any) -> tuple[pa.Schema, Any, int | None]:
 
 
 def _dataset_batches(data: Dataset) -> Iterator[pa.RecordBatch]:
-    """A dataset's batches, with as little as possible read ahead of them."""
+    """Yield the batches of a dataset with as little read-ahead as possible."""
     from pyarrow.dataset import ParquetFileFragment
 
     try:
         fragments = list(data.get_fragments())
-    except ValueError:  # filtered: only the scanner knows how
+    except ValueError:  # a filtered dataset has no fragments; only the scanner can read it
         yield from data.to_batches(batch_size=1 << 16, batch_readahead=1, fragment_readahead=1)
         return
     for fragment in fragments:
         plain = isinstance(fragment, ParquetFileFragment)
         if plain and fragment.physical_schema.equals(data.schema):
-            # The scanner decodes row groups ahead of need, several hundred MB of them; this reader does not.
+            # The scanner decodes row groups ahead, several hundred MB of them; this reader does not.
             with fragment.open() as source:
                 reader = pyarrow.parquet.ParquetFile(source, pre_buffer=False)
                 yield from reader.iter_batches(batch_size=1 << 16)
@@ -209,7 +210,7 @@ def _dataset_batches(data: Dataset) -> Iterator[pa.RecordBatch]:
 
 
 def _create_from_arrow(
-    popularity: Popularity | None,
+    ranks: FrequencyRanks | None,
     root: Path,
     batches: Iterable[pa.RecordBatch],
     layout: Layout,
@@ -221,8 +222,8 @@ def _create_from_arrow(
     scratch = root / "scratch"
     scratch.mkdir()
     sorter = (
-        PopularitySorter(layout, shards, memory, scratch, null_keys, popularity)
-        if popularity
+        FrequencySorter(layout, shards, memory, scratch, null_keys, ranks)
+        if ranks
         else ExternalSorter(layout, shards, memory, scratch, null_keys)
     )
     iterator = iter(batches)
@@ -247,11 +248,21 @@ def _create_from_arrow(
         for name, count in writer.builder.variable_bytes.items():
             variable[name] += count
     shutil.rmtree(scratch)
-    return Manifest(1, layout.schema, layout.key, layout.page_size, layout.fill, facts, nulls, variable, layout.order)
+    return Manifest(
+        version=1,
+        schema=layout.schema,
+        key=layout.key,
+        page_size=layout.page_size,
+        fill=layout.fill,
+        shards=facts,
+        nulls=nulls,
+        variable_bytes=variable,
+        order=layout.order,
+    )
 
 
 def _remove_if_dead(draft: Path) -> None:
-    """Remove what a stopped create left; one whose process is alive is at work still."""
+    """Remove the directory of an unfinished create, unless its process still runs."""
     pid = draft.name.split(UNFINISHED, 1)[1].split("-", 1)[0]
     if not (pid.isdigit() and Path(f"/proc/{pid}").exists()):
         shutil.rmtree(draft, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""Disk: planned reads, several at a time, in three forms. (DESIGN D3)
+"""Disk: planned reads, several in flight, in three forms. (DESIGN D3)
 
-`buffered` goes through the page cache; `direct` bypasses it (O_DIRECT), for honest measurements and for machines whose memory is
-wanted elsewhere; `simulated` reads the same bytes but charges a virtual clock seek + n * transfer a run, one run after
-the other, and so is deterministic.
+`buffered` reads through the page cache; `direct` bypasses it (O_DIRECT), for honest measurements and for machines whose memory
+is needed elsewhere; `simulated` reads the same bytes but charges seek + n * transfer per run to a virtual clock, one run
+after the other, and so is deterministic.
 """
 
 from __future__ import annotations
@@ -21,33 +21,35 @@ from typing import Any, Literal
 import numpy as np
 from numba import types
 
+from headrace.arrays import Int32s, Int64s
 from headrace.clock import ManualClock
 from headrace.errors import BadInput, choice
 from headrace.files import open_regular
 from headrace.kernels.jit import I32, I64, int64, kernel
 from headrace.kernels.plan import plan_greedy, plan_optimal
 from headrace.metrics import Factors, Overhead
-from headrace.relation.columns import Longs
 
 DiskKind = Literal["buffered", "direct", "simulated"]
 PlanKind = Literal["optimal", "greedy", "none"]
 
-# A copy from the page cache, measured; and the delay of a request that says that it was one.
-_CACHED_SEEK, _CACHED_TRANSFER, _DELAY = 1.2e-6, 0.9e-6, 10e-6
-_MOST_DELAY = 100e-6  # that one call counts for: what a process waits for a core is not the disk's
-_OVERHEAD = Overhead(iteration=5e-4)  # on a machine that nobody has measured, about
-_WEIGHT = 0.05  # of a call in the running mean of delays
+# seconds of a request and of an 8 KiB page that come from the page cache, as measured
+_CACHED_SEEK, _CACHED_TRANSFER = 1.2e-6, 0.9e-6
+_CACHED_DELAY = 10e-6  # seconds beyond copying; requests with a smaller mean delay came from the page cache
+_MOST_DELAY = 100e-6  # seconds that one call may add to the mean: longer delays are waits for a core, not for the disk
+_OVERHEAD = Overhead(iteration=5e-4)  # a rough guess for machines without a calibration
+_WEIGHT = 0.05  # of one call in the running mean of delays
 
-# By their symbols and not by their addresses, so that the compiled loop can be cached on disk.
+# Declared by symbol and not by address, so that the compiled loop can be cached on disk.
 _pread = types.ExternalFunction("pread", types.intp(types.int32, types.int64, types.uintp, types.int64))
 _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
 
 
 @kernel(int64(I32, I64, I64, I64, int64, I64))
 def _read_all(fds, offsets, sizes, targets, clock, times):  # type: ignore[no-untyped-def]
-    """Read every run; returns -1, or the first run that came short. `times`: of begin and end, seconds and nanoseconds.
+    """Read every run; returns -1, or the number of the first run that could not be read in full.
 
-    The time is taken here: a thread that has read still waits for the interpreter's lock.
+    `times` receives seconds and nanoseconds of the begin and of the end. They are taken here because a thread that returns from
+    compiled code first waits for the interpreter's lock.
     """
     _clock_gettime(types.int32(clock), times.ctypes.data)
     bad = np.int64(-1)
@@ -67,30 +69,32 @@ def _read_all(fds, offsets, sizes, targets, clock, times):  # type: ignore[no-un
 
 @dataclass
 class Disk:
-    """How pages are read, and what a read costs.
+    """The way pages are read, and the cost of a read.
 
     Parameters
     ----------
     kind
         buffered, direct or simulated.
     seek, transfer
-        Seconds for one request and for one 8 KiB page of it, with many requests in flight. The read plan weighs one
-        against the other. The defaults were measured on an SSD at a depth of 16 to 32; alone, a request takes 53 µs.
+        Seconds for one request and for one 8 KiB page of it, with many requests in flight; the read plan weighs one
+        against the other. The defaults were measured on an SSD at a queue depth of 16 to 32; alone, a request takes 53 µs.
     workers
         Requests in flight. A simulated disk serves one at a time.
     plan
-        optimal ([SSIJ] §IV.D), greedy (Seeger et al.) or none (one request a page).
+        optimal ([SSIJ] §IV.D), greedy (Seeger et al.) or none (one request per page).
     longest
-        Pages of a planned request at most: maxScan of [SSIJ].
+        The most pages of a planned request: maxScan of [SSIJ].
     factors
         Seconds of each step of a join on a simulated machine, charged to its clock by `spend`.
+    clock
+        The virtual clock of a simulated disk.
     follow
-        Seconds for a request of a simulated disk that goes on where the last one ended: the arm is there already. As `seek`
+        Seconds for a request of a simulated disk that starts where the last one ended, as the arm is there already; `seek`
         by default.
     alone
-        Seek and transfer of a request with no other in flight; as the others by default.
+        Seek and transfer of a request with no other in flight; `seek` and `transfer` by default.
     overheads
-        What algorithms take on this machine besides reads and steps, by name. See Calibration.disk.
+        What algorithms take on this machine besides reads and steps, by name. See `Calibration.as_disk`.
     """
 
     kind: DiskKind = "buffered"
@@ -104,9 +108,10 @@ class Disk:
     follow: float | None = None
     alone: tuple[float, float] | None = None
     overheads: Mapping[str, Overhead] = field(default_factory=dict)
-    # Seconds a buffered request takes beyond copying
+    # running mean of the seconds that a buffered request takes beyond copying
     _delay: float = field(default=math.inf, repr=False, compare=False)
-    _end: tuple[int, int] = field(default=(-1, -1), repr=False, compare=False)  # file and place of the arm
+    # file descriptor and offset of the arm of a simulated disk
+    _end: tuple[int, int] = field(default=(-1, -1), repr=False, compare=False)
     _pool: ThreadPoolExecutor | None = field(default=None, repr=False, compare=False)
     _pool_pid: int = field(default=0, repr=False, compare=False)
 
@@ -117,7 +122,7 @@ class Disk:
             self.workers = 1
 
     def open(self, path: Path) -> int:
-        """A file descriptor for reading; the caller closes it."""
+        """Open a file for reading; returns a descriptor, which the caller closes."""
         if self.kind == "direct":
             try:
                 return open_regular(path, os.O_DIRECT)
@@ -131,14 +136,14 @@ class Disk:
         return open_regular(path)
 
     def spend(self, steps: Mapping[str, int]) -> None:
-        """Steps of a join that were done, by the names of Factors. Only a simulated machine takes its time from this."""
+        """Charge steps of a join, counted by the names of `Factors`, to the clock of a simulated machine; others ignore it."""
         if self.kind == "simulated":
             self.clock.advance(sum(count * getattr(self.factors, name) for name, count in steps.items()))
 
     def costs(self, page_size: int, *, alone: bool = False, known: bool = False) -> tuple[float, float]:
-        """Seconds for a request and for a page of it, as things are: a buffered disk may turn out to be in memory.
+        """Return the seconds of a request and of a page of it. A buffered disk whose reads come from the page cache costs less.
 
-        `known`: as they are known to every process, whatever it has read.
+        With `known`, what this process has seen of the cache does not count, so that all processes get the same answer.
         """
         seek, transfer = (self.alone if alone else None) or (self.seek, self.transfer)
         if self.cached and not known:
@@ -146,25 +151,25 @@ class Disk:
         return seek, transfer * page_size / 8192
 
     def scan_costs(self, page_size: int, *, known: bool = False) -> tuple[float, float]:
-        """The same for requests that follow each other one by one, as those of a scan do."""
+        """Return the seconds of a request and of a page for a scan, where each request starts where the last one ended."""
         seek, transfer = self.costs(page_size, alone=True, known=known)
         return (seek if self.follow is None or (self.cached and not known) else self.follow), transfer
 
     def overhead(self, algorithm: str) -> Overhead:
-        """Of an algorithm on this machine."""
+        """Return the overhead of an algorithm on this machine."""
         return self.overheads.get(algorithm, Overhead() if self.kind == "simulated" else _OVERHEAD)
 
     @property
-    def goes_on(self) -> bool:
-        """Whether a request that goes on where the last one ended is cheaper than another: the arm is there."""
+    def sequential_is_cheaper(self) -> bool:
+        """Whether a request that starts where the last one ended costs less than a seek, as on a disk with an arm."""
         return self.kind == "simulated" and self.follow is not None and self.follow < self.seek
 
     @property
     def cached(self) -> bool:
-        """Whether reads came from the system's page cache lately."""
-        return self.kind == "buffered" and self._delay < _DELAY
+        """Whether recent reads came from the system's page cache."""
+        return self.kind == "buffered" and self._delay < _CACHED_DELAY
 
-    def _read(self, fds: Any, offsets: Longs, sizes: Longs, targets: Longs) -> int:
+    def _read(self, fds: Any, offsets: Int64s, sizes: Int64s, targets: Int64s) -> int:
         times = np.zeros(4, np.int64)
         bad = int(_read_all(fds, offsets, sizes, targets, time.CLOCK_MONOTONIC, times))
         took = float(times[2] - times[0]) + 1e-9 * float(times[3] - times[1])
@@ -174,18 +179,18 @@ class Disk:
 
     def runs(
         self,
-        places: Longs,
+        places: Int64s,
         page_size: int,
         longest: int,
         *,
         bridge: bool = True,
         plan: PlanKind | None = None,
         chunk: int | None = None,
-    ) -> tuple[Longs, Longs]:
-        """The read plan for sorted distinct page places: first page and length of every run.
+    ) -> tuple[Int64s, Int64s]:
+        """Plan the reads of sorted distinct places; returns the first place and the length of every run.
 
-        Without `bridge` only pages side by side share a run, and nothing unwanted is read. Who brings a plan of its own also says
-        how long a run may be. `chunk`: a run is read in requests of so many pages, each of which goes on where the last ended.
+        Without `bridge` only neighbouring pages share a run, and no unwanted page is read. With a `plan` of the caller's,
+        `longest` alone limits a run. With `chunk`, a run is read in requests of so many pages, one after the other.
         """
         longest = max(1, min(self.longest, longest) if bridge and plan is None else longest)
         plan = plan or self.plan
@@ -210,31 +215,31 @@ class Disk:
 
     def start(
         self,
-        fds: np.ndarray[Any, np.dtype[np.int32]],
-        offsets: Longs,
-        sizes: Longs,
-        targets: Longs,
+        fds: Int32s,
+        offsets: Int64s,
+        sizes: Int64s,
+        targets: Int64s,
         page_size: int,
         most: int,
-    ) -> Reading:
-        """Begin to read runs into memory, at most `most` at a time; `wait` on what is returned."""
+    ) -> PendingReads:
+        """Start to read runs into memory with at most `most` threads; the caller waits on what is returned."""
         if self.kind == "simulated":
             transfer = self.transfer * page_size / 8192
             self.clock.advance(self._arm(fds, offsets, sizes) + float(sizes.sum()) / page_size * transfer)
         tasks: list[Future[int]] = []
         n = fds.size
-        # Long runs keep the disk busy with few requests in flight, and every task costs some 20 µs to hand over.
+        # Long runs keep the disk busy with few requests in flight, and handing a task to a thread costs some 20 µs.
         workers = min(self.workers, most, n, max(4, 2 * self.workers * n * page_size // int(sizes.sum())))
         if self.cached or self.workers == 1 or most == 1 or (n == 1 and sizes[0] <= 4 * page_size):
-            return Reading([], [0], [self._read(fds, offsets, sizes, targets)])
+            return PendingReads([], [0], [self._read(fds, offsets, sizes, targets)])
         bounds = [n * w // workers for w in range(workers + 1)]
         pool = self._threads()
         for a, b in pairwise(bounds):
             tasks.append(pool.submit(self._read, fds[a:b], offsets[a:b], sizes[a:b], targets[a:b]))
-        return Reading(tasks, bounds, [])
+        return PendingReads(tasks, bounds, [])
 
-    def _arm(self, fds: np.ndarray[Any, np.dtype[np.int32]], offsets: Longs, sizes: Longs) -> float:
-        """Seconds that the arm of a simulated disk takes to get to each run."""
+    def _arm(self, fds: Int32s, offsets: Int64s, sizes: Int64s) -> float:
+        """Return the seconds that the arm of a simulated disk takes to move to all runs, one after the other."""
         if self.follow is None or not fds.size:
             return fds.size * self.seek
         ends = offsets + sizes
@@ -252,15 +257,15 @@ class Disk:
 
 
 @dataclass
-class Reading:
-    """Reads under way."""
+class PendingReads:
+    """Reads that were started and may not be complete."""
 
     tasks: Sequence[Future[int]]
-    bounds: Sequence[int]
-    done: Sequence[int]
+    bounds: Sequence[int]  # first run of each task
+    done: Sequence[int]  # results, where the caller's thread has read
 
     def wait(self) -> int:
-        """-1 when every run is there, else the number of one that could not be read in full."""
+        """Wait for all reads; returns -1, or the number of a run that could not be read in full."""
         results = self.done or [task.result() for task in self.tasks]
         for bound, result in zip(self.bounds, results, strict=False):
             if result >= 0:
@@ -269,4 +274,5 @@ class Reading:
 
 
 def disk_of(disk: DiskKind | Disk) -> Disk:
+    """Return a disk as it is, or make one of a kind."""
     return disk if isinstance(disk, Disk) else Disk(kind=disk)

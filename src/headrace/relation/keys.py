@@ -1,8 +1,8 @@
-"""Keys in two forms, and the codec between them and Arrow columns.
+"""Keys in two forms, and the codec that converts between them and Arrow columns.
 
-One integer-like column (integers, dates, timestamps, decimals of up to 18 digits) is 64-bit integers. Everything else is
-byte strings whose memcmp order is the key's order: strings and binary as they are, composites and wide decimals by
-kernels.keys. Both forms offer the same methods, so nothing above them asks which it has.
+The key of one integer-like column (integers, dates, timestamps, decimals of up to 18 digits) is a 64-bit integer. Any other key
+is a byte string whose memcmp order is the key's order: strings and binary as they are, composites and wide decimals encoded by
+kernels.keys. Both forms have the same methods, so callers need not know which they have.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import AnyArray, Bools, Int32s, Int64s, UInt8s, UInt64s
 from headrace.errors import BadInput, UnsupportedType
 from headrace.kernels import hashing, index, pages, store, unique
 from headrace.kernels import keys as kernels
-from headrace.relation.columns import NO_BYTES, Buffers, Bytes, Longs, address, from_arrow, plain_type, to_arrow
+from headrace.relation.columns import NO_BYTES, Buffers, address, from_arrow, plain_type, to_arrow
 
-Ints = np.ndarray[Any, np.dtype[np.int32]]
-Hashes = np.ndarray[Any, np.dtype[np.uint64]]
-
-_LONGEST_INT_DECIMAL = 18
+_LONGEST_INT_DECIMAL = 18  # digits of a decimal that always fits into 64 bits
 
 
 @dataclass(frozen=True, slots=True)
 class IntKeys:
-    values: Longs
+    """Keys that are 64-bit integers."""
+
+    values: Int64s
 
     def __len__(self) -> int:
         return self.values.size
@@ -37,56 +37,56 @@ class IntKeys:
     def nbytes(self) -> int:
         return self.values.nbytes
 
-    def take(self, rows: np.ndarray[Any, Any]) -> IntKeys:
+    def take(self, rows: AnyArray) -> IntKeys:
         return IntKeys(self.values[rows])
 
     def slice(self, start: int, stop: int) -> IntKeys:
         return IntKeys(self.values[start:stop])
 
-    def argsort(self) -> Longs:
-        """A stable order. NumPy's vectorised sort is several times faster than its stable one."""
+    def argsort(self) -> Int64s:
+        """Return a stable order: NumPy's vectorised sort made stable is several times faster than its stable sort."""
         order = np.argsort(self.values)
         hashing.stabilise(self.values, order)
         return order
 
-    def hashes(self) -> Hashes:
+    def hashes(self) -> UInt64s:
         out = np.empty(self.values.size, np.uint64)
         hashing.hash_ints(self.values, out)
         return out
 
-    def repeats(self) -> Bytes:
-        """1 where a key equals the one before it."""
+    def repeats(self) -> UInt8s:
+        """Return 1 where a key equals the one before it, else 0."""
         out = np.zeros(self.values.size, np.uint8)
         np.equal(self.values[1:], self.values[:-1], out=out[1:].view(np.bool_))
         return out
 
-    def unique(self, valid: Bytes, hashes: Hashes, scratch: tuple[Ints, ...]) -> int:
+    def unique(self, valid: UInt8s, hashes: UInt64s, scratch: tuple[Int32s, ...]) -> int:
         return int(unique.unique_ints(self.values, valid, hashes, *scratch))
 
-    def locate(self, fence: IntKeys, continues: Bytes, low: Ints, high: Ints) -> None:
+    def locate(self, fence: IntKeys, continues: UInt8s, low: Int32s, high: Int32s) -> None:
         index.locate_ints(fence.values, continues, self.values, low, high)
 
-    def equal_at(self, others: IntKeys, at: Ints) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Whether each key equals others[at]; never where at is -1."""
+    def equal_at(self, others: IntKeys, at: Int32s) -> Bools:
+        """Tell whether key i equals others[at[i]]; an `at` of -1 is never equal."""
         if len(others) == 0:
             return np.zeros(at.size, np.bool_)
-        same: np.ndarray[Any, np.dtype[np.bool_]] = others.values[np.maximum(at, 0)] == self.values
+        same: Bools = others.values[np.maximum(at, 0)] == self.values
         return same & (at >= 0)
 
-    def find(self, page_addresses: Longs, which: Ints, low: Ints, high: Ints) -> int:
+    def find(self, page_addresses: Int64s, which: Int32s, low: Int32s, high: Int32s) -> int:
         return int(pages.find_ints(page_addresses, self.values[which], low, high))
 
     def probe(
         self,
-        table: Longs,
+        table: Int64s,
         entries: Buffers,
-        first: Ints,
-        many: Ints,
-        hashes: Hashes,
+        first: Int32s,
+        many: Int32s,
+        hashes: UInt64s,
         source: int,
-        src: Ints,
-        pos: Ints,
-        count: Ints,
+        src: Int32s,
+        pos: Int32s,
+        count: Int32s,
     ) -> int:
         return int(
             store.probe_ints(table, address(entries.values), first, many, hashes, self.values, source, src, pos, count)
@@ -98,8 +98,10 @@ class IntKeys:
 
 @dataclass(frozen=True, slots=True)
 class ByteKeys:
-    data: Bytes
-    offsets: Longs
+    """Keys that are byte strings: key i is data[offsets[i] : offsets[i + 1]]."""
+
+    data: UInt8s
+    offsets: Int64s
 
     def __len__(self) -> int:
         return self.offsets.size - 1
@@ -108,7 +110,7 @@ class ByteKeys:
     def nbytes(self) -> int:
         return int(self.offsets[-1] - self.offsets[0]) + self.offsets.nbytes
 
-    def take(self, rows: np.ndarray[Any, Any]) -> ByteKeys:
+    def take(self, rows: AnyArray) -> ByteKeys:
         rows = np.ascontiguousarray(rows, dtype=np.int64)
         offsets = np.zeros(rows.size + 1, np.int64)
         np.cumsum(self.offsets[rows + 1] - self.offsets[rows], out=offsets[1:])
@@ -119,29 +121,29 @@ class ByteKeys:
     def slice(self, start: int, stop: int) -> ByteKeys:
         return ByteKeys(self.data, self.offsets[start : stop + 1])
 
-    def argsort(self) -> Longs:
+    def argsort(self) -> Int64s:
         array = pa.Array.from_buffers(
             pa.large_binary(), len(self), [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
         )
         return np.asarray(pc.array_sort_indices(array)).astype(np.int64)
 
-    def hashes(self) -> Hashes:
+    def hashes(self) -> UInt64s:
         out = np.empty(len(self), np.uint64)
         hashing.hash_strings(address(self.data), self.offsets, out)
         return out
 
-    def repeats(self) -> Bytes:
+    def repeats(self) -> UInt8s:
         out = np.empty(len(self), np.uint8)
         index.same_as_before(address(self.data), self.offsets, out)
         return out
 
-    def unique(self, valid: Bytes, hashes: Hashes, scratch: tuple[Ints, ...]) -> int:
+    def unique(self, valid: UInt8s, hashes: UInt64s, scratch: tuple[Int32s, ...]) -> int:
         return int(unique.unique_strings(address(self.data), self.offsets, valid, hashes, *scratch))
 
-    def locate(self, fence: ByteKeys, continues: Bytes, low: Ints, high: Ints) -> None:
+    def locate(self, fence: ByteKeys, continues: UInt8s, low: Int32s, high: Int32s) -> None:
         index.locate_strings(address(fence.data), fence.offsets, continues, address(self.data), self.offsets, low, high)
 
-    def equal_at(self, others: ByteKeys, at: Ints) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def equal_at(self, others: ByteKeys, at: Int32s) -> Bools:
         out = np.zeros(at.size, np.bool_)
         if len(others):
             index.equal_strings(
@@ -154,20 +156,20 @@ class ByteKeys:
             )
         return out
 
-    def find(self, page_addresses: Longs, which: Ints, low: Ints, high: Ints) -> int:
+    def find(self, page_addresses: Int64s, which: Int32s, low: Int32s, high: Int32s) -> int:
         return int(pages.find_strings(page_addresses, address(self.data), self.offsets, which, low, high))
 
     def probe(
         self,
-        table: Longs,
+        table: Int64s,
         entries: Buffers,
-        first: Ints,
-        many: Ints,
-        hashes: Hashes,
+        first: Int32s,
+        many: Int32s,
+        hashes: UInt64s,
         source: int,
-        src: Ints,
-        pos: Ints,
-        count: Ints,
+        src: Int32s,
+        pos: Int32s,
+        count: Int32s,
     ) -> int:
         return int(
             store.probe_strings(
@@ -194,7 +196,7 @@ Keys = IntKeys | ByteKeys
 
 
 def concat_keys(parts: Sequence[Keys], codec: KeyCodec) -> Keys:
-    """Keys of one codec, one after the other."""
+    """Concatenate keys of one codec."""
     if codec.integer:
         return IntKeys(np.concatenate([np.empty(0, np.int64), *(p.values for p in parts)]))  # type: ignore[union-attr]
     datas, offsets, used = [NO_BYTES], [np.zeros(1, np.int64)], 0
@@ -207,18 +209,18 @@ def concat_keys(parts: Sequence[Keys], codec: KeyCodec) -> Keys:
     return ByteKeys(np.concatenate(datas), np.concatenate(offsets))
 
 
-def positions(keys: Keys, fence: Keys) -> tuple[Ints, np.ndarray[Any, np.dtype[np.bool_]]]:
-    """For sorted keys and sorted distinct fences: the last fence not above each key (-1: none), and whether it is equal."""
+def positions(keys: Keys, fence: Keys) -> tuple[Int32s, Bools]:
+    """Return the last fence not above each key (-1 for none), and whether it is equal. Keys and distinct fences are sorted."""
     n = len(keys)
     low, high = np.empty(n, np.int32), np.empty(n, np.int32)
     keys.locate(fence, np.zeros(len(fence), np.uint8), low, high)  # type: ignore[arg-type]
-    # locate starts at a fence equal to the key, so low is the candidate in either case.
+    # locate starts at a fence equal to the key, so low is the last fence not above the key in either case.
     return low, keys.equal_at(fence, low)  # type: ignore[arg-type]
 
 
-def bounds(keys: Keys, cuts: Keys, after: Bytes) -> Longs:
-    """Where sorted distinct cuts fall in sorted keys, with both ends: the first key not below each cut and, where `after` is set,
-    the first above it too.
+def bounds(keys: Keys, cuts: Keys, after: UInt8s) -> Int64s:
+    """Return where sorted distinct cuts fall in sorted keys, from 0 to len(keys): the first key not below each cut and,
+    where `after` is set, the first key above it too.
     """
     n = len(keys)
     low, high = np.empty(len(cuts), np.int32), np.empty(len(cuts), np.int32)
@@ -230,7 +232,7 @@ def bounds(keys: Keys, cuts: Keys, after: Bytes) -> Longs:
 
 
 class KeyCodec:
-    """Between Arrow columns of the key's types and Keys.
+    """Converts between Arrow columns of the key's types and `Keys`.
 
     Parameters
     ----------
@@ -248,7 +250,7 @@ class KeyCodec:
 
     @property
     def width(self) -> int:
-        """Of the key column in a page: 8, or 0 for variable."""
+        """The width in bytes of the key column in a page; 0 for variable."""
         return 8 if self.integer else 0
 
     def check(self, stream: Sequence[pa.Field]) -> None:
@@ -261,8 +263,8 @@ class KeyCodec:
                     f" {type_}; cast the stream column to {type_} first"
                 )
 
-    def encode(self, arrays: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Keys, Bytes]:
-        """Keys of the rows, and validity (empty where no component is null)."""
+    def encode(self, arrays: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Keys, UInt8s]:
+        """Return the keys of the rows, and validity bytes (empty if no component is null)."""
         plain = []
         valid = NO_BYTES
         for array, type_ in zip(arrays, self.types, strict=True):
@@ -312,7 +314,7 @@ class KeyCodec:
         return ByteKeys(data, offsets)
 
     def decode(self, keys: Keys) -> list[pa.Array]:
-        """The Arrow columns of some keys."""
+        """Return keys as Arrow columns."""
         if isinstance(keys, IntKeys):
             return [_from_ints(keys.values, self.types[0])]
         n = len(keys)
@@ -355,14 +357,14 @@ def _is_bytes(type_: pa.DataType) -> bool:
 
 
 def _is_int(type_: pa.DataType) -> bool:
-    """Whether a key component fits 64 bits."""
+    """Tell whether values of a key column fit into 64 bits."""
     if pa.types.is_decimal128(type_):
         return bool(type_.precision <= _LONGEST_INT_DECIMAL)
     return not _is_bytes(type_)
 
 
 def _comparable(given: pa.DataType, key: pa.DataType) -> bool:
-    """Whether every given value can be brought to the key's type without changing what it equals."""
+    """Tell whether every value of the given type can be cast to the key's type without changing what it equals."""
     t = pa.types
     if t.is_integer(key):
         return bool(t.is_integer(given) and not t.is_uint64(given))
@@ -379,7 +381,7 @@ def _comparable(given: pa.DataType, key: pa.DataType) -> bool:
 
 
 def _cast(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """An array in the key's type; a timestamp beyond what the key's unit can say becomes null: it matches nothing."""
+    """Cast an array to the key's type. A timestamp out of range of the key's unit becomes null, as it matches nothing."""
     if pa.types.is_timestamp(type_) and pa.types.is_timestamp(array.type):
         steps = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
         most = (2**63 - 1) // (steps[type_.unit] // steps[array.type.unit])
@@ -388,7 +390,8 @@ def _cast(array: pa.Array, type_: pa.DataType) -> pa.Array:
     return array.cast(type_)
 
 
-def as_ints(array: pa.Array) -> Longs:
+def as_ints(array: pa.Array) -> Int64s:
+    """Return the values of an integer-like array as 64-bit integers."""
     t = pa.types
     if t.is_decimal128(array.type):
         return np.ascontiguousarray(from_arrow(array).values.view(np.int64)[::2])
@@ -401,7 +404,7 @@ def as_ints(array: pa.Array) -> Longs:
     return from_arrow(array).values.view(np.int64)
 
 
-def _from_ints(values: Longs, type_: pa.DataType) -> pa.Array:
+def _from_ints(values: Int64s, type_: pa.DataType) -> pa.Array:
     t = pa.types
     if t.is_decimal128(type_):
         words = np.empty((values.size, 2), np.int64)

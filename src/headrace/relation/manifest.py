@@ -1,4 +1,4 @@
-"""Versions of a relation: manifests, committed by an atomic link, kept while a reader holds them. (DESIGN D9)
+"""Versions of a relation: each has a manifest, committed by an atomic link and kept while a reader holds it. (DESIGN D9)
 
     relation/
       manifest-000001.json     what version 1 consists of; never changed
@@ -31,18 +31,18 @@ import pyarrow as pa
 
 from headrace.errors import DamagedRelation, NewerFormat, NotARelation, UnfinishedRelation, VersionConflict, VersionGone
 from headrace.files import open_regular, sync_directory, write_all
-from headrace.relation.held import held_versions
+from headrace.relation.batch_versions import versions_of_last_batches
 from headrace.relation.manifest_check import ManifestCheck
 
-FORMAT = 3  # 3 where writers left notes, which others must keep; 2 where rows are stored by popularity; 1 elsewhere
-Order = Literal["key", "frequency"]
-UNFINISHED = ".unfinished-"  # a create works in a sibling directory: NAME.unfinished-XXXX
+FORMAT = 3  # the latest; a manifest has 3 if it has notes, else 2 if rows are stored by frequency, else 1
+StorageOrder = Literal["key", "frequency"]
+UNFINISHED = ".unfinished-"  # a relation is created in a sibling directory, NAME.unfinished-PID-XXXXXXXX
 _MANIFEST = re.compile(r"manifest-(\d{6,})\.json")
 
 
 @dataclass(slots=True)
 class FileFacts:
-    """A file of a version. Its tag is in every page, or in its header: a file or page from elsewhere does not have it."""
+    """A file of a version. Every page, or the header of a sidecar, has its tag, which tells it from files of other versions."""
 
     name: str
     bytes: int
@@ -51,12 +51,13 @@ class FileFacts:
 
     @staticmethod
     def new_tag() -> int:
+        """Draw a random tag of 31 bits."""
         return uuid.uuid4().int & 0x7FFFFFFF
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class ShardFacts:
-    """What one version of one shard consists of."""
+    """The files and the statistics of one shard in one version."""
 
     rows: int
     pages: int
@@ -80,7 +81,7 @@ class ShardFacts:
         return {f.name for f in (*self.files, self.index, self.filter, self.stats)}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Manifest:
     """One version of a relation."""
 
@@ -92,15 +93,16 @@ class Manifest:
     shards: list[ShardFacts]
     nulls: dict[str, int]
     variable_bytes: dict[str, int]
-    order: Order = "key"
+    order: StorageOrder = "key"
     # Random, given when the relation is made and kept in all its versions: a relation made in its place has another one.
     identity: str = field(default_factory=lambda: uuid.uuid4().hex)
-    notes: dict[str, Any] = field(default_factory=dict)  # of writers, committed with the version and kept in later ones
+    # JSON that writers commit with a version; later versions keep it.
+    notes: dict[str, Any] = field(default_factory=dict)
     created: str = field(default_factory=lambda: Manifest.now())
 
     @staticmethod
     def now() -> str:
-        # A note for people; nothing depends on it.
+        # Shown to people only; nothing depends on it.
         return datetime.now(UTC).isoformat(timespec="seconds")  # noqa: TID251
 
     @property
@@ -182,7 +184,7 @@ def manifest_path(root: Path, version: int) -> Path:
 
 
 def versions(root: Path) -> list[int]:
-    """The versions there are, oldest first; refuses a path that is not a relation, by what it is."""
+    """List the versions, oldest first. Refuses a path that is not a relation, and says what it is instead."""
     if not root.exists():
         unfinished = drafts(root)
         if unfinished:
@@ -201,14 +203,14 @@ def versions(root: Path) -> list[int]:
 
 
 def drafts(root: Path) -> list[Path]:
-    """What unfinished creates of this relation left, or are at work on."""
+    """List the directories of unfinished creates of this relation, stopped or still running."""
     if not root.parent.is_dir():
         return []
     return sorted(p for p in root.parent.iterdir() if p.name.startswith(f"{root.name}{UNFINISHED}"))
 
 
 def commit(root: Path, manifest: Manifest) -> None:
-    """Give a manifest its name. Its files are on disk already; a version that exists is never replaced."""
+    """Commit a version by giving its manifest its name. The files are on disk already; no version is ever replaced."""
     check_sizes(root, manifest)
     path = manifest_path(root, manifest.version)
     draft = path.with_suffix(f".draft-{os.getpid()}")
@@ -245,7 +247,7 @@ def check_sizes(root: Path, manifest: Manifest) -> None:
 
 
 def pin(root: Path, version: int | None) -> tuple[Manifest, int]:
-    """Hold a version (the latest by default) against removal; returns it and the descriptor that holds it."""
+    """Lock a version (the latest by default) against removal; returns its manifest and the descriptor of the lock."""
     while True:
         existing = versions(root)
         wanted = existing[-1] if version is None else version
@@ -253,7 +255,7 @@ def pin(root: Path, version: int | None) -> tuple[Manifest, int]:
             raise VersionGone(f"{root} has no version {wanted}; it has {', '.join(map(str, existing))}")
         fd = _lock_file(root, f"{wanted:06d}")
         fcntl.flock(fd, fcntl.LOCK_SH)
-        # A cleaner may have removed the version before the lock was ours.
+        # A writer may have removed the version before the lock was taken.
         if manifest_path(root, wanted).exists():
             return Manifest.load(manifest_path(root, wanted)), fd
         os.close(fd)
@@ -261,7 +263,7 @@ def pin(root: Path, version: int | None) -> tuple[Manifest, int]:
 
 @contextmanager
 def writing(root: Path, *, wait: bool = False) -> Iterator[None]:
-    """Be the one writer of a relation; where another is at work, wait until it is done, or refuse."""
+    """Hold the writer's lock of a relation. If another writer has it, wait for it, or refuse."""
     fd = _lock_file(root, "writer")
     try:
         try:
@@ -276,9 +278,9 @@ def writing(root: Path, *, wait: bool = False) -> Iterator[None]:
 
 
 def remove_old(root: Path) -> list[int]:
-    """Remove versions before the latest that nobody holds, and files that no version names. For the one writer."""
+    """Remove old versions that no reader holds, and files that no version names. The caller holds the writer's lock."""
     removed = []
-    for version in sorted({*versions(root)[:-1]} - held_versions(root)):
+    for version in sorted({*versions(root)[:-1]} - versions_of_last_batches(root)):
         fd = _lock_file(root, f"{version:06d}")
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -307,7 +309,7 @@ def _lock_file(root: Path, name: str) -> int:
     except FileNotFoundError as error:
         raise NotARelation(f"there is no relation at {root} any more") from error
     except OSError as error:
-        # Who cannot write here can still read; nobody removes a version from a file system mounted read-only.
+        # Without permission to write, read without a lock: nobody removes a version from a read-only file system.
         if error.errno not in (errno.EROFS, errno.EACCES) or name == "writer":
             raise
         return os.open(root, os.O_RDONLY | os.O_CLOEXEC)

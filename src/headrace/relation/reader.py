@@ -1,4 +1,4 @@
-"""Read a version: keys to pages by the index, pages from disk by a plan, every page checked before it is used."""
+"""Reading of a version: the index maps keys to pages, a plan reads the pages, and every page is checked before use."""
 
 from __future__ import annotations
 
@@ -10,31 +10,35 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import AnyArray, Bools, Int32s, Int64s, UInt8s, UInt32s, UInt64s
 from headrace.errors import DamagedRelation, MemoryRefused, RelationError
 from headrace.files import open_regular
 from headrace.kernels.hashing import shards_of
 from headrace.kernels.pages import BAD_CHECKSUM, BAD_LAYOUT, BAD_MAGIC, BAD_PLACE, expand_rows, page_facts, verify
 from headrace.metrics import JoinStats
-from headrace.relation.columns import Bytes, Column, Longs, address
-from headrace.relation.disk import Disk, PlanKind, Reading
-from headrace.relation.keys import ByteKeys, Hashes, IntKeys, Ints, KeyCodec, Keys, positions
+from headrace.relation.columns import Column, address
+from headrace.relation.disk import Disk, PendingReads, PlanKind
+from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys, positions
 from headrace.relation.manifest import FileFacts, Manifest
 from headrace.relation.sidecar import arrays_in, read_arrays, read_arrays_into
 from headrace.relation.store import TupleStore
-from headrace.relation.writer import Layout
+from headrace.relation.writer import TAG_SHIFT, Layout
 from headrace.units import format_size
 
-# A place is where a page lies: shard, number of the file in its shard, page in the file. Neighbouring pages have
-# neighbouring places, and no read plan bridges from one file to the next.
-_SHARD, _FILE = 48, 32
-_PAGE = (1 << _FILE) - 1
+# A place is the position of a page as one number: shard (bits 48 up), file within the shard (bits 32 to 47) and page within the
+# file (bits 0 to 31). Neighbouring pages have neighbouring places; those of two files are too far apart for a plan to bridge.
+SHARD_SHIFT, FILE_SHIFT = 48, 32
+PAGE_MASK = (1 << FILE_SHIFT) - 1
 
-_WHAT = {
+#: Read requests that a half of the read buffer has room for at least: a longer one would leave the disk idle beside it.
+REQUESTS_A_HALF = 4
+
+_DAMAGE = {
     BAD_CHECKSUM: "its checksum does not match its bytes",
     BAD_MAGIC: "it is not a page of a Headrace relation",
     BAD_PLACE: "it belongs to another place",
@@ -43,46 +47,49 @@ _WHAT = {
 
 
 @dataclass(frozen=True)
-class Index:
-    """One fence key a page, in key order. [SSIJ] §III"""
+class FenceIndex:
+    """The index of a shard in key order: one fence key (the first key) per page. [SSIJ] §III"""
 
     fence: Keys
-    continues: Bytes
-    places: Longs  # empty where page i of the index is page i of the first file
-    base: int
+    continues: UInt8s  # 1 where the last key of the page before goes on in this page
+    places: Int64s  # without the shard; empty where page i of the index is page i of the first file
+    base: int  # the shard's part of a place
 
     @classmethod
-    def of(cls, arrays: dict[str, np.ndarray[Any, Any]], shard: int, codec: KeyCodec) -> Index:
+    def of(cls, arrays: dict[str, AnyArray], shard: int, codec: KeyCodec) -> FenceIndex:
+        """Make the index over the arrays of a sidecar."""
         fence: Keys = (
             IntKeys(arrays["values"].view(np.int64)) if codec.integer else ByteKeys(arrays["values"], arrays["offsets"])
         )
-        return cls(fence, arrays["continues"], arrays["places"], shard << _SHARD)
+        return cls(fence, arrays["continues"], arrays["places"], shard << SHARD_SHIFT)
 
     @property
     def nbytes(self) -> int:
         return self.fence.nbytes + self.continues.nbytes + self.places.nbytes
 
-    def locate(self, keys: Keys) -> tuple[Ints, Ints]:
-        """First and last page of sorted keys, in key order; -1 where no page can hold one."""
+    def locate(self, keys: Keys) -> tuple[Int32s, Int32s]:
+        """Return the first and the last page that can hold each of some sorted keys; -1 where none can."""
         low, high = np.empty(len(keys), np.int32), np.empty(len(keys), np.int32)
         keys.locate(self.fence, self.continues, low, high)  # type: ignore[arg-type]
         return low, high
 
-    def place(self, pages: Ints | Longs) -> Longs:
+    def place(self, pages: Int32s | Int64s) -> Int64s:
+        """Return the places of pages, which are numbered in key order."""
         return (self.places[pages] if self.places.size else pages) + np.int64(self.base)
 
     @property
     def pages(self) -> int:
+        """The number of pages of the shard."""
         return len(self.fence)
 
 
 @dataclass(frozen=True)
 class SecondaryIndex:
-    """Every key with the pages of its rows, for pages that are stored by popularity. It knows which keys there are not."""
+    """The index of a shard stored by frequency: every distinct key with the pages of its rows, so absent keys are known."""
 
     keys: Keys
-    first: Ints
-    last: Ints  # empty where no key has rows in several pages
+    first: Int32s
+    last: Int32s  # empty where no key has rows in several pages
     pages: int
     base: int
 
@@ -90,36 +97,35 @@ class SecondaryIndex:
     def nbytes(self) -> int:
         return self.keys.nbytes + self.first.nbytes + self.last.nbytes
 
-    def locate(self, keys: Keys) -> tuple[Ints, Ints]:
-        """First and last page of sorted keys; -1 where a key is not in the relation."""
+    def locate(self, keys: Keys) -> tuple[Int32s, Int32s]:
+        """Return the first and the last page of each of some sorted keys; -1 where a key is not in the relation."""
         at, known = positions(keys, self.keys)
         low, high = np.full(len(keys), -1, np.int32), np.full(len(keys), -1, np.int32)
         low[known] = self.first[at[known]]
         high[known] = (self.last if self.last.size else self.first)[at[known]]
         return low, high
 
-    def place(self, pages: Ints | Longs) -> Longs:
+    def place(self, pages: Int32s | Int64s) -> Int64s:
+        """Return the places of pages."""
         return pages + np.int64(self.base)
 
 
-def index_of(
-    arrays: dict[str, np.ndarray[Any, Any]], shard: int, codec: KeyCodec, pages: int
-) -> Index | SecondaryIndex:
-    """The index that a sidecar holds."""
+def index_of(arrays: dict[str, AnyArray], shard: int, codec: KeyCodec, pages: int) -> FenceIndex | SecondaryIndex:
+    """Make the index of a shard over the arrays of its sidecar, whose names tell the kind."""
     if "first" not in arrays:
-        return Index.of(arrays, shard, codec)
+        return FenceIndex.of(arrays, shard, codec)
     keys: Keys = (
         IntKeys(arrays["values"].view(np.int64)) if codec.integer else ByteKeys(arrays["values"], arrays["offsets"])
     )
-    return SecondaryIndex(keys, arrays["first"], arrays["last"], pages, shard << _SHARD)
+    return SecondaryIndex(keys, arrays["first"], arrays["last"], pages, shard << SHARD_SHIFT)
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Which page each key needs: key number and place, in key order; a key has as many as its rows span."""
+class KeyPages:
+    """Pairs of a key (by its number) and the place of a page that may hold it; a key whose rows span pages has several."""
 
-    key: Ints
-    place: Longs
+    key: Int32s
+    place: Int64s
 
     @property
     def size(self) -> int:
@@ -128,14 +134,14 @@ class Pairs:
 
 @dataclass(frozen=True)
 class PageFacts:
-    """Of some pages: how many rows each has, and how many bytes it uses."""
+    """The number of rows and of bytes in use of each of some pages, from their headers."""
 
-    rows: Ints
-    used: Longs
+    rows: Int32s
+    used: Int64s
 
 
 class Version:
-    """An open version: its manifest, its files, its indexes. Filters and pages are read when asked for."""
+    """An open version: its manifest, open files and indexes. Filters and pages are read when asked for."""
 
     def __init__(self, root: Path, manifest: Manifest, disk: Disk) -> None:
         self.root = root
@@ -144,24 +150,24 @@ class Version:
         self.layout = Layout.of(manifest.schema, manifest.key, manifest.page_size, manifest.fill, manifest.order)
         self.payload = tuple(c.with_nullable(manifest.nulls[c.name] > 0) for c in self.layout.payload)
         self.codec = self.layout.codec
-        self._indexes: list[Index | SecondaryIndex] | None = None
-        self._file_keys: Longs = np.empty(0, np.int64)
-        self._fds: np.ndarray[Any, np.dtype[np.int32]] = np.empty(0, np.int32)
+        self._indexes: list[FenceIndex | SecondaryIndex] | None = None
+        self._file_keys: Int64s = np.empty(0, np.int64)
+        self._fds: Int32s = np.empty(0, np.int32)
         self._names: list[str] = []
         self._tags = np.array([f.tag for shard in manifest.shards for f in shard.files], np.int64)
         self._sidecars: dict[str, int] = {}
-        self._closed = [False]  # a list, so that all who share the version see it
+        self._closed = [False]  # a list, so that copies made by `with_indexes` share it
         self._open_files()
 
     def _open_files(self) -> None:
-        """Open everything now: this version is read to its end even if its files lose their names meanwhile."""
+        """Open all files now, so that this version can be read to its end even if its files are deleted meanwhile."""
         keys: list[int] = []
         fds: list[int] = []
         try:
             for shard, facts in enumerate(self.manifest.shards):
                 for number, file in enumerate(facts.files):
                     fds.append(self._open(file, shard, direct=True))
-                    keys.append((shard << (_SHARD - _FILE)) + number)
+                    keys.append((shard << (SHARD_SHIFT - FILE_SHIFT)) + number)
                     self._names.append(file.name)
                 for file in (facts.index, facts.filter, facts.stats):
                     self._sidecars[file.name] = self._open(file, shard, direct=False)
@@ -212,20 +218,20 @@ class Version:
         if self.closed:
             raise RelationError(f"the relation {self.root} is closed; open it again")
 
-    def arrays(self, shard: int, part: Literal["index", "filter", "stats"]) -> dict[str, np.ndarray[Any, Any]]:
-        """A sidecar of a shard, read and checked."""
+    def arrays(self, shard: int, part: Literal["index", "filter", "stats"]) -> dict[str, AnyArray]:
+        """Read and check a sidecar of a shard; returns its arrays."""
         self.check_open()
         file: FileFacts = getattr(self.manifest.shards[shard], part)
         return read_arrays(self._sidecars[file.name], self.root / file.name, shard, file.bytes, file.tag)
 
-    def sidecar(self, shard: int, part: Literal["index", "filter", "stats"], into: Bytes) -> None:
-        """A sidecar of a shard as it is in its file, read into given memory and checked."""
+    def sidecar(self, shard: int, part: Literal["index", "filter", "stats"], into: UInt8s) -> None:
+        """Read and check a sidecar of a shard into given memory, byte for byte; `with_indexes` uses such memory."""
         self.check_open()
         file: FileFacts = getattr(self.manifest.shards[shard], part)
         read_arrays_into(into, self._sidecars[file.name], self.root / file.name, shard, file.bytes, file.tag)
 
-    def with_indexes(self, sidecars: list[Bytes]) -> Version:
-        """The same open version for one user, who has the indexes in memory that `sidecar` filled."""
+    def with_indexes(self, sidecars: list[UInt8s]) -> Version:
+        """Return a copy of this version that shares its files and takes its indexes from memory that `sidecar` filled."""
         other = copy.copy(self)
         other._indexes = [self._index(i, arrays_in(whole)) for i, whole in enumerate(sidecars)]
         return other
@@ -235,26 +241,26 @@ class Version:
         return self.manifest.page_size
 
     @property
-    def indexes(self) -> list[Index | SecondaryIndex]:
+    def indexes(self) -> list[FenceIndex | SecondaryIndex]:
         if self._indexes is None:
             shards = range(len(self.manifest.shards))
             self._indexes = [self._index(i, self.arrays(i, "index")) for i in shards]
         return self._indexes
 
-    def _index(self, shard: int, arrays: dict[str, np.ndarray[Any, Any]]) -> Index | SecondaryIndex:
+    def _index(self, shard: int, arrays: dict[str, AnyArray]) -> FenceIndex | SecondaryIndex:
         return index_of(arrays, shard, self.codec, self.manifest.shards[shard].pages)
 
-    def filter(self, shard: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    def filter(self, shard: int) -> UInt32s:
         return self.arrays(shard, "filter")["words"]
 
-    def shards_of(self, hashes: Hashes) -> np.ndarray[Any, np.dtype[np.int32]]:
+    def shards_of(self, hashes: UInt64s) -> Int32s:
         out = np.zeros(hashes.size, np.int32)
         if len(self.manifest.shards) > 1:
             shards_of(hashes, len(self.manifest.shards), out)
         return out
 
-    def pairs(self, keys: Keys, hashes: Hashes, rows: Longs) -> Pairs:
-        """The pages that distinct keys need; hashes[rows] are theirs."""
+    def pairs(self, keys: Keys, hashes: UInt64s, rows: Int64s) -> KeyPages:
+        """Return the pages that distinct keys may be in. The hashes of the keys are hashes[rows]."""
         if len(self.indexes) == 1:
             return self._pairs_of_shard(0, keys, None)
         shard = self.shards_of(hashes[rows])
@@ -262,87 +268,90 @@ class Version:
         for number in range(len(self.indexes)):
             mine = np.flatnonzero(shard == number).astype(np.int32)
             parts.append(self._pairs_of_shard(number, keys.take(mine), mine))
-        return Pairs(np.concatenate([p.key for p in parts]), np.concatenate([p.place for p in parts]))
+        return KeyPages(np.concatenate([p.key for p in parts]), np.concatenate([p.place for p in parts]))
 
-    def _pairs_of_shard(self, number: int, keys: Keys, names: Ints | None) -> Pairs:
+    def _pairs_of_shard(self, number: int, keys: Keys, names: Int32s | None) -> KeyPages:
         order = keys.argsort().astype(np.int32)
         index = self.indexes[number]
         low, high = index.locate(keys.take(order))
         numbers = order if names is None else names[order]
         if bool((low == high).all()) and low.min(initial=0) >= 0:
-            return Pairs(numbers, index.place(low))
+            return KeyPages(numbers, index.place(low))
         spans = np.where(low >= 0, high - low + 1, 0)
         within = np.arange(int(spans.sum())) - np.repeat(np.cumsum(spans) - spans, spans)
-        return Pairs(np.repeat(numbers, spans), index.place(np.repeat(low, spans) + within))
+        return KeyPages(np.repeat(numbers, spans), index.place(np.repeat(low, spans) + within))
 
-    def files_of(self, places: Longs) -> Longs:
-        """Numbers of the files that sorted places are in."""
-        begins = np.append(np.searchsorted(places, self._file_keys << _FILE), places.size)
+    def files_of(self, places: Int64s) -> Int64s:
+        """Return the numbers of the files that sorted places are in."""
+        begins = np.append(np.searchsorted(places, self._file_keys << FILE_SHIFT), places.size)
         return np.repeat(np.arange(self._file_keys.size), np.diff(begins))
 
-    def numbers(self, places: Longs, files: Longs) -> Longs:
-        """What pages at these places, in these files, have in their header: the tag of the file, and the page in it."""
-        return (self._tags[files] << _FILE) + (places & _PAGE)
+    def numbers(self, places: Int64s, files: Int64s) -> Int64s:
+        """Return the page numbers that the headers of pages at these places must have: the file's tag, and the page in it."""
+        return (self._tags[files] << TAG_SHIFT) + (places & PAGE_MASK)
 
     def damaged(self, place: int, reason: str) -> DamagedRelation:
+        """Make the error that names file, shard and page of a damaged page."""
         number = int(self.files_of(np.array([place]))[0])
-        return DamagedRelation(self.root / self._names[number], reason, shard=place >> _SHARD, page=place & _PAGE)
+        return DamagedRelation(
+            self.root / self._names[number], reason, shard=place >> SHARD_SHIFT, page=place & PAGE_MASK
+        )
 
-    def fd_of(self, files: Longs) -> np.ndarray[Any, np.dtype[np.int32]]:
+    def fd_of(self, files: Int64s) -> Int32s:
         return self._fds[files]
 
-    def places(self, shard: int) -> Longs:
-        """Every page of a shard, in key order or, where it is stored by popularity, the most popular first."""
+    def places(self, shard: int) -> Int64s:
+        """Return the places of all pages of a shard, in key order or, if stored by frequency, the most popular first."""
         index = self.indexes[shard]
         return index.place(np.arange(index.pages))
 
 
 @dataclass(frozen=True)
-class Found:
-    """Where the keys of some pairs are, in pages that are in memory: rows low[i] .. high[i] of the page at pages[i]."""
+class FoundRows:
+    """Where keys are in pages in memory: rows low[i] to high[i] - 1 of the page at address pages[i] have the key of pair i."""
 
-    pairs: slice | Longs
-    pages: Longs
-    low: Ints
-    high: Ints
-    total: int
+    pairs: slice | Int64s  # numbers of the pairs
+    pages: Int64s  # addresses
+    low: Int32s
+    high: Int32s
+    total: int  # rows of all pairs
 
-    def copy_to(self, store: TupleStore) -> tuple[Ints, Ints]:
-        """Copy the tuples to a store; returns position and count for each pair."""
+    def copy_to(self, store: TupleStore) -> tuple[Int32s, Int32s]:
+        """Copy the tuples to a store; returns the position of the first and their number for each pair."""
         at, row = np.empty(self.total, np.int64), np.empty(self.total, np.int32)
         expand_rows(self.pages, self.low, self.high, at, row)
         start = store.append_from_pages(at, row)
         count = self.high - self.low
         return (start + np.cumsum(count) - count).astype(np.int32), count
 
-    def only(self, kept: np.ndarray[Any, np.dtype[np.bool_]]) -> Found:
-        """As if only some of the pairs had been asked for: the others have no tuples."""
+    def only(self, kept: Bools) -> FoundRows:
+        """Return what would be found if only the `kept` pairs had been asked for; the others have no tuples."""
         high = np.where(kept, self.high, self.low)
-        return Found(self.pairs, self.pages, self.low, high, int((high - self.low).sum()))
+        return FoundRows(self.pairs, self.pages, self.low, high, int((high - self.low).sum()))
 
 
 class PageReader:
-    """Reads sets of pages by a plan, through two halves of one buffer: one is read into while the other is used.
+    """Reads sets of pages by a read plan, double-buffered: one half of the buffer is read into while the other is used.
 
     Parameters
     ----------
     version
-        What to read.
+        The open version to read.
     memory
         Bytes of the buffer. At least two pages.
     buffer
-        Page-aligned memory of that many bytes to use; its own by default.
+        Page-aligned memory of that many bytes; allocated by default.
     whole
-        Read into all of it at a time, as the disk buffer of a published algorithm is; one page is enough then.
+        Fill the whole buffer at a time, as the disk buffers of the published algorithms do; one page is enough then.
     plan, longest
-        Another read plan than the disk's, with runs of at most so many pages.
+        A read plan other than the disk's, and the most pages of a run.
     """
 
     def __init__(
         self,
         version: Version,
         memory: int,
-        buffer: Bytes | None = None,
+        buffer: UInt8s | None = None,
         *,
         whole: bool = False,
         plan: PlanKind | None = None,
@@ -358,38 +367,39 @@ class PageReader:
                 f"read buffer asked for two pages of {format_size(version.page_size)}; {format_size(memory)} is there"
             )
         if buffer is None:
-            # A mapping of its own is page-aligned, as direct reads need, and goes back to the system when dropped.
+            # An anonymous mapping is page-aligned, as direct reads need, and is returned to the system when dropped.
             buffer = np.frombuffer(
                 mmap.mmap(-1, (self.pages if whole else 2 * self.half) * version.page_size), np.uint8
             )
         self._buffer = buffer
-        self._end = -1  # place after the last page read
+        self._end = -1  # place after the last page read: where the arm of a simulated disk is
 
     @property
     def nbytes(self) -> int:
         return self._buffer.nbytes
 
-    def read(self, places: Longs, stats: JoinStats, *, bridge: bool = True) -> Generator[tuple[int, int, Longs]]:
-        """Read sorted distinct places; yields (from, to, addresses): places[from:to] are in memory until the next.
+    def read(self, places: Int64s, stats: JoinStats, *, bridge: bool = True) -> Generator[tuple[int, int, Int64s]]:
+        """Read sorted distinct places; yields (from, to, addresses): places[from:to] are in memory until the next item.
 
-        Close it when leaving early: reads under way still write to the buffer.
+        Close the generator when leaving early, as pending reads still write to the buffer. Without `bridge` no unwanted page is
+        read.
         """
         if places.size == 0:
             return
         version, size = self.version, self.version.page_size
         version.check_open()
-        # Reads that come from memory are copies made here and now, and a disk that serves one request at a time is waited for:
-        # nothing to overlap, and one round takes the whole buffer.
+        # Reads from the page cache are copies made by this thread, and a disk with one request at a time is waited for: there is
+        # nothing to overlap, so one round takes the whole buffer.
         halves = 1 if self.whole or version.disk.cached or version.disk.workers == 1 else 2
         most = self.pages if self.whole else 2 * self.half // halves
-        longest = most if halves == 1 or not bridge else max(1, most // 4)
+        longest = most if halves == 1 or not bridge else max(1, most // REQUESTS_A_HALF)
         if self.longest is not None:
             longest = min(most, self.longest)
-        if bridge and halves == 1 and version.disk.goes_on and self.plan is None:
-            first, length = self._one_after_the_other(places, most)
+        if bridge and halves == 1 and version.disk.sequential_is_cheaper and self.plan is None:
+            first, length = self._sequential_runs(places, most)
         else:
             first, length = version.disk.runs(places, size, longest, bridge=bridge, plan=self.plan)
-        # Both are sorted: cheaper than to look for each page's run.
+        # Both are sorted, so searching the runs among the places is cheaper than searching the run of each place.
         begins = np.append(np.searchsorted(places, first), places.size)
         run_of = np.repeat(np.arange(first.size), np.diff(begins))
         files = version.files_of(first)
@@ -399,40 +409,40 @@ class PageReader:
         stats.pages_read += int(length.sum())
         stats.reads += length.size
         stats.bytes_read += int(length.sum()) * size
-        under_way: list[tuple[Reading, Longs]] = []
+        pending: list[tuple[PendingReads, Int64s]] = []
         try:
             for r in range(rounds.size - 1):
-                while r + len(under_way) < rounds.size - 1 and len(under_way) < halves:
-                    r_next = r + len(under_way)
-                    under_way.append(self._start(r_next, r_next % halves, rounds, first, length, files))
-                reading, targets = under_way[0]
+                while r + len(pending) < rounds.size - 1 and len(pending) < halves:
+                    r_next = r + len(pending)
+                    pending.append(self._start(r_next, r_next % halves, rounds, first, length, files))
+                reading, targets = pending[0]
                 bad = reading.wait()
-                under_way.pop(0)
+                pending.pop(0)
                 runs = slice(rounds[r], rounds[r + 1])
                 if bad >= 0:
                     raise version.damaged(int(first[runs][bad]), "it could not be read in full")
                 a, b = int(wanted_before[r]), int(wanted_before[r + 1])
                 if a == b:
-                    continue  # read only to get on
+                    continue  # a piece of a long run in which no page is wanted
                 mine = run_of[a:b] - rounds[r]
                 addresses = targets[mine] + (places[a:b] - first[runs][mine]) * size
                 self._check(places[a:b], addresses, files[runs][mine])
                 yield a, b, addresses
         finally:
-            for reading, _ in under_way:
+            for reading, _ in pending:
                 reading.wait()
 
-    def _one_after_the_other(self, places: Longs, most: int) -> tuple[Longs, Longs]:
-        """A plan for a disk whose arm stays where it is: runs longer than the buffer, which are read piece by piece.
+    def _sequential_runs(self, places: Int64s, most: int) -> tuple[Int64s, Int64s]:
+        """Plan for a disk whose arm stays where it is: runs may exceed the buffer and are read in pieces of `most` pages.
 
-        The first begins where the last read ended, if to read that far is less than a seek.
+        The first run starts where the last read ended, if reading up to the first page costs less than a seek.
         """
         disk, size = self.version.disk, self.version.page_size
         first, length = disk.runs(places, size, disk.longest, chunk=most)
         seek, transfer = disk.costs(size)
         near = disk.scan_costs(size)[0]
         gap = 0 if self._end < 0 else int(first[0]) - self._end
-        if 0 < gap * (transfer + near / most) < seek - near:  # places of another file are far away
+        if 0 < gap * (transfer + near / most) < seek - near:  # never in another file: its places are too far away
             first[0] -= gap
             length[0] += gap
         pieces = -(-length // most)
@@ -443,8 +453,8 @@ class PageReader:
         self._end = int(stops[-1])
         return first, length
 
-    def read_into(self, places: Longs, targets: Longs, stats: JoinStats) -> None:
-        """Read distinct places one after the other, a request each, to the addresses given."""
+    def read_into(self, places: Int64s, targets: Int64s, stats: JoinStats) -> None:
+        """Read distinct places one by one, with one request each, to the given addresses."""
         if places.size == 0:
             return
         version, size = self.version, self.version.page_size
@@ -454,7 +464,7 @@ class PageReader:
         fds = np.empty(places.size, np.int32)
         fds[order] = version.fd_of(files)
         sizes = np.full(places.size, size, np.int64)
-        bad = version.disk.start(fds, (places & _PAGE) * size, sizes, targets, size, most=1).wait()
+        bad = version.disk.start(fds, (places & PAGE_MASK) * size, sizes, targets, size, most=1).wait()
         if bad >= 0:
             raise version.damaged(int(places[bad]), "it could not be read in full")
         stats.pages_requested += places.size
@@ -463,8 +473,8 @@ class PageReader:
         stats.bytes_read += places.size * size
         self._check(places[order], targets[order], files)
 
-    def _rounds(self, length: Longs, pages: int) -> Longs:
-        """Where each round starts, and the end: as many runs as fit one half of the buffer, or all of it."""
+    def _rounds(self, length: Int64s, pages: int) -> Int64s:
+        """Group runs into rounds of at most `pages` pages; returns the first run of each round, and the number of runs."""
         ends = np.cumsum(length)
         bounds = [0]
         while bounds[-1] < length.size:
@@ -473,22 +483,22 @@ class PageReader:
         return np.array(bounds, np.int64)
 
     def _start(
-        self, r: int, half: int, rounds: Longs, first: Longs, length: Longs, files: Longs
-    ) -> tuple[Reading, Longs]:
+        self, r: int, half: int, rounds: Int64s, first: Int64s, length: Int64s, files: Int64s
+    ) -> tuple[PendingReads, Int64s]:
         version, size = self.version, self.version.page_size
         runs = slice(rounds[r], rounds[r + 1])
         sizes = length[runs] * size
         base = address(self._buffer) + half * self.half * size
         targets = base + np.cumsum(sizes) - sizes
         fds = version.fd_of(files[runs])
-        # A small buffer is for a small budget: as few threads as it can use.
+        # A small buffer means a small budget: use no more threads than it has room for.
         reading = version.disk.start(
-            fds, (first[runs] & _PAGE) * size, sizes, targets, size, most=max(1, self.half // 8)
+            fds, (first[runs] & PAGE_MASK) * size, sizes, targets, size, most=max(1, self.half // 8)
         )
         return reading, targets
 
-    def _check(self, places: Longs, addresses: Longs, files: Longs) -> None:
-        shards = places >> _SHARD
+    def _check(self, places: Int64s, addresses: Int64s, files: Int64s) -> None:
+        shards = places >> SHARD_SHIFT
         numbers = self.version.numbers(places, files)
         verdict = np.empty(places.size, np.int32)
         start = 0
@@ -505,11 +515,11 @@ class PageReader:
             )
             if damaged:
                 bad = start + int(np.flatnonzero(verdict[start:stop])[0])
-                raise self.version.damaged(int(places[bad]), _WHAT[int(verdict[bad])])
+                raise self.version.damaged(int(places[bad]), _DAMAGE[int(verdict[bad])])
             start = stop
 
-    def find(self, keys: Keys, pairs: Pairs, stats: JoinStats) -> Generator[Found]:
-        """Read the pages of pairs and find their keys in them, a buffer at a time. Close it when leaving early."""
+    def find(self, keys: Keys, pairs: KeyPages, stats: JoinStats) -> Generator[FoundRows]:
+        """Read the pages of pairs and find the keys in them, one buffer at a time. Close the generator when leaving early."""
         order = np.argsort(pairs.place, kind="stable") if _unsorted(pairs.place) else None
         place = pairs.place if order is None else pairs.place[order]
         fresh = np.ones(place.size, np.bool_)
@@ -523,10 +533,10 @@ class PageReader:
                 pages = np.repeat(addresses, np.diff(start_of[a : b + 1]))
                 low, high = np.empty(q - p, np.int32), np.empty(q - p, np.int32)
                 total = keys.find(pages, pairs.key[mine], low, high)
-                yield Found(mine, pages, low, high, total)
+                yield FoundRows(mine, pages, low, high, total)
 
-    def fetch(self, keys: Keys, pairs: Pairs, store: TupleStore, stats: JoinStats) -> tuple[Ints, Ints]:
-        """Copy every tuple with one of the keys to the store; returns position and count for each pair."""
+    def fetch(self, keys: Keys, pairs: KeyPages, store: TupleStore, stats: JoinStats) -> tuple[Int32s, Int32s]:
+        """Copy every tuple with one of the keys to the store; returns the position of the first and their number per pair."""
         where, count = np.zeros(pairs.size, np.int32), np.zeros(pairs.size, np.int32)
         with closing(self.find(keys, pairs, stats)) as rounds:
             for found in rounds:
@@ -534,15 +544,15 @@ class PageReader:
         return where, count
 
     def scan(
-        self, places: Longs, columns: tuple[Column, ...], stats: JoinStats
+        self, places: Int64s, columns: tuple[Column, ...], stats: JoinStats
     ) -> Iterator[tuple[PageFacts, TupleStore]]:
-        """All tuples of pages, in the order of places, with the facts of the pages they came from."""
+        """Yield the tuples of pages, in the order of `places`, with the facts of the pages they come from."""
         if not _unsorted(places):
             with closing(self.read(places, stats)) as rounds:
                 for _, _, addresses in rounds:
                     yield self._all_rows(addresses, columns)
             return
-        # Pages that updates moved come in key order all the same: half a buffer at a time, bridging nothing.
+        # Updates have moved pages. Read half a buffer of them at a time, sorted by place, and put them back in key order.
         for a in range(0, places.size, self.half):
             piece = places[a : a + self.half]
             order = np.argsort(piece, kind="stable")
@@ -552,13 +562,13 @@ class PageReader:
                     addresses[order[i:j]] = some
             yield self._all_rows(addresses, columns)
 
-    def _all_rows(self, addresses: Longs, columns: tuple[Column, ...]) -> tuple[PageFacts, TupleStore]:
+    def _all_rows(self, addresses: Int64s, columns: tuple[Column, ...]) -> tuple[PageFacts, TupleStore]:
         rows, used = np.empty(addresses.size, np.int32), np.empty(addresses.size, np.int64)
         page_facts(addresses, rows, used)
         return PageFacts(rows, used), self.tuples(addresses, columns)[0]
 
-    def tuples(self, addresses: Longs, columns: tuple[Column, ...]) -> tuple[TupleStore, Longs, Ints]:
-        """All tuples of pages in memory, with the page address and row of each."""
+    def tuples(self, addresses: Int64s, columns: tuple[Column, ...]) -> tuple[TupleStore, Int64s, Int32s]:
+        """Copy the tuples of pages in memory to a new store; returns it with the page address and the row of each tuple."""
         n = addresses.size
         rows, used = np.empty(n, np.int32), np.empty(n, np.int64)
         page_facts(addresses, rows, used)
@@ -570,17 +580,17 @@ class PageReader:
         return store, at, row
 
 
-def _unsorted(values: Longs) -> bool:
+def _unsorted(values: Int64s) -> bool:
     return bool((values[1:] < values[:-1]).any())
 
 
 def key_column(codec: KeyCodec) -> Column:
-    """The key as stored in a page."""
+    """Return the column of a page that holds the key."""
     return Column("", pa.int64() if codec.integer else pa.binary(), codec.width, 0, nullable=False)
 
 
 def stored_keys(store: TupleStore, integer: bool) -> Keys:
-    """The keys in column 0 of a store."""
+    """Return the keys in column 0 of a store, without a copy."""
     buffers = store.buffers(0)
     if integer:
         return IntKeys(buffers.values.view(np.int64))

@@ -23,27 +23,27 @@ from headrace.relation.columns import Column
 from headrace.relation.create import Progress, create_relation
 from headrace.relation.disk import Disk, DiskKind, disk_of
 from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys, concat_keys
-from headrace.relation.manifest import Manifest, Order, pin, remove_old, writing
+from headrace.relation.manifest import Manifest, StorageOrder, pin, remove_old, writing
 from headrace.relation.reader import PageFacts, PageReader, Version, key_column, stored_keys
 from headrace.relation.store import TupleStore
 from headrace.relation.update import Change
 from headrace.relation.writer import within_pages
 
-_SCAN_BUFFER = 16 << 20
-_LOOKUP_KEYS = 1 << 16
+_SCAN_BUFFER = 16 << 20  # bytes of the read buffer of a scan or a lookup: long runs, and little memory
+_LOOKUP_KEYS = 1 << 16  # keys of a lookup that are handled at a time
 
 
 class Relation:
     """A disk-resident relation R, opened at one version.
 
     Create it once with `Relation.create`, open it anywhere with `Relation.open`. An open relation reads its version to
-    the end, whatever writers do meanwhile; `apply` and `compact` make new versions and return nothing new here: open
-    again, or call `refresh`, to see them.
+    the end, whatever writers do meanwhile; `apply` and `compact` make new versions, which this object does not show: open
+    the relation again, or call `refresh`, to see them.
 
-        shard 0:  fence keys  [ k0 | k51 | k102 | ... ]      in memory, one a page
+        shard 0:  fence keys  [ k0 | k51 | k102 | ... ]      in memory, one per page
                                 |     |     |
                   pages       [....][....][....] ...         on disk, 8 KiB, checksummed, column by column
-                  filter      "not in R" from memory         12 bits a key
+                  filter      "not in R" from memory         12 bits per key
 
     Example
     -------
@@ -77,12 +77,12 @@ class Relation:
         memory: int | str = "512MiB",
         null_keys: Literal["refuse", "drop"] = "refuse",
         overwrite: bool = False,
-        order: Order = "key",
+        order: StorageOrder = "key",
         frequencies: Any = None,
         disk: DiskKind | Disk = "buffered",
         progress: Progress | None = None,
     ) -> Relation:
-        """Write data of any size as a relation, sorted by key, in bounded memory; atomic: a killed create leaves none.
+        """Write data of any size as a relation, sorted by key, in bounded memory. It is atomic: a killed create leaves none.
 
         Parameters
         ----------
@@ -95,23 +95,34 @@ class Relation:
             Units of parallel work; rows are spread over them by a hash of the key. 2 by default; 1 where rows are stored by
             popularity, which then holds for the whole relation and not within each shard.
         fill
-            How full pages are written: the rest is room for updates.
+            The share of a page that is filled; the rest is room for updates.
         memory
-            What sorting may hold; more is spilled beside the relation while it is made.
+            Bytes that sorting may hold; more is spilled beside the relation while it is made.
         null_keys
-            A null key matches nothing: refuse such rows, or drop them.
+            "refuse" rows with a null key, or "drop" them: a null key matches nothing.
         order, frequencies
             "key": sorted by key. "frequency": the rows of the most popular keys first, for X-HYBRIDJOIN, with a secondary index
             that holds every key; such a relation cannot be changed. `frequencies` is a table of the key columns and
             "frequency", how often the stream asks for each key; keys that are not in it come last.
         progress
-            Called with rows done and, where known, rows in all.
+            Called with the rows done and, where known, the total.
         """
         root = Path(path).absolute()
         if shards is None:
             shards = 1 if order == "frequency" else 2
         create_relation(
-            root, data, key, shards, page_size, fill, memory, null_keys, overwrite, progress, order, frequencies
+            root,
+            data,
+            key,
+            shards=shards,
+            page_size=page_size,
+            fill=fill,
+            memory=memory,
+            null_keys=null_keys,
+            overwrite=overwrite,
+            progress=progress,
+            order=order,
+            frequencies=frequencies,
         )
         return cls.open(root, disk=disk)
 
@@ -128,11 +139,11 @@ class Relation:
             raise
 
     def refresh(self) -> Relation:
-        """The latest version, opened anew; this one stays as it is."""
+        """Open the latest version; this object stays at its own."""
         return Relation.open(self.path, disk=self.disk)
 
     def close(self) -> None:
-        """Let go of the version and the files."""
+        """Close the files and release the version."""
         self._close()
 
     def __enter__(self) -> Relation:
@@ -183,27 +194,27 @@ class Relation:
 
     @property
     def index_bytes(self) -> int:
-        """Memory of the fence keys or, where rows are stored by popularity, of the secondary index."""
+        """Bytes in memory of the fence keys or, if rows are stored by frequency, of the secondary index."""
         return sum(index.nbytes for index in self._version.indexes)
 
     @property
     def filter_bytes(self) -> int:
-        """Memory of the filters for absent keys."""
+        """Bytes in memory of the filters for absent keys."""
         return sum(shard.filter.bytes for shard in self._manifest.shards)
 
     @property
     def variable_bytes(self) -> dict[str, int]:
-        """Bytes in all of each column of variable width."""
+        """Total bytes of each column of variable width."""
         return self._manifest.variable_bytes
 
     @property
     def opened(self) -> Version:
-        """What operators read: the open version's files, indexes and filters."""
+        """The open version, with the files, indexes and filters that operators read."""
         return self._version
 
     @property
     def codec(self) -> KeyCodec:
-        """Between Arrow columns and the relation's keys."""
+        """The codec that converts between Arrow columns and the relation's keys."""
         return self._version.codec
 
     @property
@@ -212,13 +223,13 @@ class Relation:
         return self._manifest.identity
 
     @property
-    def order(self) -> Order:
-        """How rows are stored: by key, or by the frequency of their key."""
+    def order(self) -> StorageOrder:
+        """The order in which rows are stored: by key, or by the frequency of their key."""
         return self._manifest.order
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What writers noted with this version and those before it."""
+        """A copy of the notes that writers committed with this version and earlier ones."""
         return copy.deepcopy(self._manifest.notes)
 
     @property
@@ -227,7 +238,7 @@ class Relation:
         return all(shard.max_frequency <= 1 for shard in self._manifest.shards)
 
     def describe(self) -> dict[str, Any]:
-        """Rows, pages, bytes, fill, height of the index, sizes of index and filter, version, and more."""
+        """Return rows, pages, bytes, fill, height of the index, sizes of index and filter, version, and more."""
         shards = self._manifest.shards
         pages, used = self.num_pages, sum(shard.used_bytes for shard in shards)
         index_bytes = self.index_bytes
@@ -258,7 +269,7 @@ class Relation:
         }
 
     def key_frequencies(self) -> pa.Table:
-        """f_R of the most frequent keys (those that occur more than once): key columns and "frequency"."""
+        """Return f_R of the most frequent keys that occur more than once, as a table of the key columns and "frequency"."""
         tables = []
         for number in range(self.num_shards):
             arrays = self._version.arrays(number, "stats")
@@ -274,7 +285,7 @@ class Relation:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def lookup(self, keys: Any, *, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows with the given keys, in the order of the keys; a key given twice is answered once.
+        """Return all rows with the given keys, in the order of the keys; a key given twice counts once.
 
         Parameters
         ----------
@@ -306,7 +317,7 @@ class Relation:
         names = [*self.key, *(column.name for column in payload)]
         tables, numbers = [], []
         places, inverse = np.unique(pairs.place, return_inverse=True)
-        # One round at a time, so that a key with more rows than memory is the caller's choice and not ours.
+        # One round of the reader at a time: only the result, which the caller asked for, may exceed the buffer.
         by_place = np.argsort(inverse, kind="stable")
         starts = np.searchsorted(inverse[by_place], np.arange(places.size + 1))
         columns = (key_column(version.codec), *payload)
@@ -320,11 +331,11 @@ class Relation:
             return self.schema.empty_table().select(names)
         together = pa.concat_tables(tables)
         pair = np.concatenate(numbers)
-        # Pages come in the order of the disk; rows go out by key and, for one key, in the order of its pages.
+        # Pages come in the order of the disk; the result is sorted by key and, for one key, in the order of its pages.
         return together.take(pa.array(np.lexsort((pair, pairs.key[pair]))))
 
     def scan(self, *, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Every row, shard by shard in the order of its pages, in batches of bounded size."""
+        """Yield every row, shard by shard in the order of the pages, in batches of bounded size."""
         payload = self.payload(columns)
         names = [*self.key, *(column.name for column in payload)]
         for shard in range(self.num_shards):
@@ -339,7 +350,7 @@ class Relation:
             yield stored_keys(store, version.codec.integer), store, facts
 
     def payload(self, columns: Sequence[str] | None) -> tuple[Column, ...]:
-        """Stored columns by name; refuses unknown ones."""
+        """Return the payload columns with the given names, all by default; refuses unknown ones."""
         known = {column.name: column for column in self._version.payload}
         if columns is None:
             return self._version.payload
@@ -398,9 +409,9 @@ class Relation:
         return self._change(lambda latest: update.apply(latest, change))
 
     def revise(self, decide: Callable[[Relation], Change | None]) -> int:
-        """Look at the latest version and change it, with no other writer in between; returns the version that holds the result.
+        """Read the latest version and change it with no other writer in between; returns the version that holds the result.
 
-        Waits while another writer is at work. `decide` is given the latest version, open, and returns the change; None: there
+        Waits while another writer has the lock. `decide` gets the latest version, open, and returns the change, or None if there
         is nothing to do.
         """
 
@@ -426,7 +437,7 @@ class Relation:
             # The new version opens before an old one goes.
             with Relation.open(self.path, version=version) as new:
                 new.opened.check_sidecars()
-            # Still the one writer: what no manifest names belongs to no other.
+            # The writer's lock is still held, so a file that no manifest names is not one that another writer is writing.
             remove_old(self.path)
         self._known = version
         return version
@@ -436,7 +447,7 @@ class Relation:
 
 
 def key_arrays(relation: Relation, keys: Any) -> list[pa.Array]:
-    """Key columns from a list, an array, a table or a pandas frame; what does not fit the key's type is refused."""
+    """Return the key columns of a list, an array, a table or a pandas frame; refuses what does not fit the key's type."""
     if type(keys).__module__.split(".")[0] == "pandas":
         keys = pa.Table.from_pandas(keys, preserve_index=False) if hasattr(keys, "columns") else pa.array(keys)
     if isinstance(keys, pa.Table | pa.RecordBatch):
@@ -460,7 +471,7 @@ def key_arrays(relation: Relation, keys: Any) -> list[pa.Array]:
 
 
 def _pages_of(index: dict[str, Any]) -> int:
-    """Pages that an index leads to."""
+    """Return the number of pages that an index sidecar leads to."""
     if "continues" in index:
         return int(index["continues"].size)
     last = index["last"] if index["last"].size else index["first"]
@@ -468,7 +479,7 @@ def _pages_of(index: dict[str, Any]) -> int:
 
 
 def _listed(keys: Any, field: pa.Field) -> pa.Array:
-    """Python values as the key's type, unchanged: 1.5 is not 1, and noon is not a date."""
+    """Convert Python values to the key's type; refuses values that would change, as 1.5 to 1 or a time to a date."""
     try:
         values = list(keys)
         array = pa.array(values, field.type)
@@ -485,7 +496,7 @@ def _listed(keys: Any, field: pa.Field) -> pa.Array:
 def _rows_of(
     version: Version, keys: Keys, which: Any, pages: Any, columns: tuple[Any, ...], names: list[str]
 ) -> tuple[pa.Table, Any]:
-    """Rows with keys[which[i]] in the page at pages[i], and how many each page has."""
+    """Return the rows with keys[which[i]] in the page at address pages[i], and how many there are for each i."""
     low, high = np.empty(which.size, np.int32), np.empty(which.size, np.int32)
     total = keys.find(pages, which, low, high)
     at, row = np.empty(total, np.int64), np.empty(total, np.int32)

@@ -1,8 +1,8 @@
-"""Small files of arrays beside the pages: a checksum, a directory, the arrays. No pickle.
+"""Sidecars: small files of named arrays beside the pages (index, filter, statistics). No pickle.
 
-checksum u64 | magic u64 | size of the directory u64 | tag u64 | directory (JSON) | arrays, each on a multiple of 64
+    header (_HEADER) | directory of the arrays (JSON) | arrays, each on a multiple of 64 bytes
 
-The tag is the one that the manifest has for the file, so that a sound file from elsewhere is not taken for it.
+The tag in the header is the one that the manifest has for the file, so an intact file of another shard or version is noticed.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from headrace.arrays import AnyArray, UInt8s
 from headrace.errors import DamagedRelation
 from headrace.files import write_all
 from headrace.kernels.jit import int64, kernel, uint64
@@ -21,7 +21,15 @@ from headrace.kernels.pages import page_checksum
 from headrace.relation.columns import address
 
 _MAGIC = int.from_bytes(b"HRARRAYS", "little")
-_HEAD = 32
+_HEADER = np.dtype(
+    [
+        ("checksum", "<u8"),  # of every other byte of the file
+        ("magic", "<u8"),
+        ("directory_bytes", "<u8"),
+        ("tag", "<u8"),
+    ]
+)
+_ALIGNMENT = 64  # bytes: a cache line, and what the checksum reads at a time
 
 
 @kernel(uint64(int64, int64))
@@ -29,36 +37,38 @@ def _checksum(start, size):  # type: ignore[no-untyped-def]
     return page_checksum(start, size)
 
 
-def write_arrays(path: Path, arrays: dict[str, np.ndarray[Any, Any]], tag: int) -> int:
-    """Write and flush to disk; returns the size in bytes."""
+def write_arrays(path: Path, arrays: dict[str, AnyArray], tag: int) -> int:
+    """Write a sidecar and flush it to disk; returns its size in bytes."""
     directory, at = [], 0
     for name, array in arrays.items():
         directory.append({"name": name, "type": array.dtype.str, "size": int(array.size), "at": at})
-        at += _up(array.nbytes)
+        at += _aligned(array.nbytes)
     text = json.dumps(directory).encode()
-    body = _up(_HEAD + len(text))
+    body = _aligned(_HEADER.itemsize + len(text))
     whole = np.zeros(body + at, np.uint8)
-    whole[8:_HEAD].view(np.uint64)[:] = (_MAGIC, len(text), tag)
-    whole[_HEAD : _HEAD + len(text)] = np.frombuffer(text, np.uint8)
+    header = _header_of(whole)
+    header["magic"], header["directory_bytes"], header["tag"] = _MAGIC, len(text), tag
+    whole[_HEADER.itemsize : _HEADER.itemsize + len(text)] = np.frombuffer(text, np.uint8)
     for entry, array in zip(directory, arrays.values(), strict=True):
         start = body + int(entry["at"])
         whole[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    whole[:8].view(np.uint64)[0] = _checksum(address(whole), whole.size)
+    header["checksum"] = _checksum(address(whole), whole.size)
     with path.open("wb", buffering=0) as file:
         write_all(file, whole.data)
         os.fsync(file.fileno())
     return whole.size
 
 
-def read_arrays(fd: int, path: Path, shard: int, size: int, tag: int) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of an open file that should be `size` bytes, or DamagedRelation, which names the path."""
+def read_arrays(fd: int, path: Path, shard: int, size: int, tag: int) -> dict[str, AnyArray]:
+    """Read and check the arrays of an open sidecar.
+
+    Raises `DamagedRelation`, which names `path` and `shard`, unless the file has `size` bytes, a matching checksum and the `tag`.
+    """
     return read_arrays_into(np.empty(os.fstat(fd).st_size, np.uint8), fd, path, shard, size, tag)
 
 
-def read_arrays_into(
-    whole: np.ndarray[Any, np.dtype[np.uint8]], fd: int, path: Path, shard: int, size: int, tag: int
-) -> dict[str, np.ndarray[Any, Any]]:
-    """The same, read into given memory of the file's size; the arrays lie there."""
+def read_arrays_into(whole: UInt8s, fd: int, path: Path, shard: int, size: int, tag: int) -> dict[str, AnyArray]:
+    """Read and check a sidecar as `read_arrays` does, but into `whole`, which the arrays returned are views of."""
     done = 0
     while done < whole.size:
         got = os.preadv(fd, [whole.data[done:]], done)
@@ -67,27 +77,34 @@ def read_arrays_into(
         done += got
     if whole.size != size:
         raise DamagedRelation(path, f"it has {whole.size:,} bytes where {size:,} were written", shard=shard)
-    magic, _, found = (int(x) for x in whole[8:_HEAD].view(np.uint64))
-    if magic != _MAGIC:
+    header = _header_of(whole)
+    if int(header["magic"]) != _MAGIC:
         raise DamagedRelation(path, "it is not a Headrace file", shard=shard)
-    if int(whole[:8].view(np.uint64)[0]) != _checksum(address(whole), whole.size):
+    if int(header["checksum"]) != _checksum(address(whole), whole.size):
         raise DamagedRelation(path, "its checksum does not match its bytes", shard=shard)
-    if found != tag:
+    if int(header["tag"]) != tag:
         raise DamagedRelation(path, "it is a file of another shard, version or relation", shard=shard)
     return arrays_in(whole)
 
 
-def arrays_in(whole: np.ndarray[Any, np.dtype[np.uint8]]) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a file that was read and checked before."""
-    length = int(whole[16:24].view(np.uint64)[0])
-    body = _up(_HEAD + length)
+def arrays_in(whole: UInt8s) -> dict[str, AnyArray]:
+    """Return views of the arrays of a sidecar that was read and checked before."""
+    length = int(_header_of(whole)["directory_bytes"])
+    body = _aligned(_HEADER.itemsize + length)
     arrays = {}
-    for entry in json.loads(whole[_HEAD : _HEAD + length].tobytes()):
+    for entry in json.loads(whole[_HEADER.itemsize : _HEADER.itemsize + length].tobytes()):
         type_ = np.dtype(entry["type"])
         start = body + entry["at"]
         arrays[entry["name"]] = whole[start : start + entry["size"] * type_.itemsize].view(type_)
     return arrays
 
 
-def _up(n: int) -> int:
-    return (n + 63) & ~63
+def _header_of(whole: UInt8s) -> np.void:
+    """Return the header as a record over the file's own bytes: assigning to a field changes the file."""
+    header: np.void = whole[: _HEADER.itemsize].view(_HEADER)[0]
+    return header
+
+
+def _aligned(nbytes: int) -> int:
+    """Round a size up to the alignment of arrays."""
+    return (nbytes + _ALIGNMENT - 1) & -_ALIGNMENT

@@ -15,19 +15,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import Int64s, UInt8s, UInt64s
 from headrace.errors import BadInput
 from headrace.kernels.hashing import shards_of
-from headrace.relation.columns import NO_LONGS, Bytes, Longs, plain_table
-from headrace.relation.keys import Hashes, Keys, bounds, concat_keys
+from headrace.relation.columns import NO_LONGS, plain_table
+from headrace.relation.keys import Keys, bounds, concat_keys
 from headrace.relation.writer import Layout
 
-_TABLE = 4 << 20  # bytes of batches taken in at a time
-_SAMPLES = 512  # keys sampled a run and shard, at even steps
+_TABLE = 4 << 20  # bytes of input that are handled at a time, so that small batches cost little
+_SAMPLES = 512  # keys sampled per run, at even steps, to choose splitters from
 
 
 @dataclass
-class _Run:
-    """Rows of one shard, sorted, in memory or in a file."""
+class _SortedRun:
+    """A sorted run: rows of one shard, in memory or in a file."""
 
     rows: int
     bytes: int
@@ -43,19 +44,19 @@ class _Run:
 
 
 class ExternalSorter:
-    """Collect with `add`, then take each shard's rows in key order with `shard`.
+    """An external merge sort: collects rows with `add`, and returns each shard's rows in key order with `shard`.
 
     Parameters
     ----------
     memory
-        Bytes it may hold: runs are a quarter of it, pieces an eighth.
+        Bytes it may hold: a run is a quarter of it, a merged piece an eighth.
     scratch
         A directory for spilled runs, on the disk that will hold the relation.
     """
 
     def __init__(self, layout: Layout, shards: int, memory: int, scratch: Path, null_keys: str) -> None:
         self.layout = layout
-        self.codec = layout.codec  # of what it sorts by
+        self.codec = layout.codec  # of the sort key
         self.shards = shards
         self.memory = memory
         self.scratch = scratch
@@ -64,7 +65,7 @@ class ExternalSorter:
         self.rows = 0
         self._held: list[pa.Table] = []
         self._held_bytes = 0
-        self._runs: list[list[_Run]] = [[] for _ in range(shards)]
+        self._runs: list[list[_SortedRun]] = [[] for _ in range(shards)]
         self._spilled = False
 
     def add(self, table: pa.Table) -> None:
@@ -81,7 +82,7 @@ class ExternalSorter:
             self._sort_held()
 
     def shard(self, number: int) -> Iterator[pa.Table]:
-        """A shard's rows, in order of the key and, among equal keys, of arrival."""
+        """Yield the rows of a shard, in order of the key and, among equal keys, of arrival."""
         runs = self._runs[number]
         if len(runs) <= 1:
             for run in runs:
@@ -95,8 +96,8 @@ class ExternalSorter:
         for piece in range(starts[0].size - 1):
             yield from self._piece(runs, [s[piece : piece + 2] for s in starts])
 
-    def _cuts(self, runs: list[_Run]) -> tuple[Keys, Bytes]:
-        """Splitters that leave about an eighth of the memory between two of them, and which of them occur often."""
+    def _cuts(self, runs: list[_SortedRun]) -> tuple[Keys, UInt8s]:
+        """Return splitters that cut the runs into pieces of about an eighth of memory, and which of them are repeated keys."""
         samples = concat_keys([run.samples for run in runs], self.codec)
         samples = samples.take(samples.argsort())
         total = sum(run.bytes for run in runs)
@@ -107,14 +108,14 @@ class ExternalSorter:
         distinct = np.flatnonzero(cuts.repeats() == 0) if len(cuts) else NO_LONGS
         return cuts.take(distinct), often[distinct]
 
-    def _piece(self, runs: list[_Run], spans: list[Longs]) -> Iterator[pa.Table]:
+    def _piece(self, runs: list[_SortedRun], spans: list[Int64s]) -> Iterator[pa.Table]:
         parts = [(run, int(a), int(b)) for run, (a, b) in zip(runs, spans, strict=True) if b > a]
         if not parts:
             return
         edges = [self._keys(run.read().take([a, b - 1])) for run, a, b in parts]
         if bool(concat_keys(edges, self.codec).repeats()[1:].all()):
-            # One key: there is nothing to sort, and perhaps too much to hold at once. Each step maps its run anew, so that
-            # what was read before does not stay in memory.
+            # The piece has one key, so there is nothing to sort, and it may be too large to hold. Each step maps its run anew,
+            # so that what was read before does not stay in memory.
             for run, a, b in parts:
                 step = max(1, int(run.rows * self.memory / 16 / max(1, run.bytes)))
                 for start in range(a, b, step):
@@ -128,11 +129,11 @@ class ExternalSorter:
         return keys
 
     def _prepare(self, table: pa.Table) -> pa.Table:
-        """Rows with what they are sorted by."""
+        """Add the columns of the sort key to rows."""
         return table
 
-    def _hashes(self, table: pa.Table, keys: Keys) -> Hashes:
-        """What shards are told by: of the relation's own key, whatever rows are sorted by."""
+    def _hashes(self, table: pa.Table, keys: Keys) -> UInt64s:
+        """Return the hashes that determine the shards: those of the relation's key, whatever the sort key is."""
         return keys.hashes()
 
     def _sort_held(self) -> None:
@@ -150,15 +151,15 @@ class ExternalSorter:
             order = rows[keys.take(rows).argsort() if self.shards > 1 else keys.argsort()]
             self._runs[number].append(self._keep(table.take(pa.array(order)), number))
 
-    def _keep(self, table: pa.Table, number: int) -> _Run:
+    def _keep(self, table: pa.Table, number: int) -> _SortedRun:
         at = np.unique(np.linspace(0, table.num_rows - 1, _SAMPLES).astype(np.int64))
         samples = self._keys(table.take(pa.array(at)))
         if not self._spilled:
-            return _Run(table.num_rows, table.nbytes, samples, table, None)
+            return _SortedRun(table.num_rows, table.nbytes, samples, table, None)
         file = self.scratch / f"run-{number:04d}-{len(self._runs[number]):06d}.arrow"
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
-        return _Run(table.num_rows, table.nbytes, samples, None, file)
+        return _SortedRun(table.num_rows, table.nbytes, samples, None, file)
 
     def _without_null_keys(self, table: pa.Table) -> pa.Table:
         for name in self.layout.key:
@@ -176,7 +177,7 @@ class ExternalSorter:
 
 
 def batches_of(reader: Iterable[pa.RecordBatch], schema: pa.Schema, memory: int) -> Iterator[pa.Table]:
-    """Record batches as tables of one schema, some megabytes each, so that small ones cost little."""
+    """Combine record batches into tables of some megabytes."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in reader:

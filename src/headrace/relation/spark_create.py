@@ -1,8 +1,8 @@
-"""Relation.create for a Spark DataFrame: sorted and written by the executors, never through the driver.
+"""Relation.create for a Spark DataFrame: the executors sort and write the rows, which never pass through the driver.
 
-Rows get their shard on the executors, Spark's shuffle brings each shard to one task and sorts it there, and the task
-writes the shard's files. The driver only collects one line of facts a shard and commits. Driver and executors must see
-the same directory.
+Executors compute the shard of each row, Spark's shuffle brings each shard to one task and sorts it there, and the task writes
+the shard's files. The driver only collects one line of facts per shard and commits. Driver and executors must see the same
+directory.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
-_SHARD = "__headrace_shard"
+_SHARD = "__headrace_shard"  # column with the shard of a row
 
 
 def arrow_schema(data: DataFrame) -> pa.Schema:
-    """A DataFrame's schema as Arrow sees it; refuses a column that Arrow has no type for, by name."""
+    """Return the Arrow schema of a DataFrame; refuses a column that Arrow has no type for, by name."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_type
 
@@ -42,7 +42,7 @@ def arrow_schema(data: DataFrame) -> pa.Schema:
             type_ = to_arrow_type(field.dataType, timezone="UTC")
         except PySparkException:
             type_ = None
-        # A variant travels as a struct of two binaries, which is not what it means.
+        # A variant would arrive as a struct of two binaries, which loses its meaning.
         if type_ is None or _holds_variant(field.dataType):
             raise UnsupportedType(
                 f"column {field.name!r} has type {field.dataType.simpleString()}, which a relation cannot store; drop it or"
@@ -75,7 +75,7 @@ def create_from_spark(
 
     drop = null_keys == "drop"
     names = data.columns
-    # On the way columns go by number: mapInArrow cannot resolve every name that a user's column may have.
+    # Columns are numbered on the way, because mapInArrow cannot resolve every name that a user's column may have.
     stored = from_arrow_schema(layout.schema, prefer_timestamp_ntz=True)
     numbered = [StructField(f"c{i}", field.dataType) for i, field in enumerate(stored.fields)]
     with_shard = StructType([*numbered, StructField(_SHARD, IntegerType(), False)])
@@ -85,7 +85,7 @@ def create_from_spark(
             yield assign_shards(batch.rename_columns(names), layout, shards, drop=drop)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # A retried or speculative task writes files of its own; only the ones whose facts arrive are kept.
+        # A retried or speculative task writes files of its own; only those whose facts reach the driver are kept.
         context = TaskContext.get()
         assert context is not None
         tag = f"-{context.taskAttemptId()}"
@@ -122,7 +122,16 @@ def create_from_spark(
             nulls[name] = nulls.get(name, 0) + count
         for name, count in fact["variable_bytes"].items():
             variable[name] = variable.get(name, 0) + count
-    manifest = Manifest(1, layout.schema, layout.key, layout.page_size, layout.fill, facts, nulls, variable)
+    manifest = Manifest(
+        version=1,
+        schema=layout.schema,
+        key=layout.key,
+        page_size=layout.page_size,
+        fill=layout.fill,
+        shards=facts,
+        nulls=nulls,
+        variable_bytes=variable,
+    )
     kept = set().union(*(shard.names() for shard in facts))
     for path in root.glob("shard-*"):
         if path.name not in kept:
@@ -132,7 +141,7 @@ def create_from_spark(
 
 
 def assign_shards(batch: pa.RecordBatch, layout: Layout, shards: int, *, drop: bool) -> pa.RecordBatch:
-    """A batch in the stored schema with the shard of each row; null keys are refused or dropped."""
+    """Return a batch in the stored schema with the shard of each row; null keys are refused or dropped."""
     table = plain_table(pa.Table.from_batches([batch]), layout.schema)
     for name in layout.key:
         column = table.column(name)
@@ -153,7 +162,7 @@ def assign_shards(batch: pa.RecordBatch, layout: Layout, shards: int, *, drop: b
 def write_shards(
     batches: Iterator[pa.RecordBatch], root: Path, layout: Layout, tag: str
 ) -> Iterator[dict[str, object]]:
-    """Write rows that come sorted by shard and key; yields the facts of each shard."""
+    """Write rows, which are sorted by shard and key, and yield the facts of each shard."""
     writer, current = None, -1
     for batch in batches:
         shard = np.asarray(batch.column(_SHARD))

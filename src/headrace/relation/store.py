@@ -8,45 +8,45 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import AnyArray, Int32s, Int64s, UInt8s, UInt32s
 from headrace.kernels.pages import gather_fixed, gather_valid, gather_variable
 from headrace.kernels.store import take_fixed, take_sizes, take_valid, take_variable
-from headrace.relation.columns import NO_BYTES, NO_LONGS, Buffers, Bytes, Column, Longs, address, to_arrow
-from headrace.relation.keys import Ints
+from headrace.relation.columns import NO_BYTES, NO_LONGS, Buffers, Column, address, to_arrow
 
-LARGEST_ARRAY = (1 << 31) - 1  # bytes of one Arrow string array
-_LINE = 64
+LARGEST_ARRAY = (1 << 31) - 1  # bytes of an Arrow string array, whose offsets are 32-bit
+_LINE = 64  # bytes of a cache line, which arrays are aligned to
 
 
 class StoreFull(Exception):
-    """There is no room for the tuples; the caller makes room or takes fewer."""
+    """Raised when a store has no room for the tuples; the caller makes room or takes fewer."""
 
 
-class Room:
-    """Where a store's arrays lie: memory of their own, or one given piece that they are cut from in order."""
+class ArrayAllocator:
+    """Allocates the arrays of a store: from NumPy, or one after the other from a given piece of memory."""
 
-    def __init__(self, memory: Bytes | None = None) -> None:
+    def __init__(self, memory: UInt8s | None = None) -> None:
         self._memory = memory
         self._at = 0
 
-    def take(self, size: int, type_: Any) -> np.ndarray[Any, Any]:
-        """An array for `size` values; what is in it is not said."""
+    def take(self, size: int, type_: Any) -> AnyArray:
+        """Allocate an array of `size` values, uninitialised."""
         if self._memory is None:
             return np.empty(size, type_)
         nbytes = size * np.dtype(type_).itemsize
         if self._at + nbytes > self._memory.size:
             raise StoreFull
-        out: np.ndarray[Any, Any] = self._memory[self._at : self._at + nbytes].view(type_)
+        out: AnyArray = self._memory[self._at : self._at + nbytes].view(type_)
         self._at += (nbytes + _LINE - 1) & -_LINE
         return out
 
     @staticmethod
     def slack(arrays: int) -> int:
-        """What so many arrays lose between each other in a given piece."""
+        """Return the bytes that the alignment of so many arrays may waste in a given piece of memory."""
         return arrays * _LINE
 
 
 class TupleStore:
-    """A fixed room for tuples of some columns.
+    """A store of fixed capacity for tuples of some columns.
 
         column 0:  values  [v v v v . . . .]            rows      [used | free]
         column 1:  offsets [0 3 7 9 9 . . . .]          data      [used | free]
@@ -55,36 +55,38 @@ class TupleStore:
     Parameters
     ----------
     columns
-        What is kept of a tuple.
+        The columns that are kept of a tuple.
     rows
-        How many tuples it has room for.
+        The capacity in tuples.
     data
-        Bytes for each variable column, by name.
+        The capacity in bytes of each column of variable width, by name.
     room
-        Where its arrays lie.
+        Allocates the arrays.
     """
 
-    def __init__(self, columns: Sequence[Column], rows: int, data: dict[str, int], room: Room | None = None) -> None:
-        room = room or Room()
+    def __init__(
+        self, columns: Sequence[Column], rows: int, data: dict[str, int], room: ArrayAllocator | None = None
+    ) -> None:
+        room = room or ArrayAllocator()
         self.columns = tuple(columns)
         self.rows = rows
         self.used = 0
-        self._values: list[Bytes] = []
-        self._offsets: list[np.ndarray[Any, np.dtype[np.uint32]]] = []
-        self._valid: list[Bytes] = []
+        self._values: list[UInt8s] = []
+        self._offsets: list[UInt32s] = []
+        self._valid: list[UInt8s] = []
         self._data_used = [0] * len(self.columns)
         for column in self.columns:
             size = rows * column.width if column.width else data[column.name]
             self._values.append(room.take(size, np.uint8))
             offsets = room.take(rows + 1 if column.width == 0 else 0, np.uint32)
-            offsets[:1] = 0  # the only one that is relied on
+            offsets[:1] = 0  # the others are written with the tuples
             self._offsets.append(offsets)
             self._valid.append(room.take(rows if column.nullable else 0, np.uint8))
         self._at = [address(values) for values in self._values]
 
     @staticmethod
     def size(columns: Sequence[Column], rows: int, data: dict[str, int]) -> int:
-        """Bytes that a store of this room takes."""
+        """Return the bytes that a store of this capacity takes."""
         total = 0
         for column in columns:
             total += rows * column.width if column.width else data[column.name] + 4 * (rows + 1)
@@ -93,7 +95,7 @@ class TupleStore:
 
     @property
     def nbytes(self) -> int:
-        arrays: tuple[np.ndarray[Any, Any], ...] = (*self._values, *self._offsets, *self._valid)
+        arrays: tuple[AnyArray, ...] = (*self._values, *self._offsets, *self._valid)
         return sum(array.nbytes for array in arrays)
 
     @property
@@ -107,11 +109,11 @@ class TupleStore:
         self._data_used = [0] * len(self.columns)
 
     def room_for_data(self) -> list[int]:
-        """Bytes that each variable column has room for; 0 for the others."""
+        """Return the capacity in bytes of each column of variable width; 0 for the others."""
         return [0 if c.width else self._values[i].size for i, c in enumerate(self.columns)]
 
-    def fill(self, i: int, values: Bytes, offsets: Longs, valid: Bytes) -> None:
-        """Set column i to what `buffers` once gave; the caller sets `used` when all columns are there."""
+    def fill(self, i: int, values: UInt8s, offsets: Int64s, valid: UInt8s) -> None:
+        """Fill column i with values that `buffers` returned; the caller sets `used` after the last column."""
         self._values[i][: values.size] = values
         self._valid[i][: valid.size] = valid
         if offsets.size:
@@ -119,14 +121,15 @@ class TupleStore:
             self._data_used[i] = int(offsets[-1])
 
     def mark(self) -> tuple[int, list[int]]:
-        """How far it is filled, to come back to with `rewind`."""
+        """Return how far the store is filled, for `rewind`."""
         return self.used, list(self._data_used)
 
     def rewind(self, mark: tuple[int, list[int]]) -> None:
+        """Drop the tuples that were appended since `mark`."""
         self.used, self._data_used = mark[0], list(mark[1])
 
-    def append_from_pages(self, at: Longs, row: Ints) -> int:
-        """Copy the tuples at (page address, row); returns the position of the first. All or nothing."""
+    def append_from_pages(self, at: Int64s, row: Int32s) -> int:
+        """Copy the tuples at (page address, row); returns the position of the first. Raises `StoreFull` and copies none."""
         n = at.size
         start = self.used
         if start + n > self.rows:
@@ -154,8 +157,8 @@ class TupleStore:
         self.used += n
         return start
 
-    def append_from(self, sources: Sources, src: Ints, pos: Ints) -> int:
-        """Copy the tuples pos[i] of the stores src[i]; returns the position of the first. All or nothing."""
+    def append_from(self, sources: TupleSources, src: Int32s, pos: Int32s) -> int:
+        """Copy tuple pos[i] of store src[i]; returns the position of the first. Raises `StoreFull` and copies none."""
         n = src.size
         start = self.used
         if start + n > self.rows:
@@ -182,8 +185,8 @@ class TupleStore:
         self.used += n
         return start
 
-    def sizes(self) -> Longs:
-        """Bytes of each tuple held."""
+    def sizes(self) -> Int64s:
+        """Return the bytes of each tuple held."""
         fixed = sum((c.width or 4) + (1 if c.nullable else 0) for c in self.columns)
         out = np.full(self.used, fixed, np.int64)
         for i, column in enumerate(self.columns):
@@ -192,7 +195,7 @@ class TupleStore:
         return out
 
     def buffers(self, i: int) -> Buffers:
-        """The values of column i, over the store's own memory."""
+        """Return the values of column i, without a copy."""
         column, n = self.columns[i], self.used
         valid = self._valid[i][:n] if column.nullable else NO_BYTES
         if column.width:
@@ -201,12 +204,12 @@ class TupleStore:
         return Buffers(self._values[i][: self._data_used[i]], offsets, valid)
 
     def array(self, i: int) -> pa.Array:
-        """Column i as Arrow, over the store's own memory: only for a store that is not reused."""
+        """Return column i as Arrow without a copy: only for a store that is not reused."""
         return to_arrow(self.columns[i].type, self.used, self.buffers(i))
 
 
-class Sources:
-    """Addresses of several stores' columns, so that one gather serves results from all of them."""
+class TupleSources:
+    """The addresses of the columns of several stores, so that one call gathers result tuples from all of them."""
 
     def __init__(self, stores: Sequence[TupleStore]) -> None:
         self._stores = tuple(stores)  # keeps the memory behind the addresses alive
@@ -217,16 +220,16 @@ class Sources:
         self.valid = [self._addresses([s._valid[i] for s in stores]) for i in range(len(columns))]
 
     @staticmethod
-    def _addresses(arrays: Sequence[np.ndarray[Any, Any]]) -> Longs:
+    def _addresses(arrays: Sequence[AnyArray]) -> Int64s:
         return np.array([address(a) if a.size else 0 for a in arrays], np.int64)
 
-    def sizes(self, i: int, src: Ints, pos: Ints) -> tuple[Longs, int]:
-        """Offsets that gathered values of variable column i will have, and their total."""
+    def sizes(self, i: int, src: Int32s, pos: Int32s) -> tuple[Int64s, int]:
+        """Return the offsets and the total size that the gathered values of variable column i will have."""
         offsets = np.empty(src.size + 1, np.int64)
         return offsets, int(take_sizes(self.offsets[i], src, pos, offsets))
 
-    def gather(self, i: int, src: Ints, pos: Ints, *, outer: bool) -> pa.Array:
-        """Column i of the tuples pos[k] of stores src[k] as Arrow; outer: src -1 gives a null."""
+    def gather(self, i: int, src: Int32s, pos: Int32s, *, outer: bool) -> pa.Array:
+        """Gather column i of tuple pos[k] of store src[k] as Arrow. With `outer`, a src of -1 gives a null."""
         column, n = self.columns[i], src.size
         valid = NO_BYTES
         if column.nullable or outer:

@@ -15,20 +15,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.arrays import Int64s, UInt8s, UInt32s
 from headrace.errors import BadInput, VersionConflict
 from headrace.files import write_all
 from headrace.kernels.filter import filter_add
 from headrace.metrics import JoinStats
-from headrace.relation.columns import NO_LONGS, Bytes, Longs, plain_schema, plain_table
+from headrace.relation.columns import NO_LONGS, plain_schema, plain_table
 from headrace.relation.keys import ByteKeys, IntKeys, Keys, bounds, concat_keys, positions
 from headrace.relation.manifest import FileFacts, Manifest, ShardFacts, commit
-from headrace.relation.reader import Index, PageFacts, PageReader, Version, key_column, stored_keys
+from headrace.relation.reader import (
+    FILE_SHIFT,
+    PAGE_MASK,
+    FenceIndex,
+    PageFacts,
+    PageReader,
+    Version,
+    key_column,
+    stored_keys,
+)
 from headrace.relation.writer import (
     FILTER_BITS,
     FREQUENCY_BINS,
+    BuiltPages,
     KeyStatistics,
     PageBuilder,
-    PageRun,
     ShardWriter,
     fence_arrays,
     new_filter,
@@ -38,13 +48,15 @@ from headrace.relation.writer import (
 if TYPE_CHECKING:
     from headrace.relation.relation import Relation
 
-_PIECE = 1024  # pages rewritten at a time, unless one key spans more
-_FILES = 32  # files of a shard from which a change gathers the small ones
+_PIECE = 1024  # pages rewritten at a time (8 MiB of 8 KiB pages), unless one key spans more
+_MOST_FILES = (
+    32  # files of a shard; a change that finds as many gathers the small ones, as each takes a file descriptor
+)
 
 
 @dataclass(frozen=True)
 class Change:
-    """What makes a new version of a relation.
+    """A change of a relation: the rows, deletions and notes that make the next version.
 
     Parameters
     ----------
@@ -53,10 +65,10 @@ class Change:
     deletes
         Keys that lose all their rows.
     notes
-        Kept with the version and with all later ones, where nobody writes others under the same names. JSON. The note "highest"
-        is special: {column: number}, the largest number that the column ever had, kept up to date by every change.
+        JSON that is kept in this version and all later ones, until another change has notes of the same names. The note
+        "highest" is special: {column: number} is the largest value that the column ever had, and every change updates it.
     base
-        The version that the change was found for, if it fits no other.
+        The only version that the change applies to; any by default.
     """
 
     upserts: Any = None
@@ -66,7 +78,7 @@ class Change:
 
 
 def apply(relation: Relation, change: Change) -> int:
-    """Commit a version in which some keys have other rows; see Relation.apply."""
+    """Commit a version with a change applied; see `Relation.apply`."""
     from headrace.relation.relation import key_arrays
 
     if change.base is not None and change.base != relation.version:
@@ -99,7 +111,9 @@ def apply(relation: Relation, change: Change) -> int:
         if mine.size == 0 and len(lost) == 0:
             continue
         rows = new_rows.take(pa.array(mine))
-        piece = _ShardChange(version, shard, number, rows, new_keys.take(mine), lost)
+        piece = _ShardChange(
+            version=version, shard=shard, number=number, rows=rows, keys=new_keys.take(mine), gone=lost
+        )
         shards[shard] = piece.write()
         for name, delta in piece.nulls.items():
             nulls_by[name] += delta
@@ -121,7 +135,7 @@ def apply(relation: Relation, change: Change) -> int:
 
 
 def _notes(old: Mapping[str, Any], new: Mapping[str, Any], rows: pa.Table) -> dict[str, Any]:
-    """The notes of the new version."""
+    """Merge the notes of the old version and of the change, and update the note "highest"."""
     notes = {**old, **new}
     if "highest" in notes:
         largest = {name: pc.max(rows.column(name)).as_py() for name in notes["highest"]}
@@ -132,7 +146,7 @@ def _notes(old: Mapping[str, Any], new: Mapping[str, Any], rows: pa.Table) -> di
 
 
 def compact(relation: Relation) -> int:
-    """Commit a version with the same rows in fresh files."""
+    """Commit a version with all rows rewritten in key order at the fill factor."""
     version, manifest = relation._version, relation._version.manifest
     number = manifest.version + 1
     facts = []
@@ -161,8 +175,8 @@ def compact(relation: Relation) -> int:
     return number
 
 
-def scan_tables(version: Version, places: Longs) -> Iterator[tuple[pa.Table, Keys, PageFacts]]:
-    """Rows of pages in key order, as tables of the stored schema, with their keys and the facts of the pages."""
+def scan_tables(version: Version, places: Int64s) -> Iterator[tuple[pa.Table, Keys, PageFacts]]:
+    """Yield the rows of pages in key order as tables of the stored schema, with their keys and the facts of the pages."""
     reader = PageReader(version, 2 * version.page_size * max(1, min(_PIECE, places.size)))
     columns = (key_column(version.codec), *version.payload)
     for facts, store in reader.scan(places, columns, JoinStats()):
@@ -173,7 +187,7 @@ def scan_tables(version: Version, places: Longs) -> Iterator[tuple[pa.Table, Key
 
 
 def rows_for(relation: Relation, upserts: Any, what: str = "upserts") -> pa.Table:
-    """Rows as a table of the stored schema; `what` they are is said where they do not fit."""
+    """Convert rows to a table of the stored schema; errors call the rows `what`."""
     schema = relation.schema
     if upserts is None:
         return schema.empty_table()
@@ -207,7 +221,7 @@ def rows_for(relation: Relation, upserts: Any, what: str = "upserts") -> pa.Tabl
 
 
 def _same_kind(given: pa.DataType, stored: pa.DataType) -> bool:
-    """Whether a cast keeps the meaning: widths may differ, a text is not a number."""
+    """Tell whether a cast keeps the meaning: widths may differ, but text does not become a number."""
     t = pa.types
     kinds = (t.is_integer, t.is_floating, t.is_decimal, t.is_timestamp, t.is_time, t.is_duration, t.is_date)
     return bool(given == stored or t.is_null(given) or any(kind(given) and kind(stored) for kind in kinds))
@@ -223,21 +237,22 @@ def _refuse_both(relation: Relation, new: Keys, gone: Keys) -> None:
 
 
 def _distinct(keys: Keys) -> Keys:
-    """Sorted, each once."""
+    """Sort keys and remove duplicates."""
     keys = keys.take(keys.argsort())
     return keys.take(np.flatnonzero(keys.repeats() == 0))
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _ShardChange:
-    """The new version of one shard."""
+    """Writes the new version of one shard."""
 
     version: Version
     shard: int
-    number: int
-    rows: pa.Table
-    keys: Keys
-    gone: Keys
+    number: int  # of the new version
+    rows: pa.Table  # upserts of this shard
+    keys: Keys  # of `rows`
+    gone: Keys  # deletes of this shard
+    # changes of the totals in the manifest
     nulls: dict[str, int] = field(default_factory=dict)
     variable_bytes: dict[str, int] = field(default_factory=dict)
 
@@ -248,14 +263,15 @@ class _ShardChange:
         self.nulls = dict.fromkeys(self.version.manifest.nulls, 0)
         self.variable_bytes = dict.fromkeys(self.version.manifest.variable_bytes, 0)
         self.builder = PageBuilder(self.version.layout, self.shard, FileFacts.new_tag())
-        self.before = np.zeros(len(self.changed), np.int64)  # rows of each changed key, before and after
+        # rows of each changed key in the old and in the new version
+        self.before = np.zeros(len(self.changed), np.int64)
         self.after = np.zeros(len(self.changed), np.int64)
         np.add.at(self.after, positions(self.keys, self.changed)[0], 1)
 
     def write(self) -> ShardFacts:
         version, old = self.version, self.version.manifest.shards[self.shard]
         index = version.indexes[self.shard]
-        assert isinstance(index, Index)  # a relation stored by popularity is not changed
+        assert isinstance(index, FenceIndex)  # a relation stored by frequency cannot be changed
         stem = f"shard-{self.shard:04d}-{self.number:06d}"
         low, high = index.locate(self.changed)
         steps = np.zeros(old.pages + 1, np.int64)
@@ -263,13 +279,13 @@ class _ShardChange:
             np.add.at(steps, np.maximum(low, 0), 1)
             np.add.at(steps, np.maximum(high, 0) + 1, -1)
         affected = np.cumsum(steps)[: old.pages] > 0
-        if len(old.files) >= _FILES:
-            affected |= index.places >> 32 > 0  # gather what earlier changes wrote in one file
+        if len(old.files) >= _MOST_FILES:
+            affected |= index.places >> FILE_SHIFT > 0  # rewrite all that earlier changes wrote, into one file
         used = old.used_bytes
         pages = 0
         fences: list[Keys] = []
-        continues: list[Bytes] = []
-        anchors: list[Longs] = []
+        continues: list[UInt8s] = []
+        anchors: list[Int64s] = []
         with (version.root / f"{stem}.pages").open("wb", buffering=0) as file:
             for piece in _pieces(np.flatnonzero(affected), index.continues):
                 run, anchor, freed = self._rewrite(index, piece, pages)
@@ -286,18 +302,18 @@ class _ShardChange:
         anchor = np.concatenate([kept, *anchors])
         order = np.argsort(anchor, kind="stable")
         places = (index.places[kept] if index.places.size else kept).astype(np.int64)
-        fresh = (len(old.files) << 32) + np.arange(pages, dtype=np.int64)
+        fresh = (len(old.files) << FILE_SHIFT) + np.arange(pages, dtype=np.int64)
         fence = concat_keys([index.fence.take(kept), *fences], version.codec)
         statistics = self._statistics()
         words = self._filter(index, kept, statistics.distinct)
         files = [*old.files, FileFacts(f"{stem}.pages", pages * version.page_size, self.builder.tag, pages)]
         where = np.concatenate([places, fresh])
-        named = np.unique(where >> 32)  # a file none of whose pages is left is not part of the version
-        where = (np.searchsorted(named, where >> 32) << 32) + (where & 0xFFFFFFFF)
+        used_files = np.unique(where >> FILE_SHIFT)  # a file without a page in use is not part of the new version
+        where = (np.searchsorted(used_files, where >> FILE_SHIFT) << FILE_SHIFT) + (where & PAGE_MASK)
         return write_sidecars(
             version.root,
             stem,
-            [files[i] for i in named],
+            [files[i] for i in used_files],
             index=fence_arrays(
                 fence.take(order), np.concatenate([index.continues[kept], *continues])[order], where[order]
             ),
@@ -308,11 +324,11 @@ class _ShardChange:
             used_bytes=used,
         )
 
-    def _rewrite(self, index: Index, piece: Longs, first_number: int) -> tuple[PageRun, Longs, int]:
-        """New pages for some old ones and the changed keys among them.
+    def _rewrite(self, index: FenceIndex, piece: Int64s, first_number: int) -> tuple[BuiltPages, Int64s, int]:
+        """Build new pages in place of some old ones, with the changes of the keys in their range.
 
-        Returns the pages, for each the old page where its group of neighbours starts, and the bytes freed. Pages that were
-        not neighbours stay apart: what lies between them is not rewritten, so a new page must not reach across.
+        Returns the new pages, for each of them the first old page of its group of neighbours, and the bytes freed. Groups stay
+        apart: the pages between two groups are not rewritten, so no new page may hold rows of both.
         """
         version = self.version
         groups = np.flatnonzero(np.diff(piece, prepend=-2) != 1)
@@ -335,7 +351,7 @@ class _ShardChange:
         old_page = np.concatenate(old)  # of each row, where it lies or belongs: a number in `piece`
         group = np.searchsorted(groups, old_page, side="right") - 1
         keys, _ = version.codec.encode([together.column(name) for name in version.manifest.key])
-        # By group first: an unchanged key may lie on both sides of pages that stay.
+        # By group first, as an unchanged key may lie in two groups, on both sides of pages that stay.
         order = keys.argsort()
         order = order[np.argsort(group[order], kind="stable")]
         together, group = together.take(pa.array(order)), group[order]
@@ -344,8 +360,8 @@ class _ShardChange:
         anchor = piece[groups[group[run.starts[:-1]]]] if piece.size else np.zeros(run.count, np.int64)
         return run, anchor, freed
 
-    def _range(self, index: Index, piece: Longs) -> tuple[int, int]:
-        """Which upserts belong to the pages of a piece: from its first fence up to the next page's."""
+    def _range(self, index: FenceIndex, piece: Int64s) -> tuple[int, int]:
+        """Return which upserts fall into the pages of a piece: from its first fence key up to that of the page after it."""
         if len(index.fence) == 0:
             return 0, len(self.keys)
         ends = [piece[0], piece[-1] + 1]
@@ -359,10 +375,10 @@ class _ShardChange:
         last = int(at[-1]) if piece[-1] + 1 < len(index.fence) else len(self.keys)
         return first, last
 
-    def _inherit(self, index: Index, fence: Keys, flags: Bytes, anchor: Longs) -> None:
-        """The first new page of a group goes on a key of the page before the group, if the old one did.
+    def _inherit(self, index: FenceIndex, fence: Keys, flags: UInt8s, anchor: Int64s) -> None:
+        """Set the "continues" flag of the first new page of each group, if the old first page of the group had it.
 
-        That key is unchanged (a changed key has all its pages rewritten), so it is still the first of the group.
+        The key that continues is unchanged (all pages of a changed key are rewritten), so it is still the first of the group.
         """
         first = np.flatnonzero(np.diff(anchor, prepend=-1) != 0)
         if len(index.fence) == 0:
@@ -373,16 +389,16 @@ class _ShardChange:
         flags[first] = same & (index.continues[page] == 1)
 
     def _count(self, table: pa.Table, sign: int) -> None:
-        """Keep the books of nulls and of bytes in variable columns."""
+        """Add (sign 1) or subtract (sign -1) the nulls and the variable bytes of a table."""
         for name in self.nulls:
             self.nulls[name] += sign * table.column(name).null_count
         for name in self.variable_bytes:
             self.variable_bytes[name] += sign * (pc.sum(pc.binary_length(table.column(name))).as_py() or 0)
 
-    def _filter(self, index: Index, kept: Longs, distinct: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
-        """The old filter with the new keys; a larger one, from all keys, when it would let too many absent ones pass."""
+    def _filter(self, index: FenceIndex, kept: Int64s, distinct: int) -> UInt32s:
+        """Add the new keys to the old filter, or build a larger one of all keys when too many absent keys would pass."""
         words = self.version.filter(self.shard).copy()
-        if distinct * FILTER_BITS > 1.5 * 32 * words.size:
+        if distinct * FILTER_BITS > 1.5 * 32 * words.size:  # half again as many keys as it was made for
             words = new_filter([], 2 * distinct)
             reader = PageReader(self.version, 2 * self.version.page_size * max(1, min(_PIECE, kept.size)))
             places = np.sort(index.place(np.arange(len(index.fence))))
@@ -392,7 +408,7 @@ class _ShardChange:
         return words
 
     def _statistics(self) -> KeyStatistics:
-        """f_R with the changed keys taken out and put back; the largest frequency is exact again after compact."""
+        """Return f_R with the changed keys replaced. The largest frequency stays an upper bound until `compact`."""
         version, old = self.version, self.version.manifest.shards[self.shard]
         arrays = version.arrays(self.shard, "stats")
         heavy: Keys = (
@@ -419,8 +435,8 @@ class _ShardChange:
         return statistics
 
 
-def _pieces(pages: Longs, continues: Bytes) -> Iterator[Longs]:
-    """Affected pages, some at a time; a key that spans pages is never cut. At least one piece, perhaps empty."""
+def _pieces(pages: Int64s, continues: UInt8s) -> Iterator[Int64s]:
+    """Split affected pages into pieces that do not cut a key that spans pages. There is one piece at least, perhaps empty."""
     start = 0
     while start < pages.size:
         stop = min(start + _PIECE, pages.size)

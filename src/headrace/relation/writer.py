@@ -6,28 +6,31 @@ import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import AnyArray, Int32s, Int64s, UInt8s, UInt32s, UInt64s
 from headrace.errors import BadInput
 from headrace.files import write_all
 from headrace.kernels.filter import BLOCK_BYTES, filter_add
-from headrace.kernels.pages import COLUMN_SLACK, HEADER, paginate, seal, write_column
-from headrace.relation.columns import NO_LONGS, Buffers, Bytes, Column, Longs, address, from_arrow, width_of
-from headrace.relation.keys import Hashes, Ints, KeyCodec, Keys, concat_keys
-from headrace.relation.manifest import FileFacts, Order, ShardFacts
+from headrace.kernels.pages import COLUMN_SLACK, ENTRY, HEADER, paginate, seal, write_column
+from headrace.relation.columns import NO_LONGS, Buffers, Column, address, from_arrow, width_of
+from headrace.relation.keys import KeyCodec, Keys, concat_keys
+from headrace.relation.manifest import FileFacts, ShardFacts, StorageOrder
 from headrace.relation.sidecar import write_arrays
 
-FILTER_BITS = 12  # a key: about 4 in 1,000 absent keys pass
-HEAVY = 4096  # keys with their exact frequency f_R, the most frequent ones
-FREQUENCY_BINS = 40  # how many keys have a frequency of 2**b up to 2**(b + 1)
+TAG_SHIFT = (
+    32  # bits: the page number in a header is the file's tag, shifted by this, plus the page's number in the file
+)
+FILTER_BITS = 12  # bits of the filter per key; about 4 of 1,000 absent keys pass
+HEAVY = 4096  # the most frequent keys per shard, whose exact frequency f_R is kept: less than 100 KiB
+FREQUENCY_BINS = 40  # of the histogram; bin b counts keys with a frequency from 2**b up to 2**(b + 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Layout:
-    """How a relation's rows become pages."""
+    """The layout of a relation's pages: columns, key, page size and fill."""
 
     schema: pa.Schema
     key: tuple[str, ...]
@@ -35,43 +38,46 @@ class Layout:
     fill: float
     codec: KeyCodec
     payload: tuple[Column, ...]
-    order: Order = "key"
+    order: StorageOrder = "key"
 
     @classmethod
-    def of(cls, schema: pa.Schema, key: tuple[str, ...], page_size: int, fill: float, order: Order = "key") -> Layout:
+    def of(
+        cls, schema: pa.Schema, key: tuple[str, ...], page_size: int, fill: float, order: StorageOrder = "key"
+    ) -> Layout:
         codec = KeyCodec(key, [schema.field(name).type for name in key])
         rest = [f for f in schema if f.name not in key]
         payload = tuple(Column(f.name, f.type, width_of(f.type), i + 1) for i, f in enumerate(rest))
-        return cls(schema, key, page_size, fill, codec, payload, order)
+        return cls(schema=schema, key=key, page_size=page_size, fill=fill, codec=codec, payload=payload, order=order)
 
     @property
     def overhead(self) -> int:
+        """Bytes of a page that are no rows: header, directory and alignment, at most."""
         columns = len(self.payload) + 1
-        return HEADER + columns * (8 + COLUMN_SLACK)
+        return HEADER + columns * (ENTRY + COLUMN_SLACK)
 
     @property
     def fixed(self) -> int:
-        """Bytes a row apart from variable ones: packed values, and one u32 offset a variable column."""
+        """Bytes of a row without its variable values: packed values, and a u32 offset per variable column."""
         return (self.codec.width or 4) + sum(column.width or 4 for column in self.payload)
 
     @cached_property
-    def widths(self) -> Longs:
+    def widths(self) -> Int64s:
         """Bytes of a value of each stored column, the key first; 0 for one of variable width."""
         return np.array([self.codec.width, *(column.width for column in self.payload)], np.int64)
 
     @property
     def most_rows(self) -> int:
-        """No page has more rows than this."""
+        """An upper bound of the rows of a page."""
         return (self.page_size - HEADER) // self.fixed
 
 
 @dataclass
-class PageRun:
-    """Pages built from some sorted rows."""
+class BuiltPages:
+    """Pages built from sorted rows."""
 
-    pages: Bytes
-    starts: Longs
-    keys: Keys
+    pages: UInt8s
+    starts: Int64s  # first row of each page, and the number of rows
+    keys: Keys  # of the rows
     used_bytes: int
 
     @property
@@ -85,12 +91,12 @@ class _Encoded:
 
     keys: Keys
     columns: list[Buffers]
-    sizes: Longs
+    sizes: Int64s
     nullable: int
 
 
 class PageBuilder:
-    """Rows to sealed pages of one shard. Counts nulls and variable bytes as it goes."""
+    """Builds sealed pages of one shard from rows, and counts their nulls and variable bytes."""
 
     def __init__(self, layout: Layout, shard: int, tag: int) -> None:
         self.layout = layout
@@ -99,7 +105,7 @@ class PageBuilder:
         self.nulls = {column.name: 0 for column in layout.payload}
         self.variable_bytes = {c.name: 0 for c in layout.payload if c.width == 0}
 
-    def rebuild(self, table: pa.Table, first_number: int, old_page: Longs, group: Longs) -> PageRun:
+    def rebuild(self, table: pa.Table, first_number: int, old_page: Int64s, group: Int64s) -> BuiltPages:
         """Pages for the rows of pages that changed, in key order, with the old page and the group of neighbours of each row.
 
         The rows of an old page stay together while they fit a page: the fill factor left room for that. A page whose rows do not
@@ -109,7 +115,7 @@ class PageBuilder:
         breaks = self._breaks(encoded, old_page, group)
         return self._build(table, encoded, first_number, breaks, self.layout.page_size)
 
-    def build(self, table: pa.Table, first_number: int, *, final: bool = True) -> PageRun:
+    def build(self, table: pa.Table, first_number: int, *, final: bool = True) -> BuiltPages:
         """Pages for a sorted table, as full as the fill factor says.
 
         Unless final, the rows of the last, perhaps unfilled, page are left out. Where the table is sorted by popularity, rows of
@@ -129,7 +135,7 @@ class PageBuilder:
         self._check_sizes(table, sizes, nullable)
         return _Encoded(keys, columns, sizes, nullable)
 
-    def _breaks(self, rows: _Encoded, old_page: Longs, group: Longs) -> Longs:
+    def _breaks(self, rows: _Encoded, old_page: Int64s, group: Int64s) -> Int64s:
         """Rows at which a new page starts: see `rebuild`."""
         layout, n = self.layout, old_page.size
         row_bytes = np.full(n, layout.fixed, np.int64) + (rows.sizes if rows.sizes.size else 0)
@@ -151,8 +157,8 @@ class PageBuilder:
         return np.unique(cuts[~np.repeat(inside & sparse.astype(np.bool_), parts)])
 
     def _build(
-        self, table: pa.Table, rows: _Encoded, first_number: int, breaks: Longs, room: int, *, final: bool = True
-    ) -> PageRun:
+        self, table: pa.Table, rows: _Encoded, first_number: int, breaks: Int64s, room: int, *, final: bool = True
+    ) -> BuiltPages:
         layout, n, keys, columns = self.layout, table.num_rows, rows.keys, rows.columns
         starts = np.empty(n + 1, np.int64)
         count = paginate(n, layout.fixed, rows.nullable, rows.sizes, breaks, layout.overhead, room, starts)
@@ -165,7 +171,7 @@ class PageBuilder:
             sorted_keys, table = keys.take(order), table.take(pa.array(order))
             columns = [from_arrow(table.column(c.name).combine_chunks()) for c in layout.payload]
         pages = np.zeros(count * layout.page_size, np.uint8)
-        cursor = np.full(count, HEADER + 8 * (len(columns) + 1), np.int64)
+        cursor = np.full(count, HEADER + ENTRY * (len(columns) + 1), np.int64)
         self._write(pages, starts, 0, layout.codec.width, sorted_keys.buffers(), cursor)
         for column, buffers in zip(layout.payload, columns, strict=True):
             self._write(pages, starts, column.position, column.width, buffers, cursor)
@@ -174,10 +180,12 @@ class PageBuilder:
                 self.nulls[column.name] += used - int(np.count_nonzero(buffers.valid[:used]))
             if column.width == 0:
                 self.variable_bytes[column.name] += int(buffers.offsets[used] - buffers.offsets[0])
-        seal(address(pages), layout.page_size, starts, self.shard, (self.tag << 32) + first_number, cursor)
-        return PageRun(pages, starts, keys.slice(0, int(starts[-1])), int(cursor.sum()))
+        seal(address(pages), layout.page_size, starts, self.shard, (self.tag << TAG_SHIFT) + first_number, cursor)
+        return BuiltPages(pages, starts, keys.slice(0, int(starts[-1])), int(cursor.sum()))
 
-    def _write(self, pages: Bytes, starts: Longs, position: int, width: int, buffers: Buffers, cursor: Longs) -> None:
+    def _write(
+        self, pages: UInt8s, starts: Int64s, position: int, width: int, buffers: Buffers, cursor: Int64s
+    ) -> None:
         write_column(
             address(pages),
             self.layout.page_size,
@@ -190,7 +198,7 @@ class PageBuilder:
             cursor,
         )
 
-    def _check_sizes(self, table: pa.Table, sizes: Longs, nullable: int) -> None:
+    def _check_sizes(self, table: pa.Table, sizes: Int64s, nullable: int) -> None:
         if sizes.size == 0:
             largest, row = 0, 0
         else:
@@ -208,17 +216,17 @@ class PageBuilder:
 
 @dataclass
 class KeyStatistics:
-    """f_R: how often each key occurs in R ([MESH] §4.2), exactly for the most frequent keys and as a histogram for all."""
+    """f_R, the number of rows of each key in R ([MESH] §4.2): exact for the most frequent keys, and a histogram of all."""
 
     codec: KeyCodec
     distinct: int = 0
     max_frequency: int = 0
-    histogram: Longs = field(default_factory=lambda: np.zeros(FREQUENCY_BINS, np.int64))
+    histogram: Int64s = field(default_factory=lambda: np.zeros(FREQUENCY_BINS, np.int64))
     heavy: Keys | None = None
-    heavy_counts: Longs = field(default_factory=lambda: np.empty(0, np.int64))
+    heavy_counts: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
 
-    def add(self, keys: Keys, counts: Longs) -> None:
-        """Distinct keys, none of them added before, with their frequencies."""
+    def add(self, keys: Keys, counts: Int64s) -> None:
+        """Add distinct keys, none of which was added before, with their frequencies."""
         if counts.size == 0:
             return
         self.distinct += counts.size
@@ -234,7 +242,7 @@ class KeyStatistics:
         best = np.argsort(-together_counts, kind="stable")[:HEAVY]
         self.heavy, self.heavy_counts = together.take(best), together_counts[best]
 
-    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+    def arrays(self) -> dict[str, AnyArray]:
         buffers = (self.heavy or concat_keys([], self.codec)).buffers()
         return {
             "histogram": self.histogram,
@@ -244,32 +252,32 @@ class KeyStatistics:
         }
 
 
-class DenseIndex:
-    """A secondary index: every distinct key with the first and last page of its rows, for pages that are not in key order.
+class SecondaryIndexBuilder:
+    """Builds the secondary index of a shard stored by frequency: every distinct key with the first and last page of its rows.
 
-    Keys are collected as pages are written, and sorted at the end.
+    Keys are collected while pages are written, and sorted at the end.
     """
 
     def __init__(self, codec: KeyCodec) -> None:
         self._codec = codec
         self._keys: list[Keys] = []
-        self._first: list[Ints] = []
-        self._last: list[Ints] = []
+        self._first: list[Int32s] = []
+        self._last: list[Int32s] = []
 
-    def add(self, run: PageRun, first_page: int) -> None:
-        """Keys of new pages. Equal keys lie side by side; one may go on from the pages before."""
+    def add(self, run: BuiltPages, first_page: int) -> None:
+        """Add the keys of new pages. Equal keys lie side by side; the first key may continue from the pages before."""
         page = np.repeat(np.arange(run.count, dtype=np.int32) + np.int32(first_page), np.diff(run.starts))
         starts = np.flatnonzero(run.keys.repeats() == 0)
         self._keys.append(run.keys.take(starts))
         self._first.append(page[starts])
         self._last.append(page[np.append(starts[1:], page.size) - 1])
 
-    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The arrays of an index sidecar; `last` is empty where no key has rows in several pages."""
+    def arrays(self) -> dict[str, AnyArray]:
+        """Return the arrays of the index sidecar; `last` is empty if no key has rows in several pages."""
         keys = concat_keys(self._keys, self._codec)
         nothing = np.empty(0, np.int32)
         first, last = np.concatenate([nothing, *self._first]), np.concatenate([nothing, *self._last])
-        order = keys.argsort()  # stable: the part of a key that was written first stays first
+        order = keys.argsort()  # stable, so that the first page of a key comes first
         keys, first, last = keys.take(order), first[order], last[order]
         starts = np.flatnonzero(keys.repeats() == 0)
         if starts.size:
@@ -285,7 +293,7 @@ class DenseIndex:
 
 
 class ShardWriter:
-    """A new file of pages for one shard, and the sidecars of a version made of that file alone."""
+    """Writes the pages of one shard to a new file, and the sidecars of a version that consists of that file alone."""
 
     def __init__(self, root: Path, layout: Layout, shard: int, version: int, tag: str = "") -> None:
         self.root = root
@@ -297,19 +305,20 @@ class ShardWriter:
         self._pending: pa.Table | None = None
         self._rows = self._pages = self._used = 0
         self._fences: list[Keys] = []
-        self._continues: list[Bytes] = []
-        self._dense = DenseIndex(layout.codec)
-        self._hashes: list[Hashes] = []
+        self._continues: list[UInt8s] = []
+        self._dense = SecondaryIndexBuilder(layout.codec)
+        self._hashes: list[UInt64s] = []
         self._statistics = KeyStatistics(layout.codec)
-        self._open: tuple[Keys, int] | None = None  # the last key written so far, and its rows
+        self._open: tuple[Keys, int] | None = None  # the last key written and its rows so far: more may follow
 
     def write(self, table: pa.Table) -> None:
-        """Append rows that sort after all earlier ones."""
+        """Append rows that sort after all earlier rows."""
         if self._pending is not None:
             table = pa.concat_tables([self._pending, table])
         self._append(table, final=False)
 
     def close(self) -> ShardFacts:
+        """Write what is left, flush the file, and write the sidecars."""
         if self._pending is not None:
             self._append(self._pending, final=True)
         if self._open is not None:
@@ -348,14 +357,14 @@ class ShardWriter:
         self._pages += run.count
         self._used += run.used_bytes
 
-    def _index(self) -> dict[str, np.ndarray[Any, Any]]:
+    def _index(self) -> dict[str, AnyArray]:
         if self.layout.order == "frequency":
             return self._dense.arrays()
         continues = np.concatenate([np.empty(0, np.uint8), *self._continues])
         return fence_arrays(concat_keys(self._fences, self.layout.codec), continues, NO_LONGS)
 
-    def _count_keys(self, keys: Keys) -> Bytes:
-        """Feed statistics and filter with the keys that are complete; returns which rows repeat the key before."""
+    def _count_keys(self, keys: Keys) -> UInt8s:
+        """Add keys that are complete to statistics and filter; returns 1 for each row that repeats the key before it."""
         repeats = keys.repeats()
         starts = np.flatnonzero(repeats == 0)
         counts = np.diff(starts, append=len(keys))
@@ -376,20 +385,20 @@ class ShardWriter:
         return repeats
 
 
-def within_pages(keys: Keys, starts: Longs) -> Longs:
-    """The order that sorts each page's rows by key and leaves the pages as they are."""
+def within_pages(keys: Keys, starts: Int64s) -> Int64s:
+    """Return the order of rows that sorts each page by key and leaves the pages as they are."""
     page = np.repeat(np.arange(starts.size - 1), np.diff(starts))
     order = keys.slice(0, page.size).argsort()
     return order[np.argsort(page[order], kind="stable")]
 
 
-def fence_arrays(fence: Keys, continues: Bytes, places: Longs) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of the index of pages in key order."""
+def fence_arrays(fence: Keys, continues: UInt8s, places: Int64s) -> dict[str, AnyArray]:
+    """Return the arrays of the index sidecar of a shard in key order."""
     buffers = fence.buffers()
     return {"values": buffers.values, "offsets": buffers.offsets, "continues": continues, "places": places}
 
 
-def new_filter(hashes: list[Hashes], distinct: int) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+def new_filter(hashes: list[UInt64s], distinct: int) -> UInt32s:
     blocks = max(1, -(-distinct * FILTER_BITS // (8 * BLOCK_BYTES)))
     words = np.zeros(blocks * BLOCK_BYTES // 4, np.uint32)
     for some in hashes:
@@ -402,15 +411,15 @@ def write_sidecars(
     stem: str,
     files: list[FileFacts],
     *,
-    index: dict[str, np.ndarray[Any, Any]],
+    index: dict[str, AnyArray],
     pages: int,
-    words: np.ndarray[tuple[int], np.dtype[np.uint32]],
+    words: UInt32s,
     statistics: KeyStatistics,
     rows: int,
     used_bytes: int,
 ) -> ShardFacts:
-    """Index, filter and statistics of one version of a shard."""
-    parts: dict[str, dict[str, np.ndarray[Any, Any]]] = {
+    """Write index, filter and statistics of one version of a shard."""
+    parts: dict[str, dict[str, AnyArray]] = {
         "index": index,
         "filter": {"words": words},
         "stats": statistics.arrays(),

@@ -1,7 +1,7 @@
-"""Files of a run log: written beside, synced, then given their name, so that a file with a name is whole.
+"""Files of a run log. Each is written as a draft, synced, and then linked to its name, so a file with a name is complete.
 
 state     [Arrow stream][facts: JSON][lengths, CRC-32, magic]      any Arrow reader takes the stream
-rows kept [Parquet, page checksums, facts in its metadata]         any Parquet reader takes it
+kept rows [Parquet, page checksums, facts in its metadata]         any Parquet reader takes it
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from headrace.files import create_exclusively, sync_directory
 DRAFT = ".draft-"
 _MAGIC = b"HEADLOG1"
 _TAIL = struct.Struct("<QQI8s")  # bytes of the stream and of the facts, checksum of both, magic
-_PIECE = 1 << 18  # bytes of a file in this process at a time
-_FACTS = b"headrace"  # where Parquet's metadata has the facts
+_PIECE = 1 << 18  # bytes of a file that are resident at a time: small beside a budget, large beside a read
+_FACTS = b"headrace"  # the key of the facts in Parquet's metadata
 
 Facts = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class LogFile:
-    """One file of state: its rows, and facts that its writer noted. Read and checked when it is opened."""
+    """One file of state: its rows, and the facts that its writer noted. Its checksum was compared when it was opened."""
 
     path: Path
     facts: Facts
@@ -45,11 +45,11 @@ class LogFile:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """How many rows the file has."""
         return int(self.facts["rows"])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows; they lie in the file, which is mapped. What was passed need not stay in this process."""
+        """Iterate over the rows, which lie in the mapped file. Pages that were passed are dropped from this process."""
         reader, seen = pa.BufferReader(self._stream), 0
         try:
             for batch in pa.ipc.open_stream(reader):
@@ -61,12 +61,12 @@ class LogFile:
             self._mapped.madvise(mmap.MADV_DONTNEED)
 
     def table(self) -> pa.Table:
-        """All rows."""
+        """Read all rows; they stay in the mapped file."""
         return pa.Table.from_batches(self.batches(), self.schema)
 
 
 def read_state(path: Path, *, check: bool = True) -> LogFile:
-    """Open a file of state; every byte is checked before any is used, unless the caller has done so before."""
+    """Open a file of state. Its checksum is compared before any byte is used; `check=False` if the caller has done so before."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size < _TAIL.size:
@@ -84,7 +84,7 @@ def read_state(path: Path, *, check: bool = True) -> LogFile:
 
 
 def _checksum(file: BinaryIO, size: int) -> int:
-    """Of its first bytes, read and not mapped: looked at once, they need not be in this process."""
+    """Compute the CRC-32 of the first bytes of a file. They are read and not mapped, so that they do not stay resident."""
     checksum = 0
     while size:
         piece = file.read(min(size, _PIECE))
@@ -125,19 +125,19 @@ class StateDraft:
         self._draft.unlink(missing_ok=True)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """More rows."""
+        """Add rows."""
         self._writer.write_batch(batch)
         self.rows += batch.num_rows
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """The rows, of a draft that is not to become a file after all; nothing can be added from now on."""
+        """Read the rows of a draft that is not to become a file after all; nothing can be added from now on."""
         self._writer.close()
         self._file.flush()
         with pa.memory_map(str(self._draft)) as file:
             yield from pa.ipc.open_stream(file)
 
     def commit(self, facts: Mapping[str, Any]) -> bool:
-        """Sync it and give it its name; False if a file of that name is there already, which then stays."""
+        """Sync the draft and give it its name; False if a file of that name is there already, which then stays."""
         self._writer.close()
         length, text = self._summed.length, json.dumps({**facts, "rows": self.rows}).encode()
         self._summed.write(text)
@@ -157,7 +157,7 @@ def write_state(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 def write_rows(
     path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], facts: Mapping[str, Any], *, replace: bool = False
 ) -> bool:
-    """Write rows for people; False if a file of that name is there already, which stays unless it is to be replaced."""
+    """Write rows for people, as Parquet; False if a file of that name is there already, which stays unless `replace` is true."""
     with _draft(path) as (draft, file):
         with pq.ParquetWriter(file, schema, write_page_checksum=True) as writer:
             for batch in batches:
@@ -172,7 +172,7 @@ def write_rows(
 
 
 def read_rows(path: Path) -> tuple[pa.Table, Facts]:
-    """Rows for people, and the facts about them."""
+    """Read rows that were kept for people, and the facts about them."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             metadata = file.metadata.metadata or {}
@@ -184,7 +184,7 @@ def read_rows(path: Path) -> tuple[pa.Table, Facts]:
 
 
 def count_rows(path: Path) -> int:
-    """Rows in a Parquet file, from its footer."""
+    """Read the number of rows of a Parquet file from its footer."""
     try:
         return int(pq.read_metadata(path).num_rows)
     except (pa.ArrowException, OSError) as error:
@@ -200,7 +200,7 @@ def write_text(path: Path, text: str) -> bool:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a small file in place of the one of that name, in one step."""
+    """Write a small file, and atomically replace the one of that name by it."""
     with _draft(path) as (draft, file):
         file.write(text.encode())
         _sync(file)
@@ -209,7 +209,7 @@ def replace_text(path: Path, text: str) -> None:
 
 
 class _Summed:
-    """A file that counts and sums what is written to it."""
+    """A file that counts the bytes written to it and updates their CRC-32."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -234,7 +234,7 @@ class _Summed:
 
 @contextmanager
 def _draft(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """A file beside, under a name of its own; gone in the end."""
+    """Open a draft beside a path, under a name of its own, and remove it at the end."""
     draft = path.with_name(f"{DRAFT}{uuid.uuid4().hex}")
     try:
         with draft.open("wb") as file:

@@ -1,10 +1,10 @@
-"""The run log of an operator: where it is, what it was made with, what is in it.
+"""The run log of an operator: its directory, the settings that it was created with, and a description of its contents.
 
 state/
   <query>/<operator>/
     log.json                                    format and number of shards; another one is refused
     shard-0000/0000000007.waiting.arrow         state after batch 7; never changed
-               0000000001-0000000006.waiting.arrow    state of several, compacted
+               0000000001-0000000006.waiting.arrow    state of several batches, compacted
     dead_letter/shard-0000-0000000007.parquet   rows kept for people
 """
 
@@ -24,8 +24,8 @@ from headrace.runlog.shard import ShardLog
 
 FORMAT = 1
 _FACTS = "log.json"
-_LONGEST = 120  # bytes of a name of ours in a path
-_PATIENCE = 600.0  # seconds that an attempt waits for another to end
+_LONGEST = 120  # bytes of a directory's name; file systems allow 255, and a draft's name may be added
+_PATIENCE = 600.0  # seconds that an attempt waits for another to end: longer than a micro-batch should take
 
 
 class RunLog:
@@ -81,7 +81,7 @@ class RunLog:
             )
 
     def shard(self, number: int, *, patience: float = _PATIENCE) -> AbstractContextManager[ShardLog]:
-        """One shard, for one attempt: others wait until it is let go, but not longer than `patience` seconds."""
+        """Lock one shard for one attempt. Other attempts wait for the lock, but not longer than `patience` seconds."""
         if not 0 <= number < self.shards:
             raise BadInput(f"shard {number} is not one of the {self.shards} shards of the run log at {self.path}")
         return ShardLog(self.path, number).held(patience)
@@ -89,17 +89,17 @@ class RunLog:
     def __repr__(self) -> str:
         return f"RunLog({str(self.directory)!r}, {self.query!r}, {self.operator!r}, shards={self.shards})"
 
-    # -- to look into it -------------------------------------------------------------------------------------------------
+    # -- inspection ------------------------------------------------------------------------------------------------------
 
     @classmethod
     def find(cls, directory: str | Path, query: str | None = None) -> list[RunLog]:
-        """The logs below a directory, of one query or of all."""
+        """Find the logs below a directory, of one query or of all."""
         where = f"{'*' if query is None else safe_name('query', query)}/*/{_FACTS}"
         facts = [_facts(path) for path in sorted(Path(directory).glob(where))]
         return [cls(directory, f["query"], f["operator"], shards=f["shards"]) for f in facts]
 
     def describe(self) -> dict[str, Any]:
-        """What is in it: micro-batches, and for each kind files, rows and bytes. Damaged files are refused by name."""
+        """Count the files, rows and bytes of each kind, and say which micro-batches they are of. Damaged files are refused."""
         state: dict[str, dict[str, int]] = {}
         batches: list[int] = []
         for shard in range(self.shards):
@@ -123,7 +123,7 @@ class RunLog:
 
 
 def describe_logs(directory: str | Path) -> Iterator[dict[str, Any]]:
-    """Every log below a directory, described."""
+    """Describe every log below a directory."""
     if not Path(directory).is_dir():
         raise RunLogError(f"there is no directory {directory}; give the state= of a query")
     found = RunLog.find(directory)
@@ -133,7 +133,7 @@ def describe_logs(directory: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def safe_name(what: str, name: str) -> str:
-    """A name as part of a path: nothing in it leads elsewhere, and different names stay different.
+    """Escape a name for use in a path: the result leads to no other directory, and different names stay different.
 
     Example
     -------

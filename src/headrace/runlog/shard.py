@@ -22,12 +22,12 @@ from headrace.units import format_duration
 
 _STATE = re.compile(r"(\d{10,})(?:-(\d{10,}))?\.([a-z][a-z0-9_]*)\.arrow")
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,40}")
-_POLL = 0.02  # seconds between two looks at a lock
+_POLL = 0.02  # seconds between two tries to get a lock: short beside a micro-batch
 
 
 @dataclass(frozen=True, order=True)
 class Entry:
-    """A file of state: what a kind of it is after batches `first` to `last`."""
+    """A file of state of one kind, of the micro-batches from `first` to `last`; both are the same unless it was compacted."""
 
     last: int
     first: int
@@ -50,34 +50,34 @@ class ShardLog:
         self.number = number
         self.path = directory / f"shard-{number:04d}"
 
-    # -- what is there ---------------------------------------------------------------------------------------------------
+    # -- reading --------------------------------------------------------------------------------------------------------
 
     def find(self, kind: str, batch: int) -> LogFile | None:
-        """What an earlier attempt at this batch wrote; None if there was none, or it died before."""
+        """Open what an earlier attempt at this batch wrote; None if there was none, or it died before."""
         with suppress(FileNotFoundError):
             return read_state(self.path / _name(kind, batch))
         return None
 
     def entries(self, kind: str, *, before: int, since: int = 0) -> list[Entry]:
-        """Files of earlier batches, oldest first."""
+        """List the files of earlier batches, oldest first."""
         check_kind(kind)
         found = sorted(e for k, e in self._all() if k == kind)
-        # What a compaction put together may still lie beside it.
+        # A compaction that was interrupted leaves the files that it merged beside the merged one.
         whole = [e for e in found if e.first < e.last]
         found = [e for e in found if not any(w != e and w.first <= e.first and e.last <= w.last for w in whole)]
         return [e for e in found if e.last < before and e.last >= since]
 
     def last(self, kind: str, *, before: int) -> LogFile | None:
-        """The newest file of earlier batches."""
+        """Open the newest file of earlier batches."""
         entries = self.entries(kind, before=before)
         return read_state(entries[-1].path) if entries else None
 
     def read(self, kind: str, *, before: int, since: int = 0) -> Iterator[LogFile]:
-        """Files of earlier batches, oldest first, one open at a time."""
+        """Open the files of earlier batches, oldest first, one at a time."""
         return (read_state(e.path) for e in self.entries(kind, before=before, since=since))
 
     def listed(self) -> Iterator[tuple[str, Entry]]:
-        """Every file of state and its kind, without those that a compaction replaced."""
+        """List every file of state with its kind, without those that a compaction replaced."""
         if self.path.is_dir():
             for kind in sorted({kind for kind, _ in self._all()}):
                 yield from ((kind, e) for e in self.entries(kind, before=1 << 62))
@@ -88,7 +88,7 @@ class ShardLog:
                 first = int(match[1])
                 yield match[3], Entry(int(match[2] or first), first, path)
 
-    # -- what is written -------------------------------------------------------------------------------------------------
+    # -- writing ----------------------------------------------------------------------------------------------------------
 
     def write(
         self,
@@ -103,9 +103,9 @@ class ShardLog:
         Parameters
         ----------
         batches
-            The rows, one batch at a time.
+            The rows, which are written batch by batch.
         facts
-            What else is to be known, as JSON; read when all rows are written.
+            Anything that JSON can hold. It is read when all rows are written.
         """
         path = self.path / _name(kind, batch)
         if not path.exists():
@@ -113,7 +113,7 @@ class ShardLog:
         return read_state(path)
 
     def draft(self, kind: str, batch: int, schema: pa.Schema) -> StateDraft:
-        """The same by hand, where rows become known one after the other; for a batch that `find` has nothing of."""
+        """Begin a file of state whose rows become known one after the other; for a batch that `find` has nothing of."""
         return StateDraft(self.path / _name(kind, batch), schema)
 
     def keep(
@@ -132,9 +132,9 @@ class ShardLog:
         Parameters
         ----------
         part
-            Added to the file's name, where a batch has several.
+            Added to the file's name, where a batch has several files.
         replace
-            Whether this attempt decides, and not the first.
+            Whether this attempt replaces what an earlier one kept.
         """
         path = self.kept(kind, batch, part)
         if replace or not path.exists():
@@ -143,11 +143,11 @@ class ShardLog:
         return path
 
     def kept(self, kind: str, batch: int, part: str = "") -> Path:
-        """Where rows of a batch are kept for people."""
+        """The path of the rows of a batch that are kept for people."""
         name = _name(kind, batch).split(".")[0]
         return self.directory / kind / f"{self.path.name}-{name}{f'-{check_kind(part)}' if part else ''}.parquet"
 
-    # -- fewer files -----------------------------------------------------------------------------------------------------
+    # -- removing --------------------------------------------------------------------------------------------------------
 
     def compact(
         self,
@@ -158,16 +158,16 @@ class ShardLog:
         facts: Mapping[str, Any] | None = None,
         merge: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = iter,
     ) -> None:
-        """Put the files of earlier batches together, with the facts of the last. That of `before`, which may be replayed, stays.
+        """Merge files of earlier batches into one, with the facts of the last. That of `before`, which may be replayed, stays.
 
-        A reader sees the files or the one they became: the new one has its name before the old ones lose theirs.
+        A reader sees either the files or the merged one, which has its name before the others lose theirs.
 
         Parameters
         ----------
         facts
-            Instead of those of the last.
+            The facts of the merged file, instead of those of the last one.
         merge
-            Given the rows of all, gives those of the new file.
+            Makes the rows of the merged file from those of all files.
         """
         entries = self.entries(kind, before=before, since=since)
         if len(entries) < 2:
@@ -179,11 +179,11 @@ class ShardLog:
         self.remove([entry.path for entry in entries])
 
     def expire(self, kind: str, *, before: int) -> None:
-        """Remove the files of batches before this one, which nobody needs any more."""
+        """Remove the files of batches before this one."""
         self.remove([e.path for k, e in self._all() if k == kind and e.last < before])
 
     def discard(self, kind: str, batch: int) -> None:
-        """Remove what an attempt wrote that died before its decision."""
+        """Remove the file of this kind and batch, which an attempt wrote that died before its decision."""
         self.remove([path for path in [self.path / _name(kind, batch)] if path.exists()])
 
     def remove(self, paths: list[Path]) -> None:
@@ -193,11 +193,16 @@ class ShardLog:
         if paths:
             sync_directory(self.path)
 
+    def unkeep(self, batch: int, part: str) -> None:
+        """Remove the rows of a batch that are kept for people, of every kind, in files with this part in their names."""
+        for path in self.directory.glob(f"*/{self.kept('any', batch, part).name}"):
+            path.unlink(missing_ok=True)
+
     # -- one attempt at a time -------------------------------------------------------------------------------------------
 
     @contextmanager
     def held(self, patience: float, clock: Clock | None = None) -> Iterator[ShardLog]:
-        """Be the only attempt at this shard. What dead ones left unfinished is removed."""
+        """Hold the lock of this shard, and remove the drafts of attempts that died."""
         clock = clock or SystemClock()
         self.path.mkdir(exist_ok=True)
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -217,7 +222,7 @@ class ShardLog:
 
 
 def check_kind(kind: str) -> str:
-    """A kind, if it can be part of a file's name."""
+    """Refuse a kind that cannot be part of a file's name."""
     if not isinstance(kind, str) or not _KIND.fullmatch(kind):
         raise BadInput(
             f"kind={kind!r} is not a kind of log file; give lower-case letters, digits and _, such as 'dead_letter'"

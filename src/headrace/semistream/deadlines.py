@@ -7,36 +7,35 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from headrace.arrays import Float64s, Int64s
 from headrace.errors import BadInput
 from headrace.metrics import Factors
-from headrace.relation.columns import Longs
-from headrace.semistream.ssij.stream_buffer import Times
 from headrace.units import parse_duration
 
-_TRUSTED = 3  # phases of a size before their worst is believed
-_MARGIN = 1.1  # for the next to be worse, and for tuples that come at the last moment
+_TRUSTED = 3  # join phases of a size that must have been seen before the longest of them is taken for the worst
+_MARGIN = 1.1  # times the estimate: the next phase may be worse, and tuples come at the last moment
 
 
 class Deadlines:
-    """When results of the tuples in IB are wanted, in the order the tuples came; inf for those that may wait."""
+    """The deadlines of the tuples in IB, in the order the tuples came; inf for tuples that may wait."""
 
     def __init__(self) -> None:
-        self._times: Times = np.empty(0)
+        self._times: Float64s = np.empty(0)
         self._rising = True  # the first tuples are the most urgent: the usual case
 
     @property
     def earliest(self) -> float:
-        """The first of them."""
+        """The earliest deadline."""
         return float(self._times[:1].min(initial=np.inf) if self._rising else self._times.min())
 
-    def add(self, times: Times) -> None:
-        """Tuples came."""
+    def add(self, times: Float64s) -> None:
+        """Note the deadlines of tuples that came."""
         together = np.concatenate([self._times, times])
         seam = together[max(0, self._times.size - 1) :]
         self._rising = self._rising and not (seam[1:] < seam[:-1]).any()
         self._times = together
 
-    def take(self, count: int) -> tuple[Times, Longs | None]:
+    def take(self, count: int) -> tuple[Float64s, Int64s | None]:
         """The most urgent tuples leave IB: their deadlines, and which they are; None for the first ones, in order."""
         if self._rising:
             taken, self._times = self._times[:count], self._times[count:]
@@ -47,8 +46,8 @@ class Deadlines:
         return taken, first
 
 
-def seconds(deadlines: str | float | Sequence[float], rows: int) -> Times:
-    """How long each of some tuples may take."""
+def seconds(deadlines: str | float | Sequence[float], rows: int) -> Float64s:
+    """How long each of so many tuples may take, from one value for all or from a value for each."""
     if isinstance(deadlines, str | float | int):
         return np.full(rows, parse_duration(deadlines, name="deadlines"))
     each = np.asarray(deadlines, np.float64)
@@ -58,7 +57,7 @@ def seconds(deadlines: str | float | Sequence[float], rows: int) -> Times:
 
 
 class JoinTime:
-    """How long the next join phase takes at most: at first a random read a block, later the worst that phases of its size took.
+    """Estimates how long the next join phase takes at most: at first a random read a block, later the worst of its size.
 
     A plan is never worse than a scan of the whole relation ([SSIJ] §V), which the text's first estimate leaves out: by it alone a
     deadline would keep phases from ever becoming large enough to be learned from.
@@ -80,11 +79,11 @@ class JoinTime:
         self.scan = np.inf  # seconds to read the whole relation
 
     def online(self, seconds: float) -> None:
-        """An online phase took so long."""
+        """Note that an online phase took so long."""
         self._online = max(self._online, seconds)
 
     def joined(self, blocks: int, seconds: float) -> None:
-        """A join phase that read so many wanted blocks took so long."""
+        """Note that a join phase that read so many wanted blocks took so long."""
         size = blocks.bit_length()
         self._seen[size] += 1
         total, block = self._worst.get(size, (0.0, 0.0))

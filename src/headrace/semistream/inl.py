@@ -4,31 +4,77 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Bools, Int32s, Int64s, UInt8s
 from headrace.clock import Clock
 from headrace.errors import MemoryRefused
 from headrace.kernels.cache import OLDEST, lru, spell_out
 from headrace.relation import Relation
-from headrace.relation.columns import Bytes, Longs, address
-from headrace.relation.keys import Ints, Keys
+from headrace.relation.columns import address
+from headrace.relation.keys import Keys
 from headrace.relation.reader import PageReader
-from headrace.relation.store import Sources, StoreFull, TupleStore
-from headrace.semistream.adaptive.memory_plan import tuple_bytes
-from headrace.semistream.base import How, Matches, On, SemiStreamJoin
+from headrace.relation.store import StoreFull, TupleSources, TupleStore
+from headrace.semistream.base import How, On, SemiStreamJoin
 from headrace.semistream.page_ranges import Spans
+from headrace.semistream.plan_facts import PlanFacts
+from headrace.semistream.results import ResultMaker
 from headrace.semistream.snapshot import Snapshot
+from headrace.semistream.waiting_plan import facts_of, text_room
 from headrace.units import format_size
 
-# Of a page in the pool, besides the page: place, links, scratch, its part of the table
-_FRAME_BYTES = 8 + 3 * 4 + 8 + 4 * 4
-_ROW_BYTES = 120  # of a stream tuple while it is joined: key, order, span, access
-_OUTPUT_BYTES = 40  # of a result, besides its columns
-_LEAST_ROWS, _MOST_ROWS = 16, 1 << 13
-_NOT_POOL = 0.15  # of the memory, at most, for what is not the pool
-_NONE: Ints = np.empty(0, np.int32)
+_FRAME_BYTES = (
+    8 + 3 * 4 + 8 + 4 * 4
+)  # bytes of a page in the pool besides the page: place, links, scratch, part of the table
+_ROW_BYTES = 120  # bytes of a stream tuple while it is joined: key, order, span, access
+_OUTPUT_BYTES = 40  # bytes of a result besides its columns
+_LEAST_ROWS, _MOST_ROWS = 16, 1 << 13  # stream tuples that are joined together
+_NOT_POOL = 0.15  # share of the memory at most for what is not the pool
+_NONE: Int32s = np.empty(0, np.int32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class INLPlan:
+    """How index nested loops divide a memory: | index | output: rows that are joined together | buffer pool: frames |.
+
+    Parameters
+    ----------
+    least
+        Bytes that it needs at least.
+    index, output, pool
+        Bytes of each part.
+    rows, frames
+        Stream tuples that are joined together, and pages of the pool.
+    """
+
+    least: int
+    index: int
+    output: int
+    pool: int
+    rows: int
+    frames: int
+
+    @classmethod
+    def of(cls, facts: PlanFacts, limit: int) -> INLPlan:
+        """A small share for the rows that are joined together, and the rest for the pool."""
+        index, frame = facts.index_bytes, facts.page_size + _FRAME_BYTES
+
+        def work(rows: int) -> int:
+            return int(rows * (_ROW_BYTES + _OUTPUT_BYTES + facts.tuple_bytes)) + facts.result_bytes(rows)
+
+        least = index + frame + work(_LEAST_ROWS)
+        spare = int(_NOT_POOL * (limit - least))
+        rows = int(np.clip(_LEAST_ROWS + spare // (work(1) - work(0)), _LEAST_ROWS, _MOST_ROWS))
+        frames = max(1, min((limit - index - work(rows)) // frame, facts.pages))
+        return cls(least=least, index=index, output=work(rows), pool=frames * frame, rows=rows, frames=frames)
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Bytes of each part, by its name in the budget."""
+        return {"index": self.index, "output": self.output, "buffer pool": self.pool}
 
 
 class IndexNestedLoop(SemiStreamJoin):
@@ -76,58 +122,48 @@ class IndexNestedLoop(SemiStreamJoin):
     ) -> None:
         super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock)
         self._version = relation.opened
-        page, index = relation.page_size, relation.index_bytes
-        least = index + page + _FRAME_BYTES + self._work_bytes(_LEAST_ROWS)
-        if least > self.budget.limit:
+        facts = facts_of(relation, self._payload, algorithm="inl", stream_bytes=0.0)
+        plan = self.plan(facts, self.budget.limit)
+        if plan.least > self.budget.limit:
             raise MemoryRefused(
                 f"memory={format_size(self.budget.limit)} is too small for IndexNestedLoop with {relation.path}: its index, one"
-                f" page and its buffers need {format_size(least)}; give {format_size(least)} or more"
+                f" page and its buffers need {format_size(plan.least)}; give {format_size(plan.least)} or more"
             )
-        a_row = self._work_bytes(1) - self._work_bytes(0)
-        spare = int(_NOT_POOL * (self.budget.limit - least))
-        self._rows = int(np.clip(_LEAST_ROWS + spare // a_row, _LEAST_ROWS, _MOST_ROWS))
-        work = self._work_bytes(self._rows)
-        room = (self.budget.limit - index - work) // (page + _FRAME_BYTES)
-        self.frames = int(min(room, max(1, relation.num_pages)))
-        reserve = self.budget.reserve
-        self._reserved = [
-            reserve("index", index),
-            reserve("output", work),
-            reserve("buffer pool", self.frames * (page + _FRAME_BYTES)),
-        ]
-        self._results = TupleStore(self._payload, self._rows, self._data_room(self._rows))
-        self._memory: Bytes = np.frombuffer(mmap.mmap(-1, self.frames * page), np.uint8)
+        self._rows, self.frames = plan.rows, plan.frames
+        self._reserved = [self.budget.reserve(part, nbytes) for part, nbytes in plan.parts.items()]
+        self._maker = ResultMaker(self.how, self._payload)
+        self._results = TupleStore(self._payload, self._rows, text_room(relation, self._payload, self._rows))
+        self._memory: UInt8s = np.frombuffer(mmap.mmap(-1, self.frames * relation.page_size), np.uint8)
         self._reader = PageReader(self._version, self._memory.size, self._memory, whole=True)
         self._clear()
 
+    @staticmethod
+    def plan(facts: PlanFacts, limit: int) -> INLPlan:
+        """How it divides a memory: see INLPlan."""
+        return INLPlan.of(facts, limit)
+
     def _clear(self) -> None:
-        """An empty pool."""
+        """Empty the pool."""
         n = self.frames
-        self._table: Ints = np.full(1 << (2 * n - 1).bit_length(), -1, np.int32)
-        self._place_of: Longs = np.full(n, -1, np.int64)
+        self._table: Int32s = np.full(1 << (2 * n - 1).bit_length(), -1, np.int32)
+        self._place_of: Int64s = np.full(n, -1, np.int64)
         self._older, self._younger = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
-        self._ends: Longs = np.array([-1, -1, 0])
-        self._scratch: Longs = np.empty(n, np.int64)
-
-    def _work_bytes(self, rows: int) -> int:
-        return rows * (_ROW_BYTES + _OUTPUT_BYTES + tuple_bytes(self.relation, self._payload)) + TupleStore.size(
-            self._payload, rows, self._data_room(rows)
-        )
-
-    def _data_room(self, rows: int) -> dict[str, int]:
-        """Bytes for the variable columns of so many tuples of mean size, and one page of them."""
-        total, variable = max(1, self.relation.num_rows), self.relation.variable_bytes
-        return {
-            c.name: int(1.05 * rows * variable[c.name] / total) + self.relation.page_size
-            for c in self._payload
-            if c.width == 0
-        }
+        self._ends: Int64s = np.array([-1, -1, 0])
+        self._scratch: Int64s = np.empty(n, np.int64)
 
     # -- one batch -------------------------------------------------------------------------------------------------------
 
-    def _join(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Join one batch to its end, in stream order."""
+        schema, stats = self._schema_for(batch.schema), self.stats
+        stats.batches += 1
+        stats.tuples_in += batch.num_rows
         for a in range(0, batch.num_rows, self._rows):
-            yield from self._join_slice(batch.slice(a, self._rows), schema)
+            for out in self._join_slice(batch.slice(a, self._rows), schema):
+                stats.results += out.num_rows
+                yield out
+        stats.memory = self.budget.held()
+        stats.memory_peak = self.budget.peak
 
     def _join_slice(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         n, stats = batch.num_rows, self.stats
@@ -140,7 +176,7 @@ class IndexNestedLoop(SemiStreamJoin):
         first, last, shard = (np.zeros(n, np.int32) for _ in range(3))
         first[at], last[at], shard[at] = spans.first, spans.stop, spans.shard
         matched, missed = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
-        stop: Longs = np.zeros(2, np.int64)
+        stop: Int64s = np.zeros(2, np.int64)
         while stop[0] < n:
             row, page = np.empty(self._rows, np.int32), np.empty(self._rows, np.int32)
             count = int(spell_out(first, last + np.int32(1), stop, row, page))
@@ -161,7 +197,7 @@ class IndexNestedLoop(SemiStreamJoin):
         stats.matched += int(matched.sum())
         stats.unmatched += n - int(matched.sum())
 
-    def _serve(self, places: Longs, frame: Ints, miss: Bytes) -> int:
+    def _serve(self, places: Int64s, frame: Int32s, miss: UInt8s) -> int:
         """Have the pages of as many accesses as the pool takes at once; returns how many."""
         served = int(
             lru(places, self._table, self._place_of, self._older, self._younger, self._ends, self._scratch, frame, miss)
@@ -170,7 +206,7 @@ class IndexNestedLoop(SemiStreamJoin):
         self._reader.read_into(places[read], self._addresses(frame[read]), self.stats)
         return served
 
-    def _addresses(self, frames: Ints) -> Longs:
+    def _addresses(self, frames: Int32s) -> Int64s:
         return address(self._memory) + frames.astype(np.int64) * self.relation.page_size
 
     def _results_of(
@@ -178,9 +214,9 @@ class IndexNestedLoop(SemiStreamJoin):
         batch: pa.RecordBatch,
         schema: pa.Schema,
         keys: Keys,
-        row: Ints,
-        frame: Ints,
-        matched: np.ndarray[tuple[int], np.dtype[np.bool_]],
+        row: Int32s,
+        frame: Int32s,
+        matched: Bools,
     ) -> Iterator[pa.RecordBatch]:
         """Results of accesses whose pages are all in the pool. An access without a page ends its tuple."""
         low, high = np.zeros(row.size, np.int32), np.zeros(row.size, np.int32)
@@ -197,7 +233,7 @@ class IndexNestedLoop(SemiStreamJoin):
         if self.how != "inner":
             ends = np.flatnonzero(frame < 0)
             high[ends] = matched[row[ends]] if self.how == "semi" else ~matched[row[ends]]
-        stop: Longs = np.zeros(2, np.int64)
+        stop: Int64s = np.zeros(2, np.int64)
         most = self._rows
         while stop[0] < row.size:
             back = stop.copy()
@@ -215,18 +251,19 @@ class IndexNestedLoop(SemiStreamJoin):
             self.relation.disk.spend({"c_O": n})
             yield out
 
-    def _made(self, batch: pa.RecordBatch, schema: pa.Schema, row: Ints, page: Longs, line: Ints) -> pa.RecordBatch:
+    def _made(
+        self, batch: pa.RecordBatch, schema: pa.Schema, row: Int32s, page: Int64s, line: Int32s
+    ) -> pa.RecordBatch:
         """Stream tuples with the tuple at (page, line) each; where there is no page, with nulls."""
         if not self._payload:
-            return self._gather(batch, schema, Matches(_NONE, _NONE, _NONE, _NONE, None), row, _NONE, _NONE)
+            return self._maker.gather(batch, schema, None, row, _NONE, _NONE)
         there = page > 0
         self._results.clear()
         self._results.append_from_pages(page[there], line[there])
         src = np.where(there, 0, -1).astype(np.int32)
         pos = (np.cumsum(there) - 1).astype(np.int32)
         pos[~there] = 0
-        matches = Matches(_NONE, _NONE, _NONE, _NONE, Sources([self._results]))
-        return self._gather(batch, schema, matches, row, src, pos)
+        return self._maker.gather(batch, schema, TupleSources([self._results]), row, src, pos)
 
     # -- snapshots -------------------------------------------------------------------------------------------------------
 
@@ -246,6 +283,6 @@ class IndexNestedLoop(SemiStreamJoin):
         frame, miss = np.empty(places.size, np.int32), np.empty(places.size, np.uint8)
         self._serve(places, frame, miss)
 
-    def _named(self, arrays: dict[str, Longs]) -> Snapshot:
+    def _named(self, arrays: dict[str, Int64s]) -> Snapshot:
         names = tuple(column.name for column in self._payload)
         return Snapshot(type(self).__name__, str(self.relation.path), self.relation.version, names, dict(arrays))

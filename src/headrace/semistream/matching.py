@@ -12,30 +12,42 @@ The sorted copy is made again when tuples came or went, once an iteration at mos
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import AnyArray, Bools, Int32s, Int64s, UInt8s
 from headrace.conditions import Condition, check_condition
 from headrace.errors import BadInput
 from headrace.kernels.ranges import expand_ranges
-from headrace.predicates.distances import Near
-from headrace.predicates.numbers import Mask, Numbers, Scale
+from headrace.predicates.distances import DistanceTerm
+from headrace.predicates.numbers import Scale
 from headrace.predicates.terms import terms
 from headrace.relation import Relation
-from headrace.relation.columns import Bytes, Longs
-from headrace.relation.keys import Ints, Keys
+from headrace.relation.keys import Keys
 from headrace.relation.store import TupleStore
-from headrace.semistream.hash_queue import HashQueue
 
-_SORTED_BYTES = 8 + 4 + 16  # of a waiting tuple: value and slot in order, and what sorting needs
-_SIDES = ("stream", "relation")
-_PREDICATE_BYTES = 64  # of a tuple of R, a predicate: its number, its bounds and what computing them needs
+_SORTED_BYTES = 8 + 4 + 16  # bytes of a waiting tuple in the sorted copy: value, slot, and what sorting needs
+_SIDES = ("stream", "relation")  # what messages call the two sides of a condition
+_PREDICATE_BYTES = 64  # bytes of a tuple of R for each predicate: its number, its bounds and what computing them needs
+
+
+class Queue(Protocol):
+    """The slots of the tuples that wait, in the order they came."""
+
+    @property
+    def used(self) -> int:
+        """How many there are."""
+        ...
+
+    def oldest(self, count: int) -> Int32s:
+        """The first of them."""
+        ...
 
 
 class Matching:
-    """Finds the pairs that satisfy a condition, or keeps those that do.
+    """Finds the pairs that satisfy a condition, or filters given pairs by it.
 
     Parameters
     ----------
@@ -64,20 +76,20 @@ class Matching:
         self._predicates = list(terms(condition))
         self._lead = min(self._predicates, key=lambda p: p.rank) if alone else None
         # A range finds its pairs exactly; the first coordinate of a distance does not.
-        self._filters = [p for p in self._predicates if p is not self._lead or isinstance(p, Near)]
+        self._filters = [p for p in self._predicates if p is not self._lead or isinstance(p, DistanceTerm)]
         self._capacity = 0
-        self._taken: list[Numbers] = []  # values of the batch that is being taken in
+        self._taken: list[AnyArray] = []  # values of the batch that is being taken in
         self._first = 0
-        self._sorted: tuple[Numbers, Ints] | None = None
+        self._sorted: tuple[AnyArray, Int32s] | None = None
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of a waiting tuple."""
+        """Bytes that the condition takes for a waiting tuple."""
         return 8 * sum(p.size for p in self._predicates) + (_SORTED_BYTES if self._lead else 0)
 
     @property
     def tuple_bytes(self) -> int:
-        """Bytes of a tuple of R in the disk buffer."""
+        """Bytes that the condition takes for a tuple of R in the disk buffer."""
         return sum(_PREDICATE_BYTES + 8 * p.size for p in self._predicates)
 
     def check(self, stream: pa.Schema) -> None:
@@ -94,23 +106,23 @@ class Matching:
 
     # -- the stream ------------------------------------------------------------------------------------------------------
 
-    def take(self, batch: pa.RecordBatch, first: int) -> Bytes:
+    def take(self, batch: pa.RecordBatch, first: int) -> UInt8s:
         """Values of tuples that are numbered from `first` on; 1 for those that can match anything."""
         read = [predicate.read_left(batch) for predicate in self._predicates]
         self._taken, self._first = [values for values, _ in read], first
-        can: Mask = np.logical_and.reduce([there for _, there in read])
+        can: Bools = np.logical_and.reduce([there for _, there in read])
         return can.view(np.uint8)
 
-    def hold(self, batch: pa.RecordBatch) -> Mask:
-        """The rows of a batch are all that waits, row i in slot i; says which of them can match anything."""
+    def hold(self, batch: pa.RecordBatch) -> Bools:
+        """Let the rows of a batch be all that waits, row i in slot i; returns which of them can match anything."""
         read = [predicate.read_left(batch) for predicate in self._predicates]
         for predicate, (values, _) in zip(self._predicates, read, strict=True):
             predicate.values = values
-        can: Mask = np.logical_and.reduce([there for _, there in read])
+        can: Bools = np.logical_and.reduce([there for _, there in read])
         return can
 
-    def enter(self, slots: Ints, numbers: Longs) -> None:
-        """Tuples of the batch taken last have their slots."""
+    def enter(self, slots: Int32s, numbers: Int64s) -> None:
+        """Store the values of tuples of the batch that was taken last: they have their slots now."""
         rows = numbers - self._first
         for predicate, taken in zip(self._predicates, self._taken, strict=True):
             width = predicate.size
@@ -118,11 +130,11 @@ class Matching:
         self.changed()
 
     def changed(self) -> None:
-        """Tuples came or went."""
+        """Forget the sorted copy: tuples came or went."""
         self._sorted = None
 
-    def resize(self, capacity: int, old: Ints, new: Ints) -> None:
-        """Another number of slots; what was in `old` is in `new`."""
+    def resize(self, capacity: int, old: Int32s, new: Int32s) -> None:
+        """Have another number of slots; what was in `old` is in `new`."""
         for predicate in self._predicates:
             width = predicate.size
             values = np.empty((capacity, width), predicate.values.dtype)
@@ -133,18 +145,18 @@ class Matching:
     # -- the relation ----------------------------------------------------------------------------------------------------
 
     def meet(self, keys: Keys, store: TupleStore) -> None:
-        """Tuples of R, whose keys and columns (from 1 on) these are, are looked at from now on."""
+        """Tuples of R are compared from now on: their keys, and a store with their other columns from column 1 on."""
         columns: dict[str, Any] = {c.name: store.array(i + 1) for i, c in enumerate(self.columns)}
         if any(name in self._key for name in self.condition.right_columns):
             columns |= dict(zip(self._key, self._codec.decode(keys), strict=True))
         self.look_at(columns)
 
     def look_at(self, columns: dict[str, Any]) -> None:
-        """The same, given by their columns."""
+        """Tuples of R, whose columns these are, are compared from now on."""
         for predicate in self._predicates:
-            predicate.meet(columns)
+            predicate.read_right(columns)
 
-    def kept(self, r: Ints, slots: Ints) -> tuple[Ints, Ints]:
+    def kept(self, r: Int32s, slots: Int32s) -> tuple[Int32s, Int32s]:
         """Those pairs of a tuple of R and a slot that satisfy the condition."""
         keep = np.ones(r.size, np.uint8)
         for predicate in self._predicates if self._lead is None else self._filters:
@@ -152,7 +164,7 @@ class Matching:
         some = keep == 1
         return r[some], slots[some]
 
-    def pairs(self, H: HashQueue, most: int) -> Iterator[tuple[Ints, Ints]]:
+    def pairs(self, H: Queue, most: int) -> Iterator[tuple[Int32s, Int32s]]:
         """All pairs of a tuple of R and a slot that satisfy the condition, at most so many at a time."""
         assert self._lead is not None
         xs, order = self._in_order(H)
@@ -170,7 +182,8 @@ class Matching:
                 yield r[:filled], slots[:filled]
                 r, slots, filled = np.empty(most, np.int32), np.empty(most, np.int32), 0
 
-    def _in_order(self, H: HashQueue) -> tuple[Numbers, Ints]:
+    def _in_order(self, H: Queue) -> tuple[AnyArray, Int32s]:
+        """The values of the leading predicate, sorted, and their slots."""
         assert self._lead is not None
         if self._sorted is None:
             slots = H.oldest(H.used)

@@ -1,4 +1,4 @@
-"""Which keys stream tuples have and which pages they need: runs of pages, spelled out a bounded number at a time."""
+"""The keys of stream tuples, and the pages they need: as runs of pages, listed a bounded number of pages at a time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s, Int64s
 from headrace.conditions import Between
 from headrace.errors import BadInput
 from headrace.kernels.cache import spell_out
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Ints, KeyCodec, Keys
-from headrace.relation.reader import Index, Version
+from headrace.relation.keys import KeyCodec, Keys
+from headrace.relation.reader import FenceIndex, Version
 from headrace.semistream.base import On
+
+
+def all_places(relation: Relation) -> Int64s:
+    """Where every page of a relation lies, sorted."""
+    shards = (relation.opened.places(s) for s in range(relation.num_shards))
+    places: Int64s = np.sort(np.concatenate([np.empty(0, np.int64), *shards]))
+    return places
 
 
 @dataclass(frozen=True)
@@ -23,14 +30,14 @@ class Spans:
     """Tuple row[i] needs pages first[i] .. stop[i] of the index of a shard; tuples that need none are left out."""
 
     version: Version
-    row: Ints
-    shard: Ints
-    first: Ints
-    stop: Ints
+    row: Int32s
+    shard: Int32s
+    first: Int32s
+    stop: Int32s
 
     @classmethod
     def equal(cls, version: Version, keys: Keys) -> Spans:
-        """Of tuples with these keys."""
+        """The pages that tuples with these keys need."""
         shard = version.shards_of(keys.hashes()) if len(version.indexes) > 1 else np.zeros(len(keys), np.int32)
         parts = []
         for number, index in enumerate(version.indexes):
@@ -43,7 +50,7 @@ class Spans:
 
     @classmethod
     def between(cls, version: Version, lows: Keys, highs: Keys) -> Spans:
-        """Of tuples with these ranges of keys, both ends included: a range has pages in every shard."""
+        """The pages that tuples with these ranges of keys need, both ends included: a range has pages in every shard."""
         parts = []
         by_low, by_high = lows.argsort(), highs.argsort()
         low, high = np.empty(len(lows), np.int32), np.empty(len(lows), np.int32)
@@ -56,7 +63,7 @@ class Spans:
         return cls._of(version, parts)
 
     @classmethod
-    def _of(cls, version: Version, parts: list[tuple[Longs, int, Ints, Ints]]) -> Spans:
+    def _of(cls, version: Version, parts: list[tuple[Int64s, int, Int32s, Int32s]]) -> Spans:
         row, shard, first, stop = [], [], [], []
         for rows, number, low, high in parts:
             some = low >= 0
@@ -71,18 +78,18 @@ class Spans:
         """How many runs there are."""
         return self.row.size
 
-    def pages(self, rows: int) -> Ints:
+    def pages(self, rows: int) -> Int32s:
         """How many pages each of so many tuples needs."""
         total = np.bincount(self.row, weights=self.stop - self.first, minlength=rows)
         return total.astype(np.int32)
 
-    def some(self, stop: Longs, most: int) -> tuple[Ints, Longs]:
+    def some(self, stop: Int64s, most: int) -> tuple[Int32s, Int64s]:
         """The next pairs of a tuple and a place, at most so many; stop says how far this is, from (0, 0) to (size, 0)."""
         which, page = np.empty(most, np.int32), np.empty(most, np.int32)
         n = int(spell_out(self.first, self.stop, stop, which, page))
         return self.row[which[:n]], self.places(self.shard[which[:n]], page[:n])
 
-    def places(self, shard: Ints, page: Ints) -> Longs:
+    def places(self, shard: Int32s, page: Int32s) -> Int64s:
         """Where pages of indexes lie."""
         out = np.empty(page.size, np.int64)
         for number, index in enumerate(self.version.indexes):
@@ -91,8 +98,8 @@ class Spans:
         return out
 
 
-def keys_of(codec: KeyCodec, batch: pa.RecordBatch, columns: Sequence[Sequence[str]]) -> tuple[list[Keys], Longs]:
-    """Keys of the tuples without a null, one for each group of columns, and which tuples they are."""
+def keys_of(codec: KeyCodec, batch: pa.RecordBatch, columns: Sequence[Sequence[str]]) -> tuple[list[Keys], Int64s]:
+    """Keys of the rows of a batch without a null, one for each group of columns, and the numbers of these rows."""
     encoded = [codec.encode([batch.column(name) for name in names]) for names in columns]
     there = np.ones(batch.num_rows, np.bool_)
     for _, valid in encoded:
@@ -116,7 +123,7 @@ def range_columns(condition: object, on: On | None, relation: Relation) -> tuple
         raise BadInput(f"inclusive={condition.inclusive!r} cannot be looked up in an index; use 'both'")
     if on is not None:
         raise BadInput(f"on={on!r} and a condition are both given; join on one of them")
-    if not all(isinstance(index, Index) for index in relation.opened.indexes):
+    if not all(isinstance(index, FenceIndex) for index in relation.opened.indexes):
         raise BadInput(
             f"{relation.path} is stored by popularity, and a range needs pages in the order of keys; create it without order"
         )

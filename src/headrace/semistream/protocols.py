@@ -7,9 +7,12 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from headrace.arrays import Int32s
+from headrace.conditions import Condition
 from headrace.memory import MemoryBudget
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
+from headrace.semistream.base import Order
 
 
 class BatchOperator(Protocol):
@@ -56,6 +59,11 @@ class WaitingOperator(BatchOperator, Protocol):
         ...
 
     @property
+    def backlog_room(self) -> int:
+        """Tuples that may come meanwhile and wait in its own memory; 0 where it sets none aside for that."""
+        ...
+
+    @property
     def waiting(self) -> int:
         """Tuples offered that have not left."""
         ...
@@ -76,17 +84,43 @@ class WaitingOperator(BatchOperator, Protocol):
 class DeferrableOperator(WaitingOperator, Protocol):
     """A join whose waiting tuples can be taken back, to be kept elsewhere and offered again. See `semistream.deferred`."""
 
+    @property
+    def condition(self) -> Condition | None:
+        """What pairs must satisfy beside the key; None for nothing more."""
+        ...
+
     def let_wait(self) -> pa.RecordBatch | None:
         """Give the tuples that wait back: the caller keeps them. They count as `deferred` alone."""
         ...
 
-    def by_page(self, batch: pa.RecordBatch) -> object:
+    def by_page(self, batch: pa.RecordBatch) -> Int32s:
         """The rows of a batch in an order in which those of a page are neighbours, as an array of row numbers."""
         ...
 
 
-class GroupMember(DeferrableOperator, Protocol):
-    """A join that shares its memory with joins of the same relation in other processes, between `enter` and `leave`."""
+class GroupMember(WaitingOperator, Protocol):
+    """A join that shares its memory with joins of the same relation in other processes, between `enter` and `leave`.
+
+    It has everything that a DeferrableOperator has, and can be used as one.
+    """
+
+    @property
+    def condition(self) -> Condition | None:
+        """What pairs must satisfy beside the key; None for nothing more."""
+        ...
+
+    @property
+    def order(self) -> Order:
+        """The order of results: "any" or "stream"."""
+        ...
+
+    def let_wait(self) -> pa.RecordBatch | None:
+        """Give the tuples that wait back: the caller keeps them. They count as `deferred` alone."""
+        ...
+
+    def by_page(self, batch: pa.RecordBatch) -> Int32s:
+        """The rows of a batch in an order in which those of a page are neighbours, as an array of row numbers."""
+        ...
 
     @property
     def wanted_rows(self) -> int:

@@ -4,47 +4,41 @@
                                             |
                                  results as they are found; left and anti when a tuple leaves
 
-An operator says which pages come next and which tuples leave; this file takes tuples in and lets them go, and `waiting_results`
-finds their matches and makes results. Work is done in bounded steps: one `advance` is one iteration of the paper's loop.
+A waiting join has an input buffer, a store of waiting tuples, a result emitter and its memory reservations. An operator says
+which pages come next and which tuples leave. Work is done in bounded steps: one `advance` is one iteration of the paper's loop.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import AnyArray, Int32s, Int64s
 from headrace.clock import Clock
 from headrace.conditions import ON_FORMS, Condition
 from headrace.errors import BadInput, MemoryRefused, choice
-from headrace.memory import Reservation
 from headrace.relation import Relation
-from headrace.relation.columns import NO_BYTES, Bytes, Column, Longs
-from headrace.relation.keys import Hashes, Ints
 from headrace.relation.reader import key_column
-from headrace.relation.store import TupleStore
-from headrace.semistream.adaptive.memory_plan import tuple_bytes
-from headrace.semistream.base import How, On, Order, empty
-from headrace.semistream.hash_queue import POINTER_BYTES, SLOT_BYTES, HashQueue, StreamWindow
-from headrace.semistream.matching import Matching
-from headrace.semistream.slots import SlotWindow
+from headrace.semistream.base import How, On, Order, SemiStreamJoin, empty
+from headrace.semistream.hash_probe import HashProbe
+from headrace.semistream.input_buffer import InputBuffer
+from headrace.semistream.plan_facts import PlanFacts
+from headrace.semistream.protocols import WaitingOperator
+from headrace.semistream.reservations import Reservations
+from headrace.semistream.result_emitter import ResultEmitter
 from headrace.semistream.snapshot import Snapshot
-from headrace.semistream.waiting_results import WaitingResults
+from headrace.semistream.waiting_plan import OutputPlan, facts_of
+from headrace.semistream.waiting_store import HashWindow, WaitingStore
 from headrace.units import format_size
 
-PROBE_BYTES = 64  # of a tuple of R in the disk buffer: where it is, its key, its hash
-LEAST_WINDOW = 64  # tuples
-_PIECE = 1 << 14  # stream tuples that enter H together: what is made of them on the way is small beside H
-_LEAST_OUTPUT = 16
-_OUTPUT_ROWS = 1 << 13
 _ORDERED_SHARE = 0.5  # of the budget, for results that wait to go out in stream order
 
 
-class WaitingJoin(WaitingResults):
-    """A join whose stream tuples wait in H until their pages come by.
+class WaitingJoin(SemiStreamJoin):
+    """A join whose stream tuples wait in memory until their pages come by.
 
     Parameters
     ----------
@@ -53,10 +47,11 @@ class WaitingJoin(WaitingResults):
     order
         "any": results go out as they are found. "stream": results of a tuple go out together, tuples in the order they came
         ([MESH] §3.4); half of the budget is kept for results that wait.
+    condition
+        What pairs must satisfy besides `on`, or instead of it, for operators that take one.
     """
 
     in_order = False
-    condition: Condition | None = None  # of operators that take one: set before this class is initialised
 
     def __init__(
         self,
@@ -69,48 +64,38 @@ class WaitingJoin(WaitingResults):
         suffix: str | None = "_right",
         clock: Clock | None = None,
         order: Order = "any",
+        condition: Condition | None = None,
     ) -> None:
+        self.condition = condition  # before the base class asks for the stream's key
         super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock)
         self.order: Order = choice("order", order, ("any", "stream"))  # type: ignore[assignment]
-        self._version = relation.opened
-        self._places: Longs = np.sort(
-            np.concatenate([np.empty(0, np.int64), *(self._version.places(s) for s in range(relation.num_shards))])
-        )
-        alone = not self.stream_key
-        self._matching = Matching(relation, self.condition, alone) if self.condition is not None else None
-        # Without an equality the relation's key is a column like any other.
-        self._key_out = tuple(n for n in relation.key if alone and (columns is None or n in columns))
-        if self._key_out and self.how in ("inner", "left"):
+        self._input = InputBuffer()
+        share = 1 - _ORDERED_SHARE if order == "stream" else 1.0
+        self._memory = Reservations(self.budget, int(self.budget.limit * share))
+        self._waiting = self._new_store()
+        if self._key_columns and self.how in ("inner", "left"):
             self._payload = (key_column(relation.codec), *self._payload)
-        self._window: StreamWindow | SlotWindow = StreamWindow()
-        self._stream_schema: pa.Schema | None = None
-        self._numbered = 0  # stream tuples that have a number
-        self._H = HashQueue(0)
-        self._buffer: list[pa.RecordBatch] = []  # the stream buffer: offered and not in H yet
-        self._buffered = 0
-        self._held: list[tuple[Longs, pa.RecordBatch]] = []  # results in wait for their turn
-        self._stream_bytes = 0.0  # v_S; 0 until the first tuple
-        self._more_bytes = 0  # of a tuple in H, beyond its bytes in Arrow
-        self._reservations: dict[str, Reservation] = {}
-        width = tuple_bytes(relation, [c for c in self._payload if c.name]) + 64
-        width += sum(int(1.05 * self._variable_bytes(c)) + 12 for c in self._payload if not c.name)  # the key
-        room = self.budget.limit * (1 - _ORDERED_SHARE) if order == "stream" else self.budget.limit
-        self._room = int(room)  # bytes for everything but ordered results
-        least_output = (
-            TupleStore.size(self._payload, _LEAST_OUTPUT, self._data_room(_LEAST_OUTPUT)) + 40 * _LEAST_OUTPUT
-        )
-        least = least_output + self._least()
-        if least > self._room:
-            whole = int(least / (1 - _ORDERED_SHARE)) if order == "stream" else least
+        output = self._output_plan()
+        if output.least > self._memory.room:
+            whole = int(output.least / share)
             raise MemoryRefused(
                 f"memory={format_size(self.budget.limit)} is too small for {type(self).__name__} with {relation.path}: its"
-                f" buffers need {format_size(least)}{' beside ordered results' if whole > least else ''}; give"
+                f" buffers need {format_size(output.least)}{' beside ordered results' if share < 1 else ''}; give"
                 f" {format_size(whole)} or more"
             )
-        spare = (self._room - least) // 12
-        self._output_rows = int(np.clip(spare // width, _LEAST_OUTPUT, _OUTPUT_ROWS))
-        self._results = TupleStore(self._payload, self._output_rows, self._data_room(self._output_rows))
-        self._reserve("output", self._output_bytes)
+        self._results = ResultEmitter(
+            relation=relation,
+            payload=self._payload,
+            key_columns=self._key_columns,
+            how=self.how,
+            order=self.order,
+            waiting=self._waiting,
+            memory=self._memory,
+            output=output,
+            schema_for=self._schema_for,
+        )
+
+    # -- names -----------------------------------------------------------------------------------------------------------
 
     def _stream_key(self, on: On | None) -> tuple[str, ...]:
         if on is None and self.condition is not None:
@@ -119,70 +104,74 @@ class WaitingJoin(WaitingResults):
             raise BadInput(f"{type(self).__name__} has nothing to join on; give on={ON_FORMS}")
         return super()._stream_key(on)
 
+    @property
+    def _key_columns(self) -> tuple[str, ...]:
+        """Key columns of R that are in the result: without an equality the key is like any other column."""
+        wanted = self.columns
+        return tuple(n for n in self.relation.key if not self.stream_key and (wanted is None or n in wanted))
+
     def _right_fields(self) -> list[pa.Field]:
         fields = [pa.field(column.name, column.type) for column in self._payload if column.name]
-        key = [self.relation.schema.field(name) for name in self._key_out] if len(fields) < len(self._payload) else []
+        key = [self.relation.schema.field(name) for name in self._key_columns if len(fields) < len(self._payload)]
         return [*(pa.field(field.name, field.type) for field in key), *fields]
 
     def output_schema(self, stream: pa.Schema) -> pa.Schema:
         """The schema of results for a stream of this schema; refuses what cannot be joined, by name."""
-        if self._matching:
-            self._matching.check(stream)
+        self._waiting.check_stream(stream)
         return super().output_schema(stream)
 
     # -- the public steps ------------------------------------------------------------------------------------------------
 
     def offer(self, batch: pa.RecordBatch) -> None:
-        """Hand over stream tuples. They are taken into H by `advance`."""
+        """Hand over stream tuples. They are taken in by `advance`."""
         self._schema_for(batch.schema)
-        if self._stream_bytes and batch.schema is not self._stream_schema:
+        if self._input.tuple_bytes and batch.schema is not self._input.schema:
             self._meet_stream(batch.schema)
         self.stats.batches += 1
         self.stats.tuples_in += batch.num_rows
         if batch.num_rows:
-            if not self._stream_bytes:
-                self._stream_bytes = max(1.0, batch.nbytes / batch.num_rows)
+            if not self._input.tuple_bytes:
+                self._input.tuple_bytes = max(1.0, batch.nbytes / batch.num_rows)
                 self._meet_stream(batch.schema)
                 self._begin()
-            self._buffer.append(batch)
-            self._buffered += batch.num_rows
+            self._input.add(batch)
 
     @property
     def wanted(self) -> int:
         """Stream tuples that the next iteration would take in."""
-        return self._wanted_now() if self._stream_bytes else 1
+        return self._wanted_now() if self._input.tuple_bytes else 1
 
     @property
     def buffered(self) -> int:
-        """Stream tuples offered that are not in H yet."""
-        return self._buffered
+        """Stream tuples offered that were not taken in yet."""
+        return self._input.rows
 
-    @property
-    def backlog_room(self) -> int:
-        """Stream tuples that may come meanwhile and wait in its own memory; 0 where it sets none aside for that."""
-        return 0
+    def as_waiting(self) -> WaitingOperator:
+        """This join: its stream tuples wait."""
+        return self
 
     @property
     def capacity(self) -> int:
-        """Stream tuples that H has room for."""
-        return self._H.capacity
+        """Stream tuples that may wait at the same time."""
+        return self._waiting.capacity
 
     @property
     def waiting(self) -> int:
         """Stream tuples offered that have not left."""
-        return self._buffered + self._H.used
+        return self._input.rows + self._waiting.used
 
     def advance(self) -> Iterator[pa.RecordBatch]:
-        """One iteration."""
+        """One iteration; nothing is done before the first stream tuple."""
         self.stats.iterations += 1
-        yield from self._counted(self._iterate(self._wanted_now()))
+        if self._input.tuple_bytes:
+            yield from self._counted(self._iterate(self._wanted_now()))
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         """Iterate until every tuple has left."""
         while self.waiting:
-            # The rest is all there: what H has room for enters at once, and shares one pass.
+            # The rest is all there: what there is room for enters at once, and shares one pass.
             self.stats.iterations += 1
-            yield from self._counted(self._iterate(min(self._buffered, self._room_now())))
+            yield from self._counted(self._iterate(min(self._input.rows, self._room_now())))
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join a stream: an iteration whenever there are tuples for one, and all that is left at the end."""
@@ -193,14 +182,14 @@ class WaitingJoin(WaitingResults):
             for out in self._counted(self._early()):
                 emitted = True
                 yield out
-            while self._buffered and self._buffered >= self.wanted:
+            while self._input.rows and self._input.rows >= self.wanted:
                 for out in self.advance():
                     emitted = True
                     yield out
         for out in self.drain():
             emitted = True
             yield out
-        self._take_stock()
+        self._note_memory()
         if schema is not None and not emitted:
             yield empty(self._schema_for(schema))
 
@@ -209,11 +198,11 @@ class WaitingJoin(WaitingResults):
         yield from self.drain()
 
     def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Join one batch to its end. The books are kept by offer and drain."""
+        """Join one batch to its end; offer and drain count its tuples and results."""
         yield from self._join(batch, self._schema_for(batch.schema))
-        self._take_stock()
+        self._note_memory()
 
-    def _take_stock(self) -> None:
+    def _note_memory(self) -> None:
         self.stats.memory = self.budget.held()
         self.stats.memory_peak = self.budget.peak
 
@@ -222,185 +211,99 @@ class WaitingJoin(WaitingResults):
             self.stats.results += out.num_rows
             yield out
         if self.order == "stream":
-            for out in self._release():
+            for out in self._results.release():
                 self.stats.results += out.num_rows
                 yield out
 
     # -- what an operator says -------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _least(self) -> int:
-        """Bytes that it needs besides the output, whatever the stream."""
+    def _new_store(self) -> WaitingStore:
+        """An empty store of waiting tuples."""
+
+    @abstractmethod
+    def _output_plan(self) -> OutputPlan:
+        """Room for results, and the least memory that it works in, whatever the stream."""
 
     @abstractmethod
     def _begin(self) -> None:
-        """The size of a stream tuple is known: choose sizes, reserve them, make H with `_make_window`."""
+        """The size of a stream tuple is known: plan the memory, reserve it, make the buffers."""
 
     @abstractmethod
     def _wanted_now(self) -> int:
         """w of the next iteration."""
 
-    def _early(self) -> Iterator[pa.RecordBatch]:
-        """Take in tuples that no iteration has to come first for."""
-        return iter(())
-
-    def _room_now(self) -> int:
-        """Tuples that could enter H in one iteration."""
-        return self._H.room
-
     @abstractmethod
     def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
         """One iteration that takes in up to w tuples."""
 
-    # -- memory ----------------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def _room_now(self) -> int:
+        """Tuples that could be taken in by one iteration."""
 
-    def _data_room(self, rows: int) -> dict[str, int]:
-        """Bytes for the variable columns of so many tuples of mean size, and one page of them."""
-        return {
-            c.name: int(1.05 * rows * self._variable_bytes(c)) + self.relation.page_size
-            for c in self._payload
-            if c.width == 0
-        }
+    def _early(self) -> Iterator[pa.RecordBatch]:
+        """Take in tuples that no iteration has to come first for."""
+        return iter(())
 
-    def _variable_bytes(self, column: Column) -> float:
-        """Mean bytes of a variable column; of a key that is text, what it takes where pages hold nothing else."""
-        if not column.name:
-            return self.relation.page_size / max(1.0, self._rows_per_page)
-        return self.relation.variable_bytes[column.name] / max(1, self.relation.num_rows)
+    # -- what operators have in common -----------------------------------------------------------------------------------
 
-    @property
-    def _output_bytes(self) -> int:
-        return self._results.nbytes + 40 * self._output_rows
+    def _facts(self) -> PlanFacts:
+        """What the memory plan is made from, for the stream at hand."""
+        return facts_of(
+            self.relation,
+            self._payload,
+            algorithm=type(self).__name__.lower(),
+            stream_bytes=self._input.tuple_bytes,
+            condition_row_bytes=self._waiting.condition_row_bytes,
+            condition_slot_bytes=self._waiting.condition_slot_bytes,
+            column_extra_bytes=self._waiting.column_extra_bytes,
+        )
 
-    @property
-    def _page_bytes(self) -> int:
-        """Bytes of the disk buffer a page, with what is noted of its tuples while they are probed."""
-        each = PROBE_BYTES + (self._matching.tuple_bytes if self._matching else 0)
-        return self.relation.page_size + int(each * self._rows_per_page)
+    def _probe_of(self, H: HashWindow) -> HashProbe:
+        """The part that takes tuples into H and probes it, for operators that have one."""
+        return HashProbe(
+            relation=self.relation,
+            stream_key=self.stream_key,
+            stream=self._input,
+            H=H,
+            results=self._results,
+            clock=self.clock,
+            leave_at_once=self._leave_at_once,
+        )
 
-    @property
-    def _rows_per_page(self) -> float:
-        return self.relation.num_rows / max(1, self.relation.num_pages)
-
-    @property
-    def _slot_bytes(self) -> float:
-        """Bytes of a waiting tuple in H, its columns included: f * v_S of eq. 1, without the queue."""
-        more = self._more_bytes + (self._matching.slot_bytes if self._matching else 0)
-        return SLOT_BYTES - POINTER_BYTES + self._stream_bytes + more
+    # -- stream tuples come and go ---------------------------------------------------------------------------------------
 
     def _meet_stream(self, schema: pa.Schema) -> None:
         """The schema of the stream is known, or may have changed: see to it that its columns have where to wait."""
-        old, self._stream_schema = self._stream_schema, schema
+        old = self._input.schema
         if old is not None and (old.names, old.types) == (schema.names, schema.types):
+            self._input.schema = schema
             return
         if self.waiting:
-            self._stream_schema = old
             raise BadInput(
                 f"the stream's columns are {_columns(schema)} now and were {_columns(old)}, and {self.waiting:,} tuples of before"
                 " wait; drain() the operator first, or make a new one"
             )
-        self._window = self._new_window(schema)
+        self._input.schema = schema
+        self._waiting.begin_stream(schema)
 
-    def _new_window(self, schema: pa.Schema) -> StreamWindow | SlotWindow:
-        self._more_bytes = SlotWindow.more_bytes(schema)
-        return SlotWindow(schema, self._H.capacity)
-
-    def _make_window(self, tuples: int) -> None:
-        """H and Q with room for so many tuples; those that wait stay."""
-        self._reserve("hash table", int(tuples * self._slot_bytes))
-        self._reserve("queue", tuples * POINTER_BYTES)
-        before = self._H.oldest(self._H.used)
-        self._H.resize(tuples)
-        after = self._H.oldest(self._H.used)
-        self._window.resize(self._H.capacity, before, after)
-        if self._matching:
-            self._matching.resize(self._H.capacity, before, after)
-
-    # -- stream tuples come and go ---------------------------------------------------------------------------------------
-
-    def _take_in(self, count: int) -> Iterator[pa.RecordBatch]:
-        """Move up to so many tuples from the stream buffer to H. Tuples with a null in the key leave at once."""
-        count = min(count, self._buffered, self._H.room)
-        for done in range(0, count, _PIECE):
-            taken, numbers = self._next_tuples(min(_PIECE, count - done))
-            hashes, valid = self._hashed(taken, numbers)
-            self._spend(c_S=numbers.size, c_A=numbers.size)
-            if valid.size:
-                taken, numbers, hashes = yield from self._without_nulls(taken, numbers, hashes, valid)
-            self._enter(taken, hashes, numbers)
-
-    def _next_tuples(self, count: int) -> tuple[pa.RecordBatch, Longs]:
-        """Tuples from the stream buffer, and their numbers."""
-        numbers = np.arange(self._numbered, self._numbered + count)
-        self._numbered += count
-        return self._from_buffer(count), numbers
-
-    def _without_nulls(
-        self, taken: pa.RecordBatch, numbers: Longs, hashes: Hashes, valid: Bytes
-    ) -> Generator[pa.RecordBatch, None, tuple[pa.RecordBatch, Longs, Hashes]]:
-        """Let go of tuples that can match nothing; returns the others."""
-        nulls = np.flatnonzero(valid == 0)
-        if not nulls.size:
-            return taken, numbers, hashes
-        yield from self._leave_at_once(taken, numbers, nulls)
-        there = np.flatnonzero(valid)
-        return taken.take(pa.array(there)), numbers[there], hashes[there]
-
-    def _leave_at_once(self, taken: pa.RecordBatch, numbers: Longs, nulls: Longs) -> Iterator[pa.RecordBatch]:
+    def _leave_at_once(self, taken: pa.RecordBatch, numbers: Int64s, nulls: Int64s) -> Iterator[pa.RecordBatch]:
         """Some of the tuples that come in have a null and no match."""
         self.stats.nulls += nulls.size
         self.stats.unmatched += nulls.size
-        if self.how in ("left", "anti"):
-            for a in range(0, nulls.size, self._output_rows):
-                some = nulls[a : a + self._output_rows]
-                yield from self._result(numbers[some], taken.take(pa.array(some)), None)
+        yield from self._results.unmatched_rows(taken, numbers, nulls)
 
-    def _hashed(self, taken: pa.RecordBatch, numbers: Longs) -> tuple[Hashes, Bytes]:
-        """Hashes of tuples, and which can match anything (empty: all): there is no null in the key or for the condition."""
-        if self.stream_key:
-            keys, valid = self._version.codec.encode([taken.column(name) for name in self.stream_key])
-            hashes = keys.hashes()
-        else:  # nothing is looked up in H, which serves as the queue
-            hashes, valid = numbers.astype(np.uint64), NO_BYTES
-        if self._matching:
-            there = self._matching.take(taken, int(numbers[0]))
-            valid = valid & there if valid.size else there
-        return hashes, valid
-
-    def _enter(self, batch: pa.RecordBatch, hashes: Any, numbers: Longs) -> None:
-        slots = self._H.insert(hashes, numbers, self.clock.now())
-        self._window.enter(batch, numbers, slots)
-        if self._matching:
-            self._matching.enter(slots, numbers)
-
-    def _from_buffer(self, count: int) -> pa.RecordBatch:
-        parts = []
-        while count:
-            batch = self._buffer[0]
-            if batch.num_rows <= count:
-                parts.append(self._buffer.pop(0))
-            else:
-                parts.append(batch.slice(0, count))
-                self._buffer[0] = batch.slice(count)
-            count -= parts[-1].num_rows
-        self._buffered -= sum(part.num_rows for part in parts)
-        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-
-    def _numbers(self) -> Longs:
-        """Numbers of the tuples in H, ascending: the queue is in order of arrival."""
-        return self._H.number[self._H.oldest(self._H.used)]
-
-    def _leave(self, slots: Ints, *, hits: bool = False, queued: bool = True) -> Iterator[pa.RecordBatch]:
+    def _leave(self, slots: Int32s, *, hits: bool = False, queued: bool = True) -> Iterator[pa.RecordBatch]:
         """Tuples have met every page they need. `hits`: without a read of their own; `queued`: after they had to wait."""
         if slots.size:
-            numbers = self._H.number[slots]
-            yield from self._let_go(slots, hits=hits, queued=queued)
-            self._window.leave(numbers, self._numbers)
+            numbers = self._waiting.number[slots]
+            yield from self._free(slots, hits=hits, queued=queued)
+            self._waiting.drop(numbers)
 
-    def _let_go(self, slots: Ints, *, hits: bool = False, queued: bool = True) -> Iterator[pa.RecordBatch]:
-        """The same, but that their columns stay where they are."""
-        H, stats = self._H, self.stats
-        matched, waited = H.matched[slots] == 1, H.waited(slots, self.clock.now())
+    def _free(self, slots: Int32s, *, hits: bool = False, queued: bool = True) -> Iterator[pa.RecordBatch]:
+        """Count tuples that leave, free their slots and send out those without a match; their columns are not dropped."""
+        waiting, stats = self._waiting, self.stats
+        matched, waited = waiting.matched[slots] == 1, waiting.waited(slots, self.clock.now())
         stats.waiting_seconds += float(waited.sum())
         stats.longest_wait = max(stats.longest_wait, float(waited.max()))
         stats.matched += int(matched.sum())
@@ -408,36 +311,32 @@ class WaitingJoin(WaitingResults):
             stats.hits += slots.size
         else:
             stats.misses += slots.size
-        self._spend(c_E=slots.size if queued else 0)
-        H.remove(slots)
-        if self._matching:
-            self._matching.changed()
+        self.relation.disk.spend({"c_E": slots.size if queued else 0})
+        waiting.remove(slots)
         alone = slots[~matched]
         stats.unmatched += alone.size
-        if self.how in ("left", "anti"):
-            for a in range(0, alone.size, self._output_rows):
-                some = alone[a : a + self._output_rows]  # still there: nobody has got their slots yet
-                yield from self._result(H.number[some], self._stream(some), None)
+        yield from self._results.unmatched(alone)
 
     # -- snapshots -------------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
         """Where the operator is between two batches that were joined to their end."""
         assert not self.waiting, "take a snapshot when nothing waits"
-        return self._named({"position": np.array(self._position())})
+        return self._named({"position": np.array([self._position()])})
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go on where the operator was that the snapshot was taken of."""
         snapshot.check(self._named({}))
-        self._go_to([int(x) for x in snapshot.arrays["position"]])
+        self._go_to(int(snapshot.arrays["position"][0]))
 
-    def _position(self) -> list[int]:
-        return [0]
+    def _position(self) -> int:
+        """The page of R that comes next; 0 where an operator does not scan."""
+        return 0
 
-    def _go_to(self, position: list[int]) -> None:
+    def _go_to(self, position: int) -> None:
         """Start from a position."""
 
-    def _named(self, arrays: dict[str, np.ndarray[Any, Any]]) -> Snapshot:
+    def _named(self, arrays: dict[str, AnyArray]) -> Snapshot:
         names = tuple(column.name for column in self._payload)
         return Snapshot(type(self).__name__, str(self.relation.path), self.relation.version, names, arrays)
 

@@ -1,8 +1,8 @@
-"""What to drop when the stream is too fast for the join, and how little that can lose. [MESH] §4"""
+"""Load shedding: the choice of tuples to drop when the stream is too fast for the join. [MESH] §4"""
 
 from headrace.shedding.frequencies import KeyFrequencies
-from headrace.shedding.offline import Offline, opt_offline_shed
-from headrace.shedding.rows import row_words
+from headrace.shedding.offline import OfflineOptimum, opt_offline_shed
+from headrace.shedding.row_hashes import row_hashes
 from headrace.shedding.shedder import Shedder, ShedStats, effective_rate
 from headrace.shedding.strategies import (
     ALL,
@@ -23,7 +23,7 @@ __all__ = [
     "Cut",
     "KeepW",
     "KeyFrequencies",
-    "Offline",
+    "OfflineOptimum",
     "SampleW",
     "ShedStats",
     "Shedder",
@@ -31,6 +31,6 @@ __all__ = [
     "TopW",
     "effective_rate",
     "opt_offline_shed",
-    "row_words",
+    "row_hashes",
     "strategy_for",
 ]

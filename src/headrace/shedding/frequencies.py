@@ -1,4 +1,4 @@
-"""f_R of stream tuples: how many tuples of R each joins with, from the relation's statistics. [MESH] §4.2"""
+"""f_R of stream tuples: the number of tuples of R that each joins with, from the relation's statistics. [MESH] §4.2"""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Float64s
 from headrace.kernels.filter import filter_test
 from headrace.relation import Relation
 from headrace.relation.keys import ByteKeys, IntKeys, Keys, positions
-from headrace.splitmix import Floats
 
 
 class KeyFrequencies:
-    """f_R by key, from memory alone: no page is read.
+    """Estimates f_R of keys from memory, without reading a page.
 
-    The most frequent keys of R have their exact frequency. Any other key has the mean of the others if the filter says that it
-    may be there, else 0; where R has few frequent keys that is exact too, up to a false alarm of the filter (about 1 in 300).
+    The most frequent keys of R have their exact frequency. Any other key has the mean frequency of the rest if the filter says
+    that it may be in R, else 0. If R has few frequent keys, this is exact too, up to false positives of the filter (about 1 in
+    300).
 
     Example
     -------
@@ -31,13 +32,13 @@ class KeyFrequencies:
     Parameters
     ----------
     relation
-        R; its version must stay open.
+        The relation R, which must stay open.
     """
 
     def __init__(self, relation: Relation) -> None:
         self.relation = relation
         version = relation.opened
-        self._heavy: list[tuple[Keys, Floats]] = []
+        self._heavy: list[tuple[Keys, Float64s]] = []
         self._others: list[float] = []
         self._filters = [version.filter(shard) for shard in range(relation.num_shards)]
         for shard, facts in enumerate(version.manifest.shards):
@@ -55,11 +56,11 @@ class KeyFrequencies:
 
     @property
     def nbytes(self) -> int:
-        """Memory of keys, counts and filters."""
+        """Bytes in memory of keys, counts and filters."""
         return sum(k.nbytes + c.nbytes for k, c in self._heavy) + sum(f.nbytes for f in self._filters)
 
-    def of(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Floats:
-        """f_R of each row, given its key columns in the order of the relation's key."""
+    def of(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Float64s:
+        """Return f_R of each row, given its key columns in the order of the relation's key."""
         version = self.relation.opened
         keys, valid = version.codec.encode(columns)
         out = np.zeros(len(keys))
@@ -75,7 +76,7 @@ class KeyFrequencies:
                 out[rows] = self._of_shard(shard, keys.take(rows))
         return out
 
-    def _of_shard(self, shard: int, keys: Keys) -> Floats:
+    def _of_shard(self, shard: int, keys: Keys) -> Float64s:
         heavy, counts = self._heavy[shard]
         found = np.full(len(keys), self._others[shard])
         if counts.size:

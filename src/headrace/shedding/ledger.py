@@ -1,15 +1,15 @@
-"""The books of a query that sheds: what was decided for each micro-batch, what it took, what was shed, what is owed. (DESIGN D7)
+"""The ledger of a query that sheds: decisions, timings, shed rows and replays, by micro-batch. (DESIGN D7)
 
-A run log of one shard, and beside its decisions:
+It is a run log of one shard, with these files beside the decisions:
 
-    shed/shard-0000-0000000007-r0_p3.parquet     rows that run 0 shed in partition 3 of batch 7, for any tool
-    took/0000000007-0-3.json                     what that task took: rows, seconds
-    replayed.json                                up to which batch shed rows are loaded, and how many
-    finished.json                                a batch that has reached its sink, where hr.load can say
+    shed/shard-0000-0000000007-r0_p3.parquet     rows that run 0 shed in partition 3 of batch 7; any tool can read them
+    took/0000000007-0-3.json                     what that task did: rows, seconds
+    replayed.json                                the batch up to which shed rows were loaded, and how many they were
+    finished.json                                the last batch that reached its sink, where hr.load can tell
 
-Which rows are shed is decided once for a micro-batch, by a cut through the scores of its rows, so that every attempt sheds the
-same. A run of the query that does a micro-batch over writes its shed rows anew, since Spark may have divided the rows otherwise;
-files of the run before go. A later micro-batch can begin only when the last run of this one is whole.
+Which rows are shed is decided once per micro-batch, by a cut through the scores of its rows, so that every attempt sheds the
+same rows. When the query is restarted and runs a micro-batch again, it writes the shed rows again, since Spark may partition the
+rows differently, and the files of the earlier run are removed. A later micro-batch starts only when the last run is complete.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ import pyarrow as pa
 from headrace.errors import RunLogError
 from headrace.runlog import RunLog, ShardLog
 from headrace.runlog.files import DRAFT, count_rows, replace_text, write_text
-from headrace.shedding.shedfile import ShedDraft
+from headrace.shedding.shed_file import ShedDraft
 from headrace.shedding.strategies import ALL, Cut
 
 KIND = "shed"
 _NOTHING = pa.schema([])
-_RECENT = 3  # micro-batches that the sustainable rate is taken from
-_KEPT = 20  # micro-batches whose books are kept, beside those that rows are owed of
-_LEAST = 1e-3  # of the rows, what is kept however slow the join is
+_RECENT = 3  # micro-batches that the sustainable rate is estimated from: enough to skip one slow outlier
+_KEPT = 20  # micro-batches whose files are kept, besides those with rows to replay
+_LEAST = 1e-3  # share of the rows that is kept however slow the join is, so that its rate stays measurable
 _SHED = re.compile(r"shard-0000-(\d{10})-r(\d+)_p(\d+)\.parquet")
 _TOOK = re.compile(r"(\d{10})-(\d+)-(\d+)\.json")
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What is kept of a micro-batch: all that lies above a cut."""
+    """The decision for a micro-batch: rows that score above the cut are kept."""
 
     cut: Cut = ALL
     share: float = 1.0
-    """of the rows, as expected"""
+    """expected share of the rows that is kept"""
     debt: int = 0
     """rows shed before this micro-batch and not replayed"""
     shed_before: int = 0
@@ -54,43 +54,45 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Took:
-    """What one task did."""
+class TaskRecord:
+    """What one task did: its rows, how many it shed, and its time."""
 
     rows: int
     shed: int
     seconds: float
     executor: str
     partitions: int | None = None
-    """of the micro-batch, where the driver could say"""
+    """partitions of the micro-batch, where the driver knew"""
 
 
 @dataclass(frozen=True)
-class Past:
-    """What earlier micro-batches tell."""
+class BatchHistory:
+    """What is known from earlier micro-batches: the sustainable rate, and the rows shed."""
 
     rate: float | None
-    """rows a second that can be joined, all tasks together: the best of late, or of an overloaded micro-batch; None: not known"""
+    """rows per second that all tasks together can join: the best recent rate, or the last if that one shed; None if unknown"""
     tasks: int
-    """that had rows, in the last micro-batch"""
+    """tasks of the last micro-batch that had rows"""
     filled: float
-    """the share of its partitions that had"""
+    """share of its partitions that had rows"""
     debt: int
+    """rows shed and not replayed"""
     shed: int
+    """rows shed"""
 
     def share(self, rows: int, partitions: int | None, target: float, rate: float | None = None) -> float:
-        """The share of a micro-batch that can be joined in time; 1 where all can, or nothing is known.
+        """Return the share of a micro-batch that can be joined in time; 1 if all of it can, or if nothing is known.
 
         Parameters
         ----------
         rows
-            Of one task, which the others are taken to be like.
+            Rows of one task; the other tasks are assumed to have as many.
         partitions
-            Of the micro-batch; those of the last one by default.
+            Partitions of the micro-batch; as many as in the last one by default.
         target
-            Seconds that it may take.
+            Seconds that the micro-batch may take.
         rate
-            Rows a second that can be joined; what is learned by default.
+            Rows per second that can be joined; the measured rate by default.
         """
         rate = rate or self.rate
         if rate is None or not rows:
@@ -100,12 +102,12 @@ class Past:
 
 
 class Ledger:
-    """The books of one operator of one query.
+    """The ledger of one operator of one query.
 
     Parameters
     ----------
     directory, query, operator
-        See RunLog.
+        The place of the run log; see `RunLog`.
     """
 
     def __init__(self, directory: str | Path, query: str, operator: str) -> None:
@@ -117,7 +119,7 @@ class Ledger:
 
     @classmethod
     def find(cls, directory: str | Path, query: str | None = None) -> list[Ledger]:
-        """The books below a directory, of one query or of all."""
+        """Find the ledgers below a directory, of one query or of all."""
         return [
             cls(directory, log.query, log.operator)
             for log in RunLog.find(directory, query)
@@ -127,12 +129,12 @@ class Ledger:
     # -- one micro-batch -------------------------------------------------------------------------------------------------
 
     def decided(self, batch: int, run: str) -> tuple[Decision, int] | None:
-        """What was decided for a micro-batch, and the number of this run among those that did it; None before the first."""
+        """Return the decision for a micro-batch and the number of this run of it, counted from 0; None if nothing is decided."""
         with self.log.shard(0) as shard:
             return self._decided(shard, batch, run)
 
     def decide(self, batch: int, run: str, decision: Decision) -> tuple[Decision, int]:
-        """The same, and if nothing was decided, this is."""
+        """Record a decision unless there is one; returns the one that holds and the number of this run, as `decided` does."""
         facts = {**asdict(decision), "run": run}
         with self.log.shard(0) as shard:
             shard.write("decision", batch, _NOTHING, (), facts)
@@ -159,7 +161,7 @@ class Ledger:
         return decision, number
 
     def _forget(self, batch: int, number: int) -> None:
-        """Remove what earlier runs shed of a micro-batch that is done over, whole files and begun ones."""
+        """Remove the files of shed rows, complete or not, that earlier runs of a micro-batch wrote."""
         for draft in (self.path / KIND).glob(f"{DRAFT}shard-0000-{batch:010d}-*"):
             draft.unlink(missing_ok=True)
         for path, (of, run, _) in self._listed(KIND, _SHED):
@@ -167,37 +169,39 @@ class Ledger:
                 path.unlink(missing_ok=True)
 
     def shed_file(self, batch: int, number: int, partition: int) -> Path:
-        """Where a task writes what it sheds."""
+        """Return the path of the file with the rows that a task sheds."""
         return self._shard.kept(KIND, batch, f"r{number}_p{partition}")
 
     def draft(self, batch: int, number: int, partition: int, schema: pa.Schema) -> ShedDraft:
-        """A file for what a task sheds, while it is written."""
+        """Open a draft of the file with the rows that a task sheds."""
         return ShedDraft(self.shed_file(batch, number, partition), schema)
 
-    def took(self, batch: int, number: int, partition: int, took: Took) -> None:
-        """Note what a task did, for those that decide later."""
-        write_text(self.path / "took" / f"{batch:010d}-{number}-{partition}.json", json.dumps(asdict(took)))
+    def record_task(self, batch: int, number: int, partition: int, record: TaskRecord) -> None:
+        """Write what a task did, for decisions about later micro-batches."""
+        write_text(self.path / "took" / f"{batch:010d}-{number}-{partition}.json", json.dumps(asdict(record)))
 
     # -- earlier ones ----------------------------------------------------------------------------------------------------
 
-    def past(self, batch: int, workers: int) -> Past:
-        """What the micro-batches before this one tell.
+    def history(self, batch: int, workers: int) -> BatchHistory:
+        """Return what the micro-batches before this one tell.
 
         Parameters
         ----------
         workers
-            Tasks that an executor runs at the same time.
+            Tasks that an executor runs in parallel.
         """
         listed = [entry for entry in self._listed("took", _TOOK) if entry[1][0] < batch]
         recent = sorted({of for _, (of, _, _) in listed})[-_RECENT:]
-        runs = {of: max(run for _, (o, run, _) in listed if o == of) for of in recent}  # the last did it to the end
-        tasks: dict[int, list[Took]] = {of: [] for of in recent}
+        runs = {of: max(run for _, (o, run, _) in listed if o == of) for of in recent}  # only the last run is complete
+        tasks: dict[int, list[TaskRecord]] = {of: [] for of in recent}
         for path, (of, run, _) in listed:
             if runs.get(of) == run:
-                tasks[of].append(Took(**json.loads(path.read_text())))
+                tasks[of].append(TaskRecord(**json.loads(path.read_text())))
         rates = [rate for rate in (_rate(tasks[of], workers) for of in recent) if rate]
         if recent and any(t.shed for t in tasks[recent[-1]]):
-            rates = rates[-1:]  # looking at rows that are shed takes time too, which quieter micro-batches do not show
+            rates = rates[
+                -1:
+            ]  # scoring rows that are shed takes time too, which the rates of quieter micro-batches leave out
         before = self._shard.last("decision", before=batch)
         shed = 0
         if before is not None:
@@ -205,16 +209,16 @@ class Ledger:
             shed = before.facts["shed_before"] + sum(t.shed for t in tasks.get(of, ()))
         last = tasks[max(tasks)] if tasks else []
         partitions = next((t.partitions for t in last if t.partitions), None)
-        return Past(
-            max(rates, default=None),
-            max(1, len(last)),
-            len(last) / partitions if partitions else 1.0,
-            max(0, shed - self.replayed()[1]),
-            shed,
+        return BatchHistory(
+            rate=max(rates, default=None),
+            tasks=max(1, len(last)),
+            filled=len(last) / partitions if partitions else 1.0,
+            debt=max(0, shed - self.replayed()[1]),
+            shed=shed,
         )
 
     def _tidy(self, shard: ShardLog, batch: int) -> None:
-        """Remove books that nobody needs any more."""
+        """Remove files that are not needed any more."""
         for path, (of, _, _) in self._listed("took", _TOOK):
             if of < batch - _KEPT:
                 path.unlink(missing_ok=True)
@@ -223,15 +227,15 @@ class Ledger:
             for kind in {kind for kind, _ in shard.listed()}:
                 shard.expire(kind, before=min(owed, batch - _KEPT))
 
-    # -- what is owed ----------------------------------------------------------------------------------------------------
+    # -- replay -------------------------------------------------------------------------------------------------
 
     def last_batch(self) -> int:
-        """The last micro-batch that was decided on; -1 if none was."""
+        """Return the last micro-batch with a decision; -1 if there is none."""
         entries = self._shard.entries("decision", before=1 << 62)
         return entries[-1].last if entries else -1
 
     def finished(self) -> int:
-        """The last micro-batch that is known to be finished; -1 if none. One is when a later one has begun, at the latest."""
+        """Return the last micro-batch known to be finished; -1 if there is none. All before the last decision are."""
         try:
             noted = int(json.loads((self.path / "finished.json").read_text())["batch"])
         except FileNotFoundError:
@@ -239,11 +243,11 @@ class Ledger:
         return max(noted, self.last_batch() - 1)
 
     def finish(self, batch: int) -> None:
-        """Note that a micro-batch is finished. If it runs again all the same, it sheds the same rows."""
+        """Record that a micro-batch is finished. If Spark runs it again all the same, it sheds the same rows."""
         replace_text(self.path / "finished.json", json.dumps({"batch": batch}))
 
     def owed(self, upto: int) -> dict[int, list[Path]]:
-        """Files of shed rows that are not replayed, by micro-batch up to one; of each micro-batch those of its last run."""
+        """Return the files of shed rows to replay, by micro-batch up to `upto`; of each micro-batch those of its last run."""
         done, found = self.replayed()[0], dict[int, list[Path]]()
         for path, (of, run, _) in self._listed(KIND, _SHED):
             if done < of <= upto and run == self._last_run(of):
@@ -251,7 +255,7 @@ class Ledger:
         return dict(sorted(found.items()))
 
     def debt(self) -> int:
-        """Rows that are shed and not replayed."""
+        """Return the number of rows that were shed and not replayed."""
         return sum(count_rows(path) for paths in self.owed(self.last_batch()).values() for path in paths)
 
     def _last_run(self, batch: int) -> int:
@@ -261,7 +265,7 @@ class Ledger:
         return number
 
     def replayed(self) -> tuple[int, int]:
-        """Up to which micro-batch shed rows are loaded, -1 for none, and how many rows they were."""
+        """Return the micro-batch up to which shed rows were replayed (-1 for none), and the number of those rows."""
         try:
             facts = json.loads((self.path / "replayed.json").read_text())
             return int(facts["batch"]), int(facts["rows"])
@@ -269,7 +273,7 @@ class Ledger:
             return -1, 0
 
     def mark_replayed(self, upto: int) -> None:
-        """Note that all shed rows up to a micro-batch are loaded, then remove their files."""
+        """Record that all shed rows up to a micro-batch were loaded, then remove their files."""
         rows = sum(count_rows(path) for paths in self.owed(upto).values() for path in paths)
         done, before = self.replayed()
         if upto > done:
@@ -280,7 +284,7 @@ class Ledger:
 
     @contextmanager
     def replaying(self) -> Iterator[None]:
-        """Be the only one who replays; refuses if another does."""
+        """Hold the lock of a replay; refuses if another replay is running."""
         fd = os.open(self.path / KIND, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -291,14 +295,14 @@ class Ledger:
             os.close(fd)
 
     def _listed(self, directory: str, name: re.Pattern[str]) -> list[tuple[Path, tuple[int, int, int]]]:
-        """Files with their batch, run and partition, in this order."""
+        """List files with their batch, run and partition, sorted by these."""
         matches = ((path, name.fullmatch(path.name)) for path in (self.path / directory).iterdir())
         found = [(path, (int(m[1]), int(m[2]), int(m[3]))) for path, m in matches if m]
         return sorted(found, key=lambda entry: entry[1])
 
 
-def _rate(tasks: list[Took], workers: int) -> float:
-    """Rows a second that the tasks of a micro-batch joined together."""
+def _rate(tasks: list[TaskRecord], workers: int) -> float:
+    """Return the rows per second that the tasks of a micro-batch joined together."""
     joined = sum(t.rows - t.shed for t in tasks)
     lanes = workers * len({t.executor for t in tasks})
     seconds = max(max(t.seconds for t in tasks), sum(t.seconds for t in tasks) / lanes)

@@ -1,4 +1,4 @@
-"""OPTOFFLINESHED: the least loss that any shedding can have, the whole stream being known. [MESH] §4.2, Fig. 9"""
+"""OPTOFFLINESHED: the least loss of any shedding, when the whole stream is known. [MESH] §4.2, Fig. 9"""
 
 from __future__ import annotations
 
@@ -6,32 +6,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.arrays import Bools, Float64s
 from headrace.errors import BadInput
 from headrace.kernels.shedding import offline_gains
-from headrace.shedding.strategies import Mask
-from headrace.splitmix import Floats
 
 
 @dataclass(frozen=True)
-class Offline:
-    """What the optimum keeps, and what it loses."""
+class OfflineOptimum:
+    """The tuples that the optimum keeps, and the results that it loses."""
 
-    kept: Mask
+    kept: Bools
     loss: float
 
 
-def opt_offline_shed(f: Floats, w: int, c_loop: int, request: int = 0) -> Offline:
-    """The optimal choice for a stream that has one tuple at each time 0, 1, 2, ...; a yardstick, not a strategy.
+def opt_offline_shed(f: Float64s, w: int, c_loop: int, request: int = 0) -> OfflineOptimum:
+    """Find the optimal choice for a stream with one tuple at each time 0, 1, 2, ...: a yardstick for strategies.
 
     The buffer holds w tuples. It is handed over when it is full and the join has asked for it, which the join does c_loop after
-    the last hand-over; so the join can be made to wait, for better tuples to come. Tuples in the buffer at the end are not lost.
+    the last hand-over, so the join can be made to wait for better tuples. Tuples in the buffer at the end are not lost.
 
     Parameters
     ----------
     f
-        f_R of each tuple: the results lost with it. 0 for a time without a tuple.
+        f_R of each tuple: the results that are lost with it; 0 for a time without a tuple.
     w
-        Tuples of the buffer.
+        Capacity of the buffer in tuples.
     c_loop
         Time of an iteration of the join.
     request
@@ -46,7 +45,7 @@ def opt_offline_shed(f: Floats, w: int, c_loop: int, request: int = 0) -> Offlin
     Reference: [MESH] §4.2, Fig. 9.
 
     Deviations: the recurrence is the paper's (with the loss that line 8 of Fig. 9 leaves out), but over hand-overs and not over
-    single tuples: between two of them the w best are kept. As no stretch longer than 2 c_loop or so need be tried, it takes
+    single tuples: between two of them the w best are kept. As no interval longer than about 2 c_loop need be tried, it takes
     O(|S| c_loop log w) time and O(|S|) memory, where Fig. 9 takes O(|S|² w) and O(|S| w).
     """
     if w < 1 or c_loop < 1:
@@ -65,4 +64,4 @@ def opt_offline_shed(f: Floats, w: int, c_loop: int, request: int = 0) -> Offlin
         best = np.argsort(-values[start:end], kind="stable")[:w]
         kept[start + best] = True
         start = end
-    return Offline(kept, float(values.sum() - gains[0]))
+    return OfflineOptimum(kept, float(values.sum() - gains[0]))

@@ -1,4 +1,4 @@
-"""Shedder: in one process, keep of each interval's tuples as many as the join can take. [MESH] §4, Fig. 7b"""
+"""Shedder: load shedding in one process, which keeps as many tuples of each interval as the join can take. [MESH] §4, Fig. 7b"""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import UInt64s
 from headrace.errors import BadInput, choice
 from headrace.shedding.frequencies import KeyFrequencies
-from headrace.shedding.rows import row_words
+from headrace.shedding.row_hashes import row_hashes
 from headrace.shedding.strategies import STRATEGIES, Strategy
 
 Rate = float | Callable[[], float]
 
 
 def effective_rate(arrival: float, service: float) -> float:
-    """Stream tuples a second that reach the join: all that arrive, or as many as it can take. [MESH] Fig. 7b"""
+    """Return the stream tuples per second that reach the join: the lower of both rates. [MESH] Fig. 7b"""
     return min(arrival, service)
 
 
 @dataclass
 class ShedStats:
-    """What was kept so far. Results are estimated by f_R."""
+    """Counters of what was kept so far. Results are estimated by f_R."""
 
     tuples_in: int = 0
     kept: int = 0
@@ -32,17 +33,17 @@ class ShedStats:
 
     @property
     def share(self) -> float:
-        """Of the tuples, those kept."""
+        """The share of the tuples that was kept."""
         return self.kept / self.tuples_in if self.tuples_in else 1.0
 
     @property
     def results_share(self) -> float:
-        """Of the results, those kept, as estimated."""
+        """The estimated share of the results that was kept."""
         return self.results_kept / self.results if self.results else 1.0
 
 
 class Shedder:
-    """Divides the tuples of each interval into those to join now and those to store for later.
+    """Divides the tuples of each interval into those to join now and those to store and join later.
 
         stream λ ──> [ interval: λ c_loop tuples ] ──> w = μ c_loop kept ──> join
                                                   └──> the rest ──> store, joined later
@@ -52,14 +53,14 @@ class Shedder:
     strategy
         keep, sample, topw or cluster, or a Strategy; see `strategy_for`.
     frequencies
-        f_R of the relation.
+        Estimates f_R of the relation.
     on
         Stream columns of the key, in the order of the relation's key.
     service_rate
-        Tuples a second that the join can take, μ: a number, or a function that gives the present one, from a cost model say:
+        Tuples per second that the join can take, μ: a number, or a function that returns the current one, from a cost model say:
         ``lambda: predict("meshjoin", facts, memory).rate``.
     seed
-        Of the choice.
+        Seed of the random choices.
 
     Example
     -------
@@ -88,10 +89,10 @@ class Shedder:
         self.service_rate = service_rate
         self.seed = seed
         self.stats = ShedStats()
-        self._credit = 0.0  # of a tuple that was not taken before, so that μ is met in the long run
+        self._credit = 0.0  # fraction of a tuple not used in earlier intervals, so that μ is met in the long run
 
     def divide(self, interval: pa.RecordBatch, seconds: float) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """The tuples of an interval of so many seconds that are kept, and those that are not, both in the order they came."""
+        """Return the tuples of an interval that are kept, and those that are not, both in the order they came."""
         rate = self.service_rate() if callable(self.service_rate) else self.service_rate
         if not rate > 0 or not seconds > 0:
             raise BadInput(f"service_rate={rate}, seconds={seconds}: both must be above 0 for anything to be joined")
@@ -109,10 +110,12 @@ class Shedder:
         self.stats.results_kept += float(f[mask].sum())
         return interval.filter(pa.array(mask)), interval.filter(pa.array(~mask))
 
-    def _words(self, interval: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-        """Places in the stream for what needs no chance; else chance by content, with the place among equal rows."""
+    def _words(self, interval: pa.RecordBatch) -> UInt64s:
+        """Return the words that order ties: positions in the stream or, for random samples, hashes of content and position."""
         places = np.arange(interval.num_rows, dtype=np.uint64)
         if self.strategy.objective == "max-subset":
             return places
-        numbers = np.uint64(self.stats.tuples_in) + places  # equal rows are chosen one by one
-        return row_words(interval.append_column("\0number", pa.array(numbers)), self.seed)
+        numbers = (
+            np.uint64(self.stats.tuples_in) + places
+        )  # equal rows get different hashes, so that each is chosen by itself
+        return row_hashes(interval.append_column("\0number", pa.array(numbers)), self.seed)

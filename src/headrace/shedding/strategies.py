@@ -1,29 +1,30 @@
-"""Which stream tuples of an interval are kept when it has more than the join can take. [MESH] §4.1, Table 2
+"""Strategies that choose which stream tuples of an interval are kept when the join cannot take all. [MESH] §4.1, Table 2
 
-A strategy gives every tuple a score. The w tuples with the highest scores are kept, among equal ones those with the smallest
-words. What divides them is a `Cut`, two numbers: whoever has it tells for every tuple by itself whether it is kept.
+A strategy gives every tuple a score, and every tuple has a 64-bit word (a hash or its position) that orders equal scores. The w
+tuples with the highest scores are kept, among equal ones those with the smallest words. A `Cut` is the threshold between them:
+two numbers, by which each task decides about its tuples alone.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from headrace.arrays import Bools, Float64s, UInt64s
 from headrace.errors import BadInput, choice
-from headrace.splitmix import Floats, Words, mix, unit
+from headrace.splitmix import mix, uniform_floats
 
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Objective = Literal["max-subset", "random-sample"]
 
-_ROUND = np.uint64(0x5851F42D4C957F2D)  # words that order ties and words that give chances are not the same
+_SALT = np.uint64(0x5851F42D4C957F2D)  # makes random scores independent of the words that order ties
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Kept is what scores above `level`, and at `level` what has a word of at most `word`.
+    """A threshold: tuples that score above `level` are kept, and those at `level` with a word of at most `word`.
 
     Example
     -------
@@ -34,37 +35,37 @@ class Cut:
     level: float
     word: int
 
-    def kept(self, scores: Floats, words: Words) -> Mask:
-        """Whether each tuple is kept, by its score and its word."""
-        mask: Mask = (scores > self.level) | ((scores == self.level) & (words <= np.uint64(self.word)))
+    def kept(self, scores: Float64s, words: UInt64s) -> Bools:
+        """Tell which tuples are kept, by their scores and words."""
+        mask: Bools = (scores > self.level) | ((scores == self.level) & (words <= np.uint64(self.word)))
         return mask
 
 
-ALL = Cut(-1.0, 0)  # scores are 0 or more
+ALL = Cut(-1.0, 0)  # keeps everything, as scores are 0 or more
 
 
 class Strategy(ABC):
-    """A way to choose; one method, the score."""
+    """A way to choose tuples. A subclass has one method, `scores`."""
 
     name: str
     objective: Objective
     by_frequency: bool
-    """whether it needs f_R"""
+    """whether scores depend on f_R"""
 
     @abstractmethod
-    def scores(self, f: Floats, words: Words) -> Floats:
-        """The score of each tuple, 0 or more.
+    def scores(self, f: Float64s, words: UInt64s) -> Float64s:
+        """Return the score of each tuple, 0 or more.
 
         Parameters
         ----------
         f
             f_R: how many tuples of R each joins with.
         words
-            A word for each: its place in the stream, a hash of its content, or chance.
+            A 64-bit word of each tuple: its position in the stream, a hash of its content, or a random number.
         """
 
-    def cut(self, f: Floats, words: Words, w: int) -> Cut:
-        """What divides the w tuples to keep from the others; exactly w, if no two words are equal."""
+    def cut(self, f: Float64s, words: UInt64s, w: int) -> Cut:
+        """Return the cut that keeps w tuples; exactly w, if no two words are equal."""
         if w < 1:
             raise BadInput(f"w={w} keeps nothing; a join that goes on takes 1 tuple or more in each interval")
         if w >= f.size:
@@ -75,8 +76,8 @@ class Strategy(ABC):
         tied = words[scores == level]
         return Cut(float(level), int(np.partition(tied, rest - 1)[rest - 1]))
 
-    def keep(self, f: Floats, words: Words, w: int) -> Mask:
-        """Which tuples of an interval are kept, w of them."""
+    def keep(self, f: Float64s, words: UInt64s, w: int) -> Bools:
+        """Tell which w tuples of an interval are kept."""
         return self.cut(f, words, w).kept(self.scores(f, words), words)
 
     def __repr__(self) -> str:
@@ -84,9 +85,9 @@ class Strategy(ABC):
 
 
 class KeepW(Strategy):
-    """Any w tuples: those with the smallest words. Every tuple lost is one result lost, so no choice loses less.
+    """Keeps any w tuples: those with the smallest words. For many-to-one joins.
 
-    For many-to-one joins. With the places in the stream as words, the first w are kept.
+    Every tuple lost is one result lost, so no choice loses less. With positions in the stream as words, the first w are kept.
 
     Example
     -------
@@ -100,13 +101,13 @@ class KeepW(Strategy):
     objective: Objective = "max-subset"
     by_frequency = False
 
-    def scores(self, f: Floats, words: Words) -> Floats:
-        """All alike."""
+    def scores(self, f: Float64s, words: UInt64s) -> Float64s:
+        """Give all tuples the same score."""
         return np.zeros(f.size)
 
 
 class SampleW(Strategy):
-    """A uniform sample of w tuples, without replacement; of a many-to-one join the results are a uniform sample too.
+    """Keeps a uniform sample of w tuples, without replacement. The results of a many-to-one join are a uniform sample too.
 
     Reference: [MESH] §4.1, Sample w.
     """
@@ -115,13 +116,13 @@ class SampleW(Strategy):
     objective: Objective = "random-sample"
     by_frequency = False
 
-    def scores(self, f: Floats, words: Words) -> Floats:
-        """Chance alone."""
-        return unit(mix(words ^ _ROUND))
+    def scores(self, f: Float64s, words: UInt64s) -> Float64s:
+        """Draw scores at random."""
+        return uniform_floats(mix(words ^ _SALT))
 
 
 class TopW(Strategy):
-    """The w tuples that join with the most tuples of R. For many-to-many joins, where results lost should be few.
+    """Keeps the w tuples that join with the most tuples of R. For many-to-many joins, to lose as few results as possible.
 
     Example
     -------
@@ -138,56 +139,56 @@ class TopW(Strategy):
     objective: Objective = "max-subset"
     by_frequency = True
 
-    def scores(self, f: Floats, words: Words) -> Floats:
-        """f_R itself."""
+    def scores(self, f: Float64s, words: UInt64s) -> Float64s:
+        """Return f_R itself."""
         return f
 
 
 class ClusterSampling(Strategy):
-    """A sample of w tuples in which one that joins with twice as many tuples of R is twice as likely.
+    """Keeps a sample of w tuples in which the probability of a tuple is proportional to f_R.
 
-    For many-to-many joins: the results are no uniform sample, but since the chance of each tuple is known, aggregates over the
-    whole join can be estimated (`estimate`).
+    For many-to-many joins. The results are no uniform sample, but since the probability of each tuple is known, aggregates over
+    the whole join can be estimated (`estimate`).
 
     Reference: [MESH] §4.1, Cluster Sampling after Das, Gehrke, Riedewald, "Approximate join processing over data streams",
     SIGMOD 2003; the fixed size by Ohlsson, "Sequential Poisson sampling", J. Official Statistics 14, 1998.
 
-    Deviations: exactly w tuples are kept, so that chances are in proportion to f_R up to an error that falls with w. A tuple
-    with no match has no chance before all others are kept.
+    Deviations: exactly w tuples are kept, so probabilities are proportional to f_R up to an error that falls with w. A tuple
+    without a match is kept only when all others are.
     """
 
     name = "cluster"
     objective: Objective = "random-sample"
     by_frequency = True
 
-    def scores(self, f: Floats, words: Words) -> Floats:
-        """f_R / u with u uniform in (0, 1]: above a level c with probability min(1, f_R / c)."""
-        return f / (1.0 - unit(mix(words ^ _ROUND)))
+    def scores(self, f: Float64s, words: UInt64s) -> Float64s:
+        """Return f_R / u with u uniform in (0, 1], which exceeds a level c with probability min(1, f_R / c)."""
+        return f / (1.0 - uniform_floats(mix(words ^ _SALT)))
 
-    def chances(self, f: Floats, cut: Cut) -> Floats:
-        """How likely each tuple was to be kept."""
+    def chances(self, f: Float64s, cut: Cut) -> Float64s:
+        """Return the probability that each tuple was kept."""
         if cut.level <= 0:
             return np.ones(f.size)
         return np.minimum(1.0, f / cut.level)
 
-    def estimate(self, values: Floats, f: Floats, cut: Cut) -> float:
-        """The sum over the whole interval of a value per tuple, from the values of the kept ones (Horvitz-Thompson)."""
+    def estimate(self, values: Float64s, f: Float64s, cut: Cut) -> float:
+        """Estimate the sum of a value over all tuples of the interval from the kept ones (Horvitz-Thompson)."""
         return float(np.sum(values / self.chances(f, cut)))
 
 
-#: By the names that `enrich(shed=...)` knows them by.
+#: The strategies by their names in `enrich(shed=...)`.
 STRATEGIES: dict[str, Strategy] = {s.name: s for s in (KeepW(), SampleW(), TopW(), ClusterSampling())}
 
 
 def strategy_for(unique: bool, objective: Objective = "max-subset") -> Strategy:
-    """The strategy for a kind of join and an objective. [MESH] Table 2
+    """Return the strategy for a kind of join and an objective. [MESH] Table 2
 
     Parameters
     ----------
     unique
-        Whether a stream tuple joins with one tuple of R at most (many-to-one): `Relation.unique`.
+        Whether a stream tuple joins with at most one tuple of R (many-to-one): `Relation.unique`.
     objective
-        "max-subset": as many results as possible. "random-sample": results that stand for all of them.
+        "max-subset" for as many results as possible, "random-sample" for results that represent all.
 
     Example
     -------

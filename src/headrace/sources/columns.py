@@ -1,4 +1,4 @@
-"""Columns of a PostgreSQL table, from its catalog: how each is read as Arrow, and written."""
+"""The columns of a PostgreSQL table, from the catalog, with their Arrow types."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.errors import BadInput, UnsupportedType
-from headrace.sources.connection import Session, qualified, quoted
+from headrace.sources.connection import PostgreSQLSession, qualified, quoted
 
-# Types whose Arrow form goes through COPY as it is, both ways.
+# Types whose Arrow form COPY reads and writes directly.
 _PLAIN = {
     "bool": pa.bool_(),
     "int2": pa.int16(),
@@ -42,39 +42,43 @@ WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped ORDER
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column as the catalog has it."""
+class PostgreSQLColumn:
+    """A column as described by the catalog."""
 
     name: str
     kind: str  # the type's own name: int4
     type: str  # as SQL writes it: numeric(10,2)
-    arrow: pa.DataType | None  # None: of a type that is not carried
-    as_text: bool  # whether it crosses as text
+    arrow: pa.DataType | None  # None for a type that is not supported
+    as_text: bool  # whether it is transferred as text
     required: bool = False  # not null, and the server has no default for it
     generated: bool = False
 
     @property
     def expression(self) -> str:
-        """What to select."""
+        """The expression that selects the column."""
         name = quoted(self.name)
         if self.kind == "xid8":
             return f"{name}::text::bigint AS {name}"
         return f"{name}::text AS {name}" if self.as_text else name
 
 
-def table_columns(session: Session, table: Sequence[str]) -> list[Column]:
-    """Every column of a table or view; refuses one that is not there."""
+def table_columns(session: PostgreSQLSession, table: Sequence[str]) -> list[PostgreSQLColumn]:
+    """Return every column of a table or view; refuses a table that does not exist."""
     found = session.rows(_CATALOG, qualified(table))
     if not found:
         raise BadInput(f"there is no table {qualified(table)} in this database; check its name and schema")
     return [
-        Column(name, kind, type_, *_arrow(kind, type_, typtype, modifier), not_null and not default, generated)
+        PostgreSQLColumn(
+            name, kind, type_, *_arrow(kind, type_, typtype, modifier), not_null and not default, generated
+        )
         for name, kind, type_, typtype, modifier, not_null, default, generated in found
     ]
 
 
-def chosen(columns: Sequence[Column], names: Sequence[str] | None, table: Sequence[str]) -> list[Column]:
-    """Columns by name, all by default; refuses unknown ones and types that are not carried."""
+def chosen(
+    columns: Sequence[PostgreSQLColumn], names: Sequence[str] | None, table: Sequence[str]
+) -> list[PostgreSQLColumn]:
+    """Return columns by name, all by default; refuses unknown ones and unsupported types."""
     known = {column.name: column for column in columns}
     if names is not None and (isinstance(names, str) or not names or len(set(names)) < len(names)):
         raise BadInput(f"columns={names!r} is not a list of names, each once; leave it out for all columns")
@@ -91,8 +95,8 @@ def chosen(columns: Sequence[Column], names: Sequence[str] | None, table: Sequen
     return wanted
 
 
-def growing(columns: Sequence[Column], name: str, table: Sequence[str]) -> Column:
-    """The column that rows are followed by."""
+def growing(columns: Sequence[PostgreSQLColumn], name: str, table: Sequence[str]) -> PostgreSQLColumn:
+    """Return the growing column that new rows are found by; refuses a type that does not grow."""
     for column in columns:
         if column.name == name:
             if column.kind not in _GROWING:
@@ -106,7 +110,7 @@ def growing(columns: Sequence[Column], name: str, table: Sequence[str]) -> Colum
 
 
 def _arrow(kind: str, type_: str, typtype: str, modifier: int) -> tuple[pa.DataType | None, bool]:
-    """The Arrow type of a PostgreSQL type, and whether it crosses as text."""
+    """Return the Arrow type of a PostgreSQL type, and whether it is transferred as text."""
     if kind in _PLAIN and not type_.endswith("[]"):
         return _PLAIN[kind], False
     if kind == "xid8":

@@ -1,4 +1,4 @@
-"""Talk to PostgreSQL through ADBC: rows come and go as Arrow, values are bound and never part of a statement."""
+"""Connections to PostgreSQL through ADBC: rows are transferred as Arrow, and values are never part of a statement."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import BadInput, HeadraceError
-from headrace.sources.secret import Url
+from headrace.sources.secret import SecretUrl
 
-_BATCH_BYTES = str(4 << 20)  # hint for the size of the record batches that a query gives
-_LONGEST_NAME = 63  # bytes of an identifier; the server cuts what is longer
+_BATCH_BYTES = str(4 << 20)  # bytes of a record batch that a query returns, as a hint to the driver
+_LONGEST_NAME = 63  # bytes of an identifier; the server truncates longer ones
 
 
 class PostgreSQLError(HeadraceError):
-    """PostgreSQL could not be reached, or refused. The message is the server's own, without the URL and the statement."""
+    """PostgreSQL could not be reached, or refused a statement. The message is the server's, without URL and statement."""
 
     def __init__(self, message: str, state: str | None = None) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class PostgreSQLError(HeadraceError):
 
 
 def quoted(name: str) -> str:
-    """An identifier as SQL has it.
+    """Quote an identifier for SQL.
 
     Example:
         >>> quoted('odd "name"; DROP')
@@ -39,7 +39,7 @@ def quoted(name: str) -> str:
 
 
 def table_name(table: str | Sequence[str]) -> tuple[str, ...]:
-    """A table's name in parts: "products", "public.products", or ("public", "odd.name") where a part has a dot."""
+    """Split a table's name: "products", "public.products", or ("public", "odd.name") if a part has a dot."""
     parts = tuple(table.split(".")) if isinstance(table, str) else tuple(table)
     if not 1 <= len(parts) <= 2:
         raise BadInput(f"table={table!r} is not a table's name; give 'table', 'schema.table' or ('schema', 'table')")
@@ -49,31 +49,31 @@ def table_name(table: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def qualified(table: Sequence[str]) -> str:
-    """A table's name as SQL has it."""
+    """Quote a table's name for SQL."""
     return ".".join(quoted(part) for part in table)
 
 
-class Session:
-    """One connection, in one transaction after another."""
+class PostgreSQLSession:
+    """One connection, with one transaction after another."""
 
-    def __init__(self, connection: Any, url: Url) -> None:
+    def __init__(self, connection: Any, url: SecretUrl) -> None:
         self._connection = connection
         self._url = url
 
     def execute(self, sql: str, *values: Any) -> None:
-        """Run a statement; $1, $2 ... in it are the values."""
+        """Run a statement, with the values bound to $1, $2 ..."""
         with self._cursor() as cursor:
             cursor.execute(sql, parameters=values or None)
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """The few rows that a statement gives."""
+        """Run a statement that returns few rows."""
         with self._cursor() as cursor:
             cursor.execute(sql, parameters=values or None)
             found: list[tuple[Any, ...]] = cursor.fetchall()
             return found
 
     def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
-        """The many rows that a query without values gives, as they come (COPY)."""
+        """Stream the rows of a query without bound values (COPY)."""
         with self._cursor() as cursor:
             cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": _BATCH_BYTES})
             cursor.execute(sql)
@@ -81,7 +81,7 @@ class Session:
             yield from reader
 
     def set_local(self, **values: str) -> None:
-        """Values for `setting` until the transaction ends: a COPY cannot have bound values, but it can refer to these."""
+        """Set values for `setting` until the transaction ends: a COPY cannot have bound values, but it can refer to settings."""
         for name, value in values.items():
             self.rows("SELECT set_config($1, $2, true)", f"headrace.{name}", value)
 
@@ -102,22 +102,22 @@ class Session:
             with self._cursor() as cursor:
                 return int(cursor.adbc_ingest(table[-1], reader, mode="append", **where))
         except PostgreSQLError:
-            if failed:  # what went wrong is on our side, and the driver only says that it was told so
+            if failed:  # the error is in our batches; the driver only reports that its input failed
                 raise failed[0] from None
             raise
 
     def commit(self) -> None:
-        """End the transaction; the next statement begins another."""
+        """Commit the transaction; the next statement starts another."""
         with self._translated():
             self._connection.commit()
 
     def rollback(self) -> None:
-        """Undo the transaction."""
+        """Roll the transaction back."""
         with self._translated():
             self._connection.rollback()
 
     def close(self) -> None:
-        """Undo what is not committed, and let go of the connection."""
+        """Roll back what is not committed, and close the connection."""
         with suppress(Exception):
             self._connection.close()
 
@@ -133,21 +133,21 @@ class Session:
 
 
 def setting(name: str, type_: str) -> str:
-    """An expression for a value that `set_local` gave. `type_` is the catalog's own word for a type."""
+    """Return the SQL expression for a value of `set_local`. `type_` is the catalog's name of its type."""
     return f"current_setting('headrace.{name}')::{type_}"
 
 
 @contextmanager
-def connected(url: Url, *, read_only: bool = False) -> Iterator[Session]:
-    """A session; what is not committed at the end is undone. `read_only`: one snapshot for the whole transaction."""
+def connected(url: SecretUrl, *, read_only: bool = False) -> Iterator[PostgreSQLSession]:
+    """Open a session, which rolls back at the end. With `read_only`, the whole transaction sees one snapshot."""
     dbapi = _driver()
     with translated(url, "PostgreSQL cannot be reached"):
         connection = dbapi.connect(url.text)
-    session = Session(connection, url)
+    session = PostgreSQLSession(connection, url)
     try:
         if read_only:
             session.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        # Values become text and back: always in the same form, whatever the server's settings are.
+        # Values are converted to text and back, so their format must not depend on the server's settings.
         session.rows("SELECT set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO', false)")
         yield session
     finally:
@@ -155,8 +155,8 @@ def connected(url: Url, *, read_only: bool = False) -> Iterator[Session]:
 
 
 @contextmanager
-def translated(url: Url, what: str = "PostgreSQL refuses") -> Iterator[None]:
-    """Errors of the driver as ours: without the statement, which may be long, and without anything of the URL."""
+def translated(url: SecretUrl, what: str = "PostgreSQL refuses") -> Iterator[None]:
+    """Translate errors of the driver, without the statement, which may be long, and without the URL."""
     manager = _driver_errors()
     try:
         yield

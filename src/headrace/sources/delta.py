@@ -1,7 +1,7 @@
-"""A Delta table as a source of relations, by version: only what changed since the last one is read.
+"""A Delta table as a source of relations, of which a refresh reads only what changed since the last version.
 
-Where the table writes a change data feed, that is read. Elsewhere the files of two versions are compared: rows of files that are
-new are there now, keys of files that are gone are gone unless they are in a new one.
+If the table writes a change data feed, that is read. Otherwise the files of two versions are compared: rows of added files are
+upserts, and keys of removed files are deleted unless an added file has them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import BadInput
-from headrace.sources.tables import NOTE, Changes
+from headrace.sources.tables import NOTE, TableChanges
 from headrace.units import format_size
 
 _FEED = "delta.enableChangeDataFeed"
 _KIND = "_change_type"
-_GONE = ("delete", "update_preimage")  # a row whose key was changed is gone under the old one
+_GONE = ("delete", "update_preimage")  # change types of deleted rows; an update may have changed the key
 
 
 @dataclass(frozen=True)
 class DeltaSource:
-    """See `delta`."""
+    """A Delta table as a source; see `delta`."""
 
     path: str
     columns: tuple[str, ...] | None = None
@@ -36,7 +36,7 @@ class DeltaSource:
         return f"delta {self.path}"
 
     def snapshot(self) -> tuple[pa.RecordBatchReader, dict[str, Any]]:
-        """All rows of the latest version."""
+        """Return all rows of the latest version."""
         table = self._open()
         files = _Files(table)
         schema = self._schema(files)
@@ -46,11 +46,11 @@ class DeltaSource:
         }
 
     def latest(self) -> int:
-        """Its number."""
+        """Return the number of the latest version."""
         return int(self._open().version())
 
-    def changes(self, after: int, until: int, memory: int) -> Changes | None:
-        """The changes of the versions after one, as many versions as fit; of one at least."""
+    def changes(self, after: int, until: int, memory: int) -> TableChanges | None:
+        """Return the changes after a version: of as many versions as fit into `memory`, and of one at least."""
         if after >= until:
             return None
         rows: list[pa.Table] = []
@@ -61,17 +61,17 @@ class DeltaSource:
             feed = table.metadata().configuration.get(_FEED) == "true"
             found, gone = self._feed(table) if feed else self._compared(version, table, memory)
             if rows and found.schema != rows[0].schema:
-                break  # its columns changed: what was before is applied, and then it is said
+                break  # the columns changed: earlier changes are applied first, and the next call reports it
             rows.append(found)
             deleted.append(gone)
             size += found.nbytes
             version += 1
-        return Changes(
+        return TableChanges(
             pa.concat_tables(rows), pa.chunked_array([c for g in deleted for c in g.chunks], pa.bool_()), version
         )
 
     def _feed(self, table: Any) -> tuple[pa.Table, pa.ChunkedArray]:
-        """The change data feed of one version: what was taken away, then what was put in its place."""
+        """Read the change data feed of one version: deleted rows, then inserted ones."""
         version = table.version()
         found = pa.table(table.load_cdf(starting_version=version, ending_version=version))
         gone = pc.is_in(found[_KIND].cast(pa.string()), pa.array(_GONE))
@@ -80,7 +80,7 @@ class DeltaSource:
         return _in_order(rows.filter(gone), rows.filter(pc.invert(gone)))
 
     def _compared(self, before: int, table: Any, memory: int) -> tuple[pa.Table, pa.ChunkedArray]:
-        """The files of a version beside those of the one before it."""
+        """Compare the files of a version with those of the one before it."""
         old, new = _Files(self._open(before)), _Files(table)
         schema = self._schema(new)
         parts = []
@@ -123,7 +123,7 @@ class _Files:
         self.fragments = {fragment.path: fragment for fragment in self.data.get_fragments()}
 
     def batches(self, names: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Their rows, with the values that are in their paths, and little read ahead."""
+        """Yield the rows of the files, with partition values from their paths, and little read-ahead."""
         for name in names:
             yield from self.fragments[name].to_batches(
                 schema=self.data.schema,

@@ -1,9 +1,9 @@
-"""A PostgreSQL table as a source: all of it, or what is new by a growing column.
+"""Reading of a PostgreSQL table: all of it, or the new rows by a growing column.
 
-Rows with low < by <= high are read for a pair of offsets. They are the same whenever they are read, provided that no row can
-still come in below `high` when it is chosen: `bound` sees to that.
+For a pair of offsets, the rows with low < by <= high are read. A repeated read returns the same rows, provided that no row can
+appear below `high` after it was chosen, which `bound` ensures.
 
-    column     no row comes later below
+    column     no row appears later below
     xid8       the oldest transaction that is still open (pg_snapshot_xmin): exact, whatever writers do
     timestamptz, with lag    now() - lag: if no transaction lasts longer than the lag
     others     the last value: if rows are committed in the order of their values
@@ -20,38 +20,41 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import BadInput, UnsupportedType
-from headrace.sources.columns import Column, chosen, growing, table_columns
-from headrace.sources.connection import Session, connected, qualified, quoted, setting, table_name
-from headrace.sources.secret import Url
+from headrace.sources.columns import PostgreSQLColumn, chosen, growing, table_columns
+from headrace.sources.connection import PostgreSQLSession, connected, qualified, quoted, setting, table_name
+from headrace.sources.secret import SecretUrl
 from headrace.units import parse_duration
 
-_NO_DATE, _NO_TIME = -3_000_000, -3 * 10**17  # days and microseconds: 4713 BC is later
+_NO_DATE, _NO_TIME = (
+    -3_000_000,
+    -3 * 10**17,
+)  # days and microseconds since 1970, before PostgreSQL's first date in 4713 BC
 
-Offset = str | None  # a value of the growing column, as text; None: before all
+Offset = str | None  # a value of the growing column as text; None is before all values
 
 
 @dataclass(frozen=True)
 class TableReader:
-    """A table, what is read of it, and the column it is followed by. Only names of the catalog are in its statements."""
+    """A table, the columns to read, and its growing column. Its statements contain no names but those of the catalog."""
 
     table: tuple[str, ...]
-    columns: tuple[Column, ...]
-    by: Column | None = None
+    columns: tuple[PostgreSQLColumn, ...]
+    by: PostgreSQLColumn | None = None
     lag: float | None = None  # seconds
-    url: Url = dataclasses.field(default_factory=lambda: Url("", ""))
+    url: SecretUrl = dataclasses.field(default_factory=lambda: SecretUrl("", ""))
 
     @classmethod
     def describe(
         cls,
         table: str | Sequence[str],
-        url: str | Url,
+        url: str | SecretUrl,
         *,
         columns: Sequence[str] | None = None,
         by: str | None = None,
         lag: str | float | None = None,
     ) -> TableReader:
-        """Look the table up; refuses what cannot be read, by name."""
-        name, where = table_name(table), Url.of(url)
+        """Look up the table in the catalog; refuses columns that cannot be read, by name."""
+        name, where = table_name(table), SecretUrl.of(url)
         with connected(where, read_only=True) as session:
             known = table_columns(session, name)
         followed = None if by is None else growing(known, by, name)
@@ -65,15 +68,15 @@ class TableReader:
 
     @property
     def schema(self) -> pa.Schema:
-        """What `read` gives."""
+        """The schema of `read`."""
         return pa.schema([(column.name, column.arrow) for column in self.columns])
 
     # -- offsets -------------------------------------------------------------------------------------------------------
 
     def bound(self, after: Offset, rows: int | None = None, until: Offset = None) -> Offset:
-        """The highest offset that may be read up to now, at most about so many rows on; `after` if there is nothing new.
+        """Return the highest offset that is safe to read, at most about `rows` rows further; `after` if there is nothing new.
 
-        Rows of one value are not parted, so there may be more of them than `rows`.
+        Rows of one value are not split, so there may be more than `rows`.
         """
         by = self._by()
         with connected(self.url, read_only=True) as session:
@@ -89,7 +92,7 @@ class TableReader:
         return str(last[0][0])
 
     def cuts(self, after: Offset, until: Offset, parts: int, least: int) -> list[tuple[Offset, Offset]]:
-        """The range in parts of about as many rows, with no fewer than `least` each but for one."""
+        """Split a range into parts of about equal numbers of rows, all but one with `least` rows or more."""
         if parts < 2:
             return [(after, until)]
         by = self._by()
@@ -110,7 +113,7 @@ class TableReader:
     def read(
         self, after: Offset = None, until: Offset = None, *, order: str = "", offset: str | None = None
     ) -> Generator[pa.RecordBatch]:
-        """Rows with after < by <= until, of the whole table without them; of one snapshot, in batches of some MB.
+        """Read rows with after < by <= until, or the whole table without bounds, from one snapshot in batches of some MB.
 
         `order` is an ORDER BY; `offset` names a column to be added, with the offset of each row.
         """
@@ -131,11 +134,11 @@ class TableReader:
     def _by(self) -> str:
         if self.by is None:
             raise BadInput(f"{qualified(self.table)} is followed by no column; give by='a growing column'")
-        # Not the bare name: ORDER BY would take it for the selected text of the same name, and 10 comes before 2 there.
+        # Not the bare name, as ORDER BY would take the selected text of that name, in which 10 comes before 2.
         return f"source.{quoted(self.by.name)}"
 
-    def _range(self, session: Session, after: Offset, until: Offset, *, bounded: bool = False) -> str:
-        """The WHERE of a range. Its values are the transaction's settings, so the statement holds none."""
+    def _range(self, session: PostgreSQLSession, after: Offset, until: Offset, *, bounded: bool = False) -> str:
+        """Return the WHERE clause of a range, which refers to settings of the transaction and contains no values."""
         if self.by is None:
             return ""
         by, tests = self._by(), []
@@ -144,19 +147,19 @@ class TableReader:
                 session.set_local(**{name: value})
                 tests.append(f"{by} {comparison} {setting(name, self.by.kind)}")
         if tests and until is None and not bounded:
-            tests = [f"({tests[0]} OR {by} IS NULL)"]  # the last part of a whole table has its nulls
+            tests = [f"({tests[0]} OR {by} IS NULL)"]  # the last part of a whole table includes rows with a null
         if bounded and self.by.kind == "xid8":
             tests.append(f"{by} < pg_snapshot_xmin(pg_current_snapshot())")
         elif bounded and self.lag is not None:
             session.set_local(lag=f"{self.lag} seconds")
             tests.append(f"{by} <= now() - {setting('lag', 'interval')}")
         elif bounded:
-            tests.append(f"{by} IS NOT NULL")  # which sorts last, and is no offset
+            tests.append(f"{by} IS NOT NULL")  # nulls sort last and are no offset
         return "WHERE " + " AND ".join(tests) if tests else ""
 
 
 def _refuse_infinity(array: pa.Array, field: pa.Field, table: Sequence[str]) -> None:
-    """The driver takes 'infinity' for a number, which overflows to one long before the first date that PostgreSQL has."""
+    """Refuse 'infinity', which the driver turns into a date or time long before the first one of PostgreSQL."""
     if not (pa.types.is_timestamp(field.type) or pa.types.is_date(field.type)):
         return
     least = pc.min(array.view(pa.int32() if pa.types.is_date(field.type) else pa.int64())).as_py()
@@ -168,7 +171,7 @@ def _refuse_infinity(array: pa.Array, field: pa.Field, table: Sequence[str]) -> 
 
 
 def _as_schema(batch: pa.RecordBatch, schema: pa.Schema, table: Sequence[str]) -> pa.RecordBatch:
-    """Columns that crossed as text become what they are."""
+    """Convert columns that were transferred as text to their types."""
     arrays: list[Any] = []
     for field in schema:
         array = batch.column(field.name)

@@ -1,4 +1,4 @@
-"""`refresh`: bring a relation up to date with the table that it was made from.
+"""`refresh`: brings a relation up to date with the table that it was made from.
 
 Each change of the relation holds, in the same commit, the version of the table that it leads to; a refresh that is repeated, or
 that was killed, goes on from there.
@@ -14,25 +14,25 @@ import pyarrow as pa
 from headrace.errors import BadInput
 from headrace.relation import Relation
 from headrace.relation.update import Change
-from headrace.sources.tables import NOTE, Changes, Table
+from headrace.sources.tables import NOTE, SourceTable, TableChanges
 from headrace.units import parse_size
 
 
 @dataclass(frozen=True)
-class Refreshed:
-    """What a refresh did."""
+class RefreshResult:
+    """The result of a refresh."""
 
     version: int
-    """of the relation, now"""
+    """version of the relation after it"""
     upserts: int
     """keys with new rows"""
     deletes: int
-    """keys that are gone"""
+    """keys that were deleted"""
     changes: int
-    """versions that were made"""
+    """versions of the relation that were made"""
 
 
-def refresh(rel: Relation, source: Table, *, memory: int | str = "256MiB") -> Refreshed:
+def refresh(rel: Relation, source: SourceTable, *, memory: int | str = "256MiB") -> RefreshResult:
     """Apply to a relation what changed in the table that it was made from, and only that; a repeated refresh applies nothing.
 
     Changes larger than `memory` become several versions of the relation, each what the table was like at some moment. `rel` stays
@@ -65,11 +65,11 @@ def refresh(rel: Relation, source: Table, *, memory: int | str = "256MiB") -> Re
     while made > done:
         done = made
         version = rel.revise(decide)
-    return Refreshed(version, upserts, deletes, made)
+    return RefreshResult(version, upserts, deletes, made)
 
 
-def _version(rel: Relation, source: Table) -> object:
-    """The version of the table that the relation holds."""
+def _version(rel: Relation, source: SourceTable) -> object:
+    """Return the version of the table that the relation holds."""
     note = rel.notes.get(NOTE)
     if note is None or note["name"] != source.name:
         was = "from data that have no versions" if note is None else f"from {note['name']}"
@@ -81,8 +81,8 @@ def _version(rel: Relation, source: Table) -> object:
     return note["version"]
 
 
-def _last(rel: Relation, changes: Changes) -> tuple[pa.Table, pa.Table]:
-    """Of each key the last thing that happened: rows that it has now, and keys that are gone."""
+def _last(rel: Relation, changes: TableChanges) -> tuple[pa.Table, pa.Table]:
+    """Return the last change of each key: rows to upsert, and keys to delete."""
     rows = changes.rows.combine_chunks()
     keys, valid = rel.codec.encode([rows.column(name) for name in rel.key])
     if valid.size:

@@ -1,4 +1,4 @@
-"""A URL that may hold a password: given as text or by the name of an environment variable, and never shown."""
+"""SecretUrl: a URL that may hold a password, given as text or by an environment variable, and never shown."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _EXAMPLE = "'env:WAREHOUSE_URL', or a text such as 'postgresql://user@host:5432/
 _HIDDEN = "***"
 
 
-class Url:
-    """Where a server is and who asks. `shown` is all that errors, plans and reprs have of it.
+class SecretUrl:
+    """The URL of a server. `shown` is all that errors, plans and reprs show of it.
 
     Not a dataclass: those who print objects in their own way look into the fields of one.
 
     Example:
-        >>> url = Url("postgresql://ann:secret@db/shop", shown="postgresql://***")
+        >>> url = SecretUrl("postgresql://ann:secret@db/shop", shown="postgresql://***")
         >>> url, url.scrub("FATAL: no 'secret' here")
-        (Url(postgresql://***), "FATAL: no '***' here")
+        (SecretUrl(postgresql://***), "FATAL: no '***' here")
     """
 
     def __init__(self, text: str, shown: str) -> None:
@@ -29,9 +29,9 @@ class Url:
         self.shown = shown
 
     @classmethod
-    def of(cls, given: str | Url) -> Url:
-        """From a URL, or from "env:NAME": the variable's value is taken here, on the driver, and travels from here."""
-        if isinstance(given, Url):
+    def of(cls, given: str | SecretUrl) -> SecretUrl:
+        """Make one from a URL, or from "env:NAME", whose value is read now, on the driver, and sent to executors."""
+        if isinstance(given, SecretUrl):
             return given
         if not isinstance(given, str) or not given:
             raise BadInput(f"url is a {type(given).__name__} of no use; give {_EXAMPLE}")
@@ -45,26 +45,26 @@ class Url:
         return cls(text, shown)
 
     def scrub(self, message: str) -> str:
-        """A message of the server or its library, without the URL and what is secret in it."""
+        """Remove the URL and its secrets from a message of the server or its library."""
         for secret in sorted({self.text, *_secrets(self.text)}, key=len, reverse=True):
             message = message.replace(secret, _HIDDEN)
         return message
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Url) and (self.text, self.shown) == (other.text, other.shown)
+        return isinstance(other, SecretUrl) and (self.text, self.shown) == (other.text, other.shown)
 
     def __hash__(self) -> int:
         return hash((self.text, self.shown))
 
     def __repr__(self) -> str:
-        return f"Url({self.shown})"
+        return f"SecretUrl({self.shown})"
 
     def __str__(self) -> str:
         return self.shown
 
 
 def _check(text: str, shown: str) -> None:
-    """Refuse what libpq would take apart wrongly: its message would show the parts."""
+    """Refuse a URL that libpq would parse wrongly, as its message would show the parts."""
     try:
         parts = urlsplit(text)
         parts.port  # noqa: B018 - raises if it is not a number
@@ -78,7 +78,7 @@ def _check(text: str, shown: str) -> None:
 
 
 def _secrets(text: str) -> set[str]:
-    """Passwords in a URL, as written and as meant."""
+    """Return the passwords in a URL, as written and decoded."""
     parts = urlsplit(text)
     found = {parts.password or ""} | {v for k, v in parse_qsl(parts.query) if "password" in k.lower()}
     return {form for secret in found for form in (secret, unquote(secret)) if form}

@@ -1,4 +1,4 @@
-"""Tables that relations are made from and follow: `hr.postgresql(...)` and `hr.delta(...)`."""
+"""Source tables that relations are made from and refreshed by: `hr.postgresql(...)` and `hr.delta(...)`."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from headrace.errors import BadInput
 from headrace.sources.columns import chosen, growing, table_columns
 from headrace.sources.connection import connected, qualified, quoted, table_name
 from headrace.sources.postgresql import TableReader
-from headrace.sources.secret import Url
+from headrace.sources.secret import SecretUrl
 
-NOTE = "source"  # of a relation's manifest: what it was made from, and which version of that it holds
+NOTE = "source"  # the note in a relation's manifest with the source table and its version
 _OFFSET = "headrace offset"
 _DELETES = ("d", "delete", "deleted")
 
 
 @dataclass(frozen=True)
-class Changes:
-    """What happened to a table, in order, up to a version. Of several rows with the same key the last counts."""
+class TableChanges:
+    """The changes of a table, in order, up to a version. The last change of a key counts."""
 
     rows: pa.Table
-    """with the columns of the table"""
+    """rows with the columns of the table"""
     deleted: pa.ChunkedArray
-    """for each whether it is gone; only its key is looked at then"""
+    """whether each row was deleted; only the key of a deleted row is used"""
     version: Any
-    """of the table, when they had happened; JSON"""
+    """version of the table after the changes, as JSON"""
 
 
-class Table(Protocol):
+class SourceTable(Protocol):
     """A table with versions."""
 
     @property
     def name(self) -> str:
-        """What it is, for a relation's notes; without a secret."""
+        """The table's name in a relation's notes, without a secret."""
 
     def snapshot(self) -> tuple[pa.RecordBatchReader, dict[str, Any]]:
-        """All rows, and the note that says which version they are."""
+        """Return all rows, and the note with their version."""
 
     def latest(self) -> Any:
-        """The version that there is now."""
+        """Return the current version."""
 
-    def changes(self, after: Any, until: Any, memory: int) -> Changes | None:
-        """The first changes after a version, about so many bytes of them; None if there are none up to `until`."""
+    def changes(self, after: Any, until: Any, memory: int) -> TableChanges | None:
+        """Return about `memory` bytes of changes after a version; None if there are none up to `until`."""
 
 
 @dataclass(frozen=True)
 class PostgreSQLTable:
-    """See `postgresql`."""
+    """A PostgreSQL table as a source; see `postgresql`."""
 
     state: TableReader
     followed: TableReader
@@ -60,22 +60,22 @@ class PostgreSQLTable:
 
     @property
     def name(self) -> str:
-        """The table and what it is followed by."""
+        """The table's name and its growing column."""
         by = self.followed.by
         return f"postgresql {qualified(self.state.table)} by {qualified(self.followed.table)} {by.name if by else ''}"
 
     def snapshot(self) -> tuple[pa.RecordBatchReader, dict[str, Any]]:
-        """The offset is taken before the rows: what is committed in between comes once more by `changes`."""
+        """Return all rows. The offset is read before them, so `changes` repeats what is committed in between."""
         version = self.latest()
         reader = pa.RecordBatchReader.from_batches(self.state.schema, replace(self.state, by=None).read())
         return reader, {NOTE: {"name": self.name, "version": version}}
 
     def latest(self) -> Any:
-        """The highest offset that is safe to read."""
+        """Return the highest offset below which no row can appear any more."""
         return self.followed.bound(None)
 
-    def changes(self, after: Any, until: Any, memory: int) -> Changes | None:
-        """Read in order until there is enough, and cut where the offset changes."""
+    def changes(self, after: Any, until: Any, memory: int) -> TableChanges | None:
+        """Read changes in order up to about `memory` bytes, and cut where the offset changes."""
         if until is None or until == after:
             return None
         held: list[pa.RecordBatch] = []
@@ -85,7 +85,7 @@ class PostgreSQLTable:
             held.append(batch)
             size += batch.nbytes
             offsets = batch[_OFFSET]
-            # Enough, and there is more than one offset: the last one may go on in what is not read yet.
+            # The batch is large enough and has several offsets; rows of the last one may follow, so it is left for later.
             if size > memory and held[0][_OFFSET][0] != offsets[-1]:
                 break
         rows.close()
@@ -99,7 +99,7 @@ class PostgreSQLTable:
                 version = table[_OFFSET][-1].as_py()
         deleted = self._deleted(table)
         names = self.state.schema.names
-        return Changes(table.select(names).cast(self.state.schema), deleted, version)
+        return TableChanges(table.select(names).cast(self.state.schema), deleted, version)
 
     def _deleted(self, table: pa.Table) -> pa.ChunkedArray:
         if self.operation is None:
@@ -136,7 +136,7 @@ def postgresql(
         A column that says what is gone: true, or D or delete. Without it nothing is ever deleted.
     """
     first, order = (by, None) if isinstance(by, str) else by
-    where = Url.of(url)
+    where = SecretUrl.of(url)
     state = TableReader.describe(table, where, columns=columns)
     log = table_name(changes if changes is not None else table)
     with connected(where, read_only=True) as session:
@@ -159,7 +159,7 @@ def postgresql(
 
 
 def _ordered(table: PostgreSQLTable, after: Any, until: Any) -> Generator[pa.RecordBatch]:
-    """Changes in the order in which they happened, each with its offset."""
+    """Yield changes in the order of their offsets, each with its offset."""
     by = table.followed.by
     assert by is not None
     extra = (f"{by.name}", *([table.order] if table.order else []))

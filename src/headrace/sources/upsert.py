@@ -1,9 +1,9 @@
-"""Rows into a PostgreSQL table, exactly once: copied beside it first, then merged in one transaction with a number.
+"""Exactly-once loads into a PostgreSQL table: rows are copied to a staging table, then merged in one numbered transaction.
 
-    tasks    COPY into headrace_stage_...       each attempt under a tag of its own; committed, but nobody reads it
-    driver   one transaction: look at the number, INSERT ... SELECT ... ON CONFLICT, write the number, DROP the stage
+    tasks    COPY into headrace_stage_...       each attempt with a tag of its own; committed, but nobody reads it
+    driver   one transaction: check the number, INSERT ... SELECT ... ON CONFLICT, write the number, DROP the stage
 
-The number (of a micro-batch) is in the table headrace_loads beside the target. A batch that comes again finds it.
+The number of the last micro-batch is in the table headrace_loads beside the target, so a repeated micro-batch is noticed.
 """
 
 from __future__ import annotations
@@ -15,44 +15,49 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.errors import BadInput, UnsupportedType
-from headrace.sources.columns import Column, table_columns
-from headrace.sources.connection import PostgreSQLError, Session, connected, qualified, quoted, table_name
-from headrace.sources.secret import Url
+from headrace.sources.columns import PostgreSQLColumn, table_columns
+from headrace.sources.connection import PostgreSQLError, PostgreSQLSession, connected, qualified, quoted, table_name
+from headrace.sources.secret import SecretUrl
 
-LOADS = "headrace_loads"
-_TAG = "attempt"
+LOADS = "headrace_loads"  # table with the number of each application's last load
+_TAG = "attempt"  # column of the staging table with the tag of the attempt that copied a row
 _NO_ARBITER, _TWICE, _EXISTS = "42P10", "21000", ("42P07", "23505")  # SQLSTATEs
 _TAGGED = f"{_TAG} = ANY (string_to_array($1, ','))"
 
 
 @dataclass(frozen=True)
-class Target:
-    """A table, and how rows come into it.
+class UpsertTarget:
+    """The table that rows are merged into, and the way they are merged.
 
     Parameters
     ----------
     table
-        Its name, in parts.
+        The name of the table, in parts.
     columns
-        Those that are written.
+        The columns that are written.
     key
-        Columns that tell rows apart; empty: rows are appended.
+        The columns that identify a row; rows are appended if there are none.
     latest_by
-        Of two rows with the same key the one with the higher value here stays.
+        The column that decides between two rows of the same key: the higher value stays.
     """
 
     table: tuple[str, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[PostgreSQLColumn, ...]
     key: tuple[str, ...]
     latest_by: str | None
-    url: Url
+    url: SecretUrl
 
     @classmethod
     def describe(
-        cls, table: str | Sequence[str], url: str | Url, rows: pa.Schema, key: Sequence[str], latest_by: str | None
-    ) -> Target:
-        """Look the table up, and make headrace_loads; refuses rows that do not fit, by name."""
-        name, where = table_name(table), Url.of(url)
+        cls,
+        table: str | Sequence[str],
+        url: str | SecretUrl,
+        rows: pa.Schema,
+        key: Sequence[str],
+        latest_by: str | None,
+    ) -> UpsertTarget:
+        """Look up the table in the catalog and create headrace_loads; refuses columns that do not fit, by name."""
+        name, where = table_name(table), SecretUrl.of(url)
         with connected(where) as session:
             known = {column.name: column for column in table_columns(session, name)}
         for field in rows:
@@ -82,7 +87,7 @@ class Target:
     # -- on the driver -------------------------------------------------------------------------------------------------
 
     def last(self, app: str) -> int:
-        """The application's last number; -1 if none."""
+        """Return the number of an application's last load; -1 if there is none."""
         with connected(self.url) as session:
             found = session.rows(
                 f"SELECT number FROM {qualified(self._beside(LOADS))} WHERE target = $1 AND application = $2",
@@ -91,18 +96,18 @@ class Target:
             )
         return int(found[0][0]) if found else -1
 
-    def new_stage(self, app: str) -> Stage:
-        """An empty table for the next batch of an application; what a killed one left in it is gone."""
+    def new_stage(self, app: str) -> StagingTable:
+        """Create an empty staging table for the next batch of an application; one of a killed batch is dropped."""
         stage = self._beside(f"headrace_stage_{uuid.uuid5(uuid.NAMESPACE_OID, f'{self.table} {app}').hex[:20]}")
         columns = ", ".join(f"c{i} {'text' if c.as_text else c.type}" for i, c in enumerate(self.columns))
         with connected(self.url) as session:
             session.execute(f"DROP TABLE IF EXISTS {qualified(stage)}")
             session.execute(f"CREATE UNLOGGED TABLE {qualified(stage)} ({columns}, {_TAG} text)")
             session.commit()
-        return Stage(stage, self.columns, self.key, self.url)
+        return StagingTable(stage, self.columns, self.key, self.url)
 
-    def merge(self, stage: Stage, app: str, number: int, tags: Iterable[str]) -> int | None:
-        """Everything that these attempts copied becomes part of the table, with the number; None if it was there already."""
+    def merge(self, stage: StagingTable, app: str, number: int, tags: Iterable[str]) -> int | None:
+        """Merge what these attempts copied, with the number, and return the rows; None if the number was merged before."""
         target, loads, chosen = qualified(self.table), qualified(self._beside(LOADS)), ",".join(tags)
         with connected(self.url) as session:
             session.execute(f"INSERT INTO {loads} VALUES ($1, $2, -1) ON CONFLICT DO NOTHING", target, app)
@@ -127,8 +132,8 @@ class Target:
             session.commit()
         return written
 
-    def drop(self, stage: Stage) -> None:
-        """Forget what was copied."""
+    def drop(self, stage: StagingTable) -> None:
+        """Drop the staging table."""
         with connected(self.url) as session:
             session.execute(f"DROP TABLE IF EXISTS {qualified(stage.table)}")
             session.commit()
@@ -136,7 +141,7 @@ class Target:
     def _beside(self, name: str) -> tuple[str, ...]:
         return (*self.table[:-1], name)
 
-    def _insert(self, stage: Stage) -> str:
+    def _insert(self, stage: StagingTable) -> str:
         names = [quoted(column.name) for column in self.columns]
         values = [f"c{i}::{c.type}" if c.as_text else f"c{i}" for i, c in enumerate(self.columns)]
         at = {column.name: i for i, column in enumerate(self.columns)}
@@ -160,7 +165,7 @@ class Target:
             f" FROM {qualified(stage.table)} WHERE {_TAGGED}{order}{conflict}"
         )
 
-    def _twice(self, session: Session, stage: Stage, tags: str) -> BadInput:
+    def _twice(self, session: PostgreSQLSession, stage: StagingTable, tags: str) -> BadInput:
         at = {column.name: i for i, column in enumerate(self.columns)}
         keys = ", ".join(f"c{at[name]}" for name in self.key)
         texts = ", ".join(f"c{at[name]}::text" for name in self.key)
@@ -174,7 +179,7 @@ class Target:
             " latest_by='a column' to keep the row with the highest value, or aggregate before"
         )
 
-    def _make_loads(self, session: Session) -> None:
+    def _make_loads(self, session: PostgreSQLSession) -> None:
         try:
             session.execute(
                 f"CREATE TABLE IF NOT EXISTS {qualified(self._beside(LOADS))} (target text, application text,"
@@ -186,8 +191,8 @@ class Target:
                 raise
             session.rollback()
 
-    def _check_key(self, session: Session) -> None:
-        """Plan the merge of nothing: the server says what it does not like before the first batch."""
+    def _check_key(self, session: PostgreSQLSession) -> None:
+        """Plan an empty merge, so that the server refuses a wrong key before the first batch."""
         if not self.key:
             return
         names = ", ".join(quoted(name) for name in self.key)
@@ -208,16 +213,16 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """The table that tasks copy into, as it travels to them."""
+class StagingTable:
+    """The staging table that tasks copy into. It is pickled and sent to them."""
 
     table: tuple[str, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[PostgreSQLColumn, ...]
     key: tuple[str, ...]
-    url: Url
+    url: SecretUrl
 
     def copy(self, batches: Iterator[pa.RecordBatch], task: int) -> tuple[str, int]:
-        """Copy all batches, columns by place, in one transaction; gives the attempt's tag and the rows."""
+        """Copy all batches in one transaction, columns by position; returns the attempt's tag and the number of rows."""
         tag = f"{task}-{uuid.uuid4().hex}"
         types = [pa.string() if c.as_text else c.arrow for c in self.columns]
         schema = pa.schema([*((f"c{i}", type_) for i, type_ in enumerate(types)), (_TAG, pa.string())])
@@ -245,8 +250,8 @@ class Stage:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _check_fit(field: pa.Field, column: Column, table: Sequence[str]) -> None:
-    """Refuse a column of another kind; widths may differ, values are checked one by one."""
+def _check_fit(field: pa.Field, column: PostgreSQLColumn, table: Sequence[str]) -> None:
+    """Refuse a column of another kind. Widths may differ, as each value is checked when it is copied."""
     t = pa.types
     given, wanted = field.type, column.arrow
     numeric = column.kind == "numeric"

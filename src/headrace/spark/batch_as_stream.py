@@ -21,22 +21,22 @@ class OnceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: 
     """One row in the first micro-batch of a query, and never again: its checkpoint knows."""
 
     def initialOffset(self) -> dict[str, int]:
-        """Not sent."""
+        """The offset before the row."""
         return {_SENT: 0}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Sent."""
+        """The offset after the row, from the start: the first micro-batch has it."""
         return {_SENT: 1}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """There is nothing to prepare."""
+        """Spark asks for this of a source for bounded runs; this source needs no preparation."""
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """One."""
+        """One partition, for the one row."""
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The row."""
+        """The one row."""
         yield pa.record_batch({"once": pa.array([0], pa.int32())})
 
 
@@ -49,7 +49,7 @@ class Once(DataSource):  # type: ignore[misc]
         return NAME
 
     def schema(self) -> str:
-        """A number."""
+        """One column, whose value nobody reads."""
         return "once int"
 
     def streamReader(self, schema: object) -> OnceReader:
@@ -63,6 +63,7 @@ def once(df: DataFrame) -> DataFrame:
     Later micro-batches do not read it: Spark joins it with nothing then, and leaves it out.
     """
     session = df.sparkSession
+    # Kept with the session, and gone with it: to make one starts a Python process, which takes a second.
     made: DataFrame | None = session.__dict__.get(_MADE)
     if made is None:
         session.dataSource.register(Once)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.daemon import manager
 
 _WORKER = "pyspark.worker"
-_NEEDED = (_WORKER, "headrace.spark.pair_step", "headrace.spark.delta.files", "headrace.spark.worker")
+_NEEDED = (_WORKER, "headrace.spark.pair_step", "headrace.spark.enrich_step", "headrace.spark.delta.files")
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""What a task of `progressive_join` does: rows of both sides, of one shard, through the shard's operator. (DESIGN D7)
+"""PairStep: one `progressive_join`, in the executors' Python workers: rows of both sides, shard by shard, are joined. (DESIGN D7)
 
-Runs inside the executors' Python workers. A shard's warm copy lives in this module as long as the worker does; a worker that
-meets a shard again brings its copy up to date from the log.
+The copy of a shard's state in memory lives in this module as long as the worker does; a worker that meets a shard again brings
+its copy up to date from the run log.
 """
 
 from __future__ import annotations
@@ -14,35 +14,29 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from headrace.clock import SystemClock
 from headrace.conditions import Condition
-from headrace.errors import RunLogError
-from headrace.memory import give_back
+from headrace.memory import release_freed_memory
 from headrace.progressive.grids.partitioning import LEFT, RIGHT
-from headrace.progressive.grids.partitioning_for import Cell, divide_endless
+from headrace.progressive.grids.partitioning_for import CellWidth, unbounded_partitioning_for
 from headrace.progressive.logged.join import LoggedJoin
-from headrace.progressive.logged.join_spec import Pairing, TimeBound
-from headrace.progressive.logged.sharding import Division
-from headrace.progressive.logged.state_cache import Warm
-from headrace.progressive.memory.side_memory import POOL
-from headrace.progressive.policies.by_name import policy_of
-from headrace.progressive.policies.flush import FlushPolicy
-from headrace.runlog import RunLog
-from headrace.spark.state.shards import by_shard
-from headrace.spark.worker import Batches, Step, executor_directory
-
-if TYPE_CHECKING:
-    from pyspark import TaskContext
+from headrace.progressive.logged.join_spec import JoinSpec, TimeBound
+from headrace.progressive.logged.sharding import Sharding
+from headrace.progressive.logged.state_cache import StateCache
+from headrace.progressive.memory.row_chunks import POOL
+from headrace.progressive.policies import FlushPolicy, policy_of
+from headrace.spark.executors import executor_directory
+from headrace.spark.reports import TaskReport
+from headrace.spark.state.shards import by_shard, open_log
+from headrace.spark.steps import Batches, SparkTask, StateKeeping
 
 OWED = "owed"  # a directory of the log: a file for each shard that owes pairs
-_JOINS = 8  # whose copies a worker keeps: those of queries that have ended are of no use
-_AFTER_ALL = 1 << 62  # later than every micro-batch
-# Of a worker's memory is for rows on their way: Spark's record batches (10,000 rows), what is read from the log and written to
-# it, results. A quarter, and where that is little so much, but never more than half.
+_JOINS = 8  # joins whose copies a worker keeps: those of queries that have ended are of no use
+# A part of a worker's memory is for rows on their way: Spark's record batches (10,000 rows), pieces of the log, results. It is
+# one part in _WAY_SHARE, at least _WAY bytes, and at most half.
 _WAY, _WAY_SHARE = 4 << 20, 4
 
 
@@ -54,91 +48,107 @@ class Sides:
     schemas: tuple[pa.Schema, pa.Schema]
     suffix: str | None
     partitions: int
-    cell: Cell | None
+    cell: CellWidth | None
     bound: TimeBound | None
     static: tuple[bool, bool]
 
-    def pairing(self) -> Pairing:
+    def pairing(self) -> JoinSpec:
         """The join of them."""
-        partitioning, ask = divide_endless(self.condition, self.partitions, self.cell)
-        return Pairing(self.condition, self.schemas, partitioning, ask, self.suffix, self.bound, static=self.static)
+        partitioning, ask = unbounded_partitioning_for(self.condition, self.partitions, self.cell)
+        return JoinSpec(
+            condition=self.condition,
+            schemas=self.schemas,
+            partitioning=partitioning,
+            ask=ask,
+            suffix=self.suffix,
+            bound=self.bound,
+            static=self.static,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairStep(Step):
+class PairStep:
     """One `progressive_join`, as it travels to the executors."""
 
+    id: str
     sides: Sides
     flush: str | FlushPolicy
     idle: float
-    copies: int  # warm copies that a worker may have
-    by_key: bool  # whether rows come by the hash of their key
+    """seconds that a micro-batch without rows may take to catch up"""
+    memory: int
+    """bytes of an executor"""
+    workers: int
+    """tasks that an executor runs at the same time"""
+    copies: int
+    """shards of which a worker may keep a copy in memory"""
+    by_key: bool
+    """whether rows come by the hash of their key, and not by cells"""
+    stream: pa.Schema
+    """of the rows: a struct for each side, one of which is null"""
+    remembers: StateKeeping
+    shed: None = None
+    """a join of two streams takes all rows"""
 
-    def run(
-        self,
-        batches: Batches,
-        context: TaskContext,
-        report: Any,
-        finish: str | None = None,
-        rest: tuple[Step, ...] = (),
-    ) -> Batches:
-        """Results of a task's rows, and of earlier ones what there is time for. With `finish`: all that query owes."""
-        local, clock = context.getLocalProperty, SystemClock()
-        query, batch = finish or local("sql.streaming.queryId"), local("streaming.sql.batchId")
-        if query is None or (batch is None and not finish):
-            raise RunLogError(
-                "hr.progressive_join remembers rows, and this task is not of a streaming query; start one"
-            )
-        assert self.stream is not None
-        pa.set_memory_pool(POOL)  # of this worker: what Spark's rows took goes back, and is not kept for the next ones
-        log = RunLog(self.state, query, self.log, shards=self.shards)
+    def at_version(self, version: int, *, follow: bool) -> PairStep:
+        """The step as it is: it joins with no relation."""
+        return self
+
+    def recorded(self) -> None:
+        """Nothing: `replay` cannot repeat a join of two streams."""
+
+    def run(self, batches: Batches, task: SparkTask) -> Batches:
+        """The results of a task's rows, and of earlier ones as many as there is time for; all, when the query is finished."""
+        log, number = open_log(
+            self.remembers,
+            task,
+            "hr.progressive_join remembers rows, and this task is not of a streaming query; start one",
+        )
+        clock = SystemClock()
+        pa.set_memory_pool(
+            POOL
+        )  # Arrow's own pool of this worker would keep the memory of Spark's batches for later ones
         for shard, rows in by_shard(batches, self.stream, struct_rows):
             begun = clock.now()
             warm = _warm(self, shard)
             with log.shard(shard) as held:
-                number = _AFTER_ALL if finish else int(batch)
                 join = LoggedJoin(warm[0], held, warm[1], number, idle=self.idle)
-                yield from join.finish() if finish else join.join(_by_side(rows, self.sides.schemas))
-            if not finish:
+                yield from join.finish() if task.finishing else join.join(_by_side(rows, self.sides.schemas))
+            if not task.finishing:
                 _note_owed(log.path, shard, join.stats.waiting)
-            if report is not None and (join.stats.tuples_in or join.stats.results or join.stats.waiting):
-                report.add([self._report(context, query, clock.now() - begun, join, shard, finish)])
-            give_back()  # rows on their way came and went
+            if task.reporter is not None and (join.stats.tuples_in or join.stats.results or join.stats.waiting):
+                task.reporter.add([self._report(task, clock.now() - begun, join, shard)])
+            release_freed_memory()  # the memory of this shard's batches, to the system
 
-    def _report(
-        self, context: TaskContext, query: str, seconds: float, join: LoggedJoin, shard: int, finish: str | None
-    ) -> dict[str, Any]:
-        local = context.getLocalProperty
-        execution = int(local("spark.sql.execution.id") or 0)
-        return {
-            "step": self.id,
-            "relation": self.log,
-            "version": 0,
-            "query": query,
-            "batch": -1 - execution if finish else int(local("streaming.sql.batchId")),
-            "partition": context.partitionId(),
-            "executor": f"{executor_directory()}/{os.getpid()}/{shard}",
-            "seconds": seconds,
-            "algorithm": self.algorithm,
-            "stats": join.stats.as_dict(),
-        }
+    def _report(self, task: SparkTask, seconds: float, join: LoggedJoin, shard: int) -> TaskReport:
+        return TaskReport(
+            step=self.id,
+            relation=self.remembers.log,
+            version=0,
+            query=task.query,
+            batch=task.number,
+            partition=task.partition,
+            executor=f"{executor_directory()}/{os.getpid()}/{shard}",
+            seconds=seconds,
+            stats=join.stats,
+            algorithm=self.flush if isinstance(self.flush, str) else type(self.flush).__name__,
+        )
 
 
-_copies: OrderedDict[str, OrderedDict[int, tuple[Pairing, Warm]]] = OrderedDict()  # by join and shard
+_copies: OrderedDict[str, OrderedDict[int, tuple[JoinSpec, StateCache]]] = OrderedDict()  # by join and shard
 
 
-def _warm(step: PairStep, shard: int) -> tuple[Pairing, Warm]:
-    """The shard's copy in this worker. Of too many of a join, and of too many joins, the least recently used goes."""
+def _warm(step: PairStep, shard: int) -> tuple[JoinSpec, StateCache]:
+    """The shard's copy in this worker. Beyond the limits on shards and joins, the least recently used is dropped."""
     mine = _copies.setdefault(step.id, OrderedDict())
     _copies.move_to_end(step.id)
     while len(_copies) > _JOINS:
         _copies.popitem(last=False)
     if shard not in mine:
         pairing = step.sides.pairing()
-        division = Division(pairing.partitioning, 0 if step.by_key else step.shards, shard)
+        division = Sharding(pairing.partitioning, 0 if step.by_key else step.remembers.shards, shard)
         memory = warm_memory(step.memory, step.workers, step.copies)
         policy = deepcopy(policy_of(step.flush))  # what it learns of a shard is of that shard
-        mine[shard] = pairing, Warm(division, policy, memory, step.sides.schemas)
+        mine[shard] = pairing, StateCache(division, policy, memory, step.sides.schemas)
     mine.move_to_end(shard)
     while len(mine) > step.copies:
         mine.popitem(last=False)
@@ -146,18 +156,18 @@ def _warm(step: PairStep, shard: int) -> tuple[Pairing, Warm]:
 
 
 def shard_memory(memory: int, workers: int, copies: int) -> int:
-    """Of an executor's memory, what a shard's copy in one worker has: any worker may have any shard."""
+    """The part of an executor's memory for a shard's copy in one worker: any worker may get any shard."""
     return memory // workers // copies
 
 
 def warm_memory(memory: int, workers: int, copies: int) -> int:
-    """Of that, what rows have that are kept."""
+    """Of that, the part for rows that are kept; the rest is for rows on their way."""
     mine = memory // workers
     return (mine - min(mine // 2, max(mine // _WAY_SHARE, _WAY))) // copies
 
 
 def _by_side(rows: Batches, schemas: tuple[pa.Schema, pa.Schema]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Rows are structs, one of which is null: the side that it is not of."""
+    """The rows of each side. A row is two structs, and that of the other side is null."""
     for batch in rows:
         for side in (LEFT, RIGHT):
             structs = batch.column(side)
@@ -172,12 +182,12 @@ def _by_side(rows: Batches, schemas: tuple[pa.Schema, pa.Schema]) -> Iterator[tu
 
 
 def struct_rows(batch: pa.RecordBatch, stream: pa.Schema) -> pa.RecordBatch:
-    """Without what only says where a row goes; a heartbeat is of neither side."""
+    """The structs of both sides, without shard and heartbeat; in a heartbeat both structs are null."""
     return batch.select(list(range(len(stream))))
 
 
 def _note_owed(log: Path, shard: int, owed: int) -> None:
-    """For the heartbeat, which ends a bounded run when nothing is owed."""
+    """Note whether a shard owes pairs: the heartbeat ends a bounded run when none does."""
     path = log / OWED / f"shard-{shard:04d}"
     if not owed:
         path.unlink(missing_ok=True)
@@ -190,8 +200,8 @@ def _note_owed(log: Path, shard: int, owed: int) -> None:
 
 
 def spread(sides: Sides, side: int, shards: int, batches: Batches) -> Batches:
-    """Rows of a side, each with every shard that has a cell of its."""
-    division = Division(sides.pairing().partitioning, shards)
+    """The rows of a side, each once for every shard that owns one of its cells, with the shard as a last column."""
+    division = Sharding(sides.pairing().partitioning, shards)
     for batch in batches:
         schema = sides.schemas[side]
         columns = [c if c.type.equals(f.type) else c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)]

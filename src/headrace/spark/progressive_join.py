@@ -18,24 +18,26 @@ from headrace.conditions import Condition, check_condition
 from headrace.errors import BadInput, MemoryRefused
 from headrace.progressive.grids.keys import HashPartitioning
 from headrace.progressive.grids.partitioning import SIDES, Partitioning
-from headrace.progressive.output import plain
-from headrace.progressive.policies.by_name import POLICIES, policy_of
-from headrace.progressive.policies.flush import FlushPolicy
+from headrace.progressive.output import plain_schema
+from headrace.progressive.policies import POLICIES, FlushPolicy, policy_of
 from headrace.runlog.log import safe_name
-from headrace.semistream.deferred.deferral import Deferral
+from headrace.spark import pair_step
 from headrace.spark.batch_as_stream import once
-from headrace.spark.enrich import Plan, stream_schema, workers_of
+from headrace.spark.executors import workers_of
 from headrace.spark.pair_step import OWED, PairStep, Sides, shard_memory
+from headrace.spark.plan import Plan
+from headrace.spark.schemas import stream_schema
 from headrace.spark.state.heartbeat import heartbeat
 from headrace.spark.state.stateful import BEAT, SHARD, beats, state_path
+from headrace.spark.steps import StateKeeping
 from headrace.spark.watermarks import time_bound
 from headrace.units import format_size, parse_duration, parse_size
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_LEAST = 1 << 18  # bytes of a shard
-_PARTITIONS = 64
+_LEAST = 1 << 18  # bytes of a shard's copy in a worker: less does not hold a few batches of both sides
+_PARTITIONS = 64  # of a shard: few enough to flush large pieces, enough to choose among them
 
 
 def progressive_join(
@@ -107,7 +109,7 @@ def progressive_join(
     plans = Plan.of(left), Plan.of(right)
     sides = Sides(
         condition,
-        (plain(stream_schema(left.schema), 0), plain(stream_schema(right.schema), 1)),
+        (plain_schema(stream_schema(left.schema), 0), plain_schema(stream_schema(right.schema), 1)),
         suffix,
         _count("partitions", partitions),
         tuple(cell) if isinstance(cell, list) else cell,
@@ -125,41 +127,23 @@ def progressive_join(
             f" {tasks} workers; give at least {format_size(_LEAST * tasks * copies)}, or fewer shards"
         )
     period = parse_duration(idle, name="idle")
-    where = state_path(session, state)
-    earlier = tuple(
-        log for plan in plans for log in (*plan.earlier, *(s.log for s in plan.steps if s.deferral is not None))
-    )
+    where = state_path(session, state, "state=DIRECTORY")
+    earlier = plans[0].logs + plans[1].logs
     log = f"join by {', '.join(condition.left_columns)}"
     log += f" {1 + sum(name == log or name.startswith(f'{log} ') for name in earlier)}" if log in earlier else ""
     fields = _result_fields(left.schema, right.schema, pairing.output.right, pairing.output.schema.names)
     shape = StructType([StructField(name, _numbered(df.schema)) for name, df in zip(SIDES, (left, right), strict=True)])
     step = PairStep(
         id=uuid.uuid4().hex,
-        path="",
-        disk="buffered",
-        on=None,
-        how="inner",
-        algorithm=flush if isinstance(flush, str) else type(flush).__name__,
-        order="any",
-        condition=None,
-        memory=size,
-        columns=None,
-        suffix=suffix,
-        workers=tasks,
-        names=(),
-        version=0,
-        follow=False,
-        casts=(),
-        deferral=Deferral(),
-        stream=stream_schema(shape),
-        state=where,
-        log=log,
-        shards=many,
         sides=sides,
         flush=flush,
         idle=period,
+        memory=size,
+        workers=tasks,
         copies=copies,
         by_key=isinstance(pairing.partitioning, HashPartitioning),
+        stream=stream_schema(shape),
+        remembers=StateKeeping(where, log, many),
     )
     source = _by_shard((left, right), step, pairing.partitioning)
     owed = where, f"*/{safe_name('operator', log)}/{OWED}/shard-*"
@@ -182,7 +166,7 @@ def _by_shard(sides: tuple[DataFrame, DataFrame], step: PairStep, partitioning: 
         rows = (df if df.isStreaming else once(df)).toDF(*names)
         if isinstance(partitioning, HashPartitioning):
             at = [_comparable(df.schema, df.columns.index(name)) for name in partitioning.columns[side]]
-            shard = pmod(xxhash64(*at), lit(step.shards)).cast("int")
+            shard = pmod(xxhash64(*at), lit(step.remembers.shards)).cast("int")
         else:
             rows, shard = _spread(rows, step, side), col(f"c{len(names)}")
         mine, other = struct(*(col(name) for name in names)), lit(None).cast(shape[1 - side])
@@ -193,18 +177,16 @@ def _by_shard(sides: tuple[DataFrame, DataFrame], step: PairStep, partitioning: 
 
 def _spread(rows: DataFrame, step: PairStep, side: int) -> DataFrame:
     """Rows with every shard that has a cell of theirs, as a last column."""
-    sides, shards = step.sides, step.shards
+    sides, shards = step.sides, step.remembers.shards
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from headrace.spark import pair_step
-
         return pair_step.spread(sides, side, shards, batches)
 
     return rows.mapInArrow(run, StructType([*rows.schema.fields, StructField(f"c{len(rows.columns)}", IntegerType())]))
 
 
 def _comparable(schema: StructType, i: int) -> Column:
-    """Integers of all widths have one hash."""
+    """A key column as it is hashed: integers of all widths have one hash."""
     whole = schema.fields[i].dataType.typeName() in ("byte", "short", "integer", "long")
     return col(f"c{i}").cast("long") if whole else col(f"c{i}")
 
@@ -214,6 +196,6 @@ def _numbered(schema: StructType) -> StructType:
 
 
 def _result_fields(left: StructType, right: StructType, kept: list[str], names: list[str]) -> StructType:
-    """Of the result. What a watermark leaves in a column's metadata is not true of results that come later."""
+    """The fields of the result, without metadata: a watermark noted there does not hold for results that come later."""
     fields = [*left.fields, *(right[name] for name in kept)]
     return StructType([StructField(name, f.dataType) for name, f in zip(names, fields, strict=True)])

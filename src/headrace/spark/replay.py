@@ -6,7 +6,6 @@ what is done, so a replay that is killed anywhere is repeated or found to be don
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -24,6 +23,7 @@ from headrace.runlog.files import count_rows
 from headrace.shedding.ledger import Ledger
 from headrace.spark.delta.load import Loaded, load
 from headrace.spark.enrich import enrich
+from headrace.spark.recorded import Recorded, RecordedJoin
 from headrace.spark.shared_paths import local_table
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _replay(
     spark: SparkSession,
     table: Path,
     join: Callable[[DataFrame], DataFrame] | None,
-    checkpoint: Any,
+    checkpoint: str | Path | None,
     partition_by: str | Sequence[str],
 ) -> Replayed:
     app = f"headrace-replay-{ledger.log.query}-{ledger.log.operator}"
@@ -131,10 +131,10 @@ def _replay(
         return Replayed(0, 0, 0, waiting)
     upto, files = max(owed), [path for paths in owed.values() for path in paths]
     rows = _rows(files)
-    recorded = json.loads((ledger.path / "join.json").read_text())
+    recorded = Recorded.read(ledger.path)
     with _Relations() as relations:
-        df = _read(spark, files, recorded["schema"])
-        df = _joined(df, recorded["steps"], relations, aside, upto) if join is None else join(df)
+        df = _read(spark, files, recorded.schema)
+        df = _joined(df, recorded.joins, relations, aside, upto) if join is None else join(df)
         loaded = load(df, table, partition_by=partition_by, transaction=(app, upto))
     assert isinstance(loaded, Loaded)
     ledger.mark_replayed(upto)
@@ -204,26 +204,35 @@ class _Aside:
 
 
 def _joined(
-    df: DataFrame, steps: Sequence[dict[str, Any]], relations: _Relations, aside: _Aside, upto: int
+    df: DataFrame, joins: Sequence[RecordedJoin | None], relations: _Relations, aside: _Aside, upto: int
 ) -> DataFrame:
     """The rows through the `enrich` that shed them, and those after it."""
-    for i, step in enumerate(steps):
-        if not step["plain"]:
+    for i, join in enumerate(joins):
+        if join is None:
             raise BadInput(
                 "the query has surrogate keys or duplicates after the join that sheds, which its log cannot repeat; give"
                 " join=lambda df: ... with the same steps"
             )
-        if step["condition"] is not None:
+        if join.condition is not None:
             raise BadInput(
-                f"the query joins by {step['condition']}, which its log cannot repeat; give join=lambda df: hr.enrich(df, ...)"
+                f"the query joins by {join.condition}, which its log cannot repeat; give join=lambda df: hr.enrich(df, ...)"
             )
-        relation, memory = relations.open(step["path"]), step["memory"]
-        names = ("how", "algorithm", "order", "columns", "suffix", "version_column")
-        options = {name: step[name] for name in names}
-        if step["unmatched"] in ("dead_letter", "retry"):
-            aside.keep(enrich(df, relation, step["on"], "anti", memory=memory), upto, i)
-            options["how"] = "inner"
-        df = enrich(df, relation, step["on"], memory=memory, **options)
+        relation, how = relations.open(join.path), join.how
+        if join.unmatched in ("dead_letter", "retry"):
+            aside.keep(enrich(df, relation, join.on, "anti", memory=join.memory), upto, i)
+            how = "inner"
+        df = enrich(
+            df,
+            relation,
+            join.on,
+            how,
+            memory=join.memory,
+            algorithm=join.algorithm,
+            order=join.order,
+            columns=join.columns,
+            suffix=join.suffix,
+            version_column=join.version_column,
+        )
     return df
 
 

@@ -25,7 +25,7 @@ class SparkFailed(HeadraceError):
 
 @contextmanager
 def own_session(log: Path, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A session with these settings. What Spark has to say goes to the log, not to the terminal."""
+    """A session with these settings. Spark's output goes to the log, not to the terminal."""
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway

@@ -1,4 +1,4 @@
-"""Paths that driver and executors see alike."""
+"""Paths that driver and executors see under the same name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def local_path(path: str | Path, name: str = "path") -> Path:
 
 
 def local_table(path: str | Path) -> Path:
-    """The same for a Delta table."""
+    """The directory of a Delta table, absolute; refuses what only Spark can reach, and names that delta-rs would change."""
     local = local_path(path)
     if re.search("%[0-9A-Fa-f]{2}", str(local)):
         raise BadInput(f"path={str(local)!r} has a % that delta-rs takes for an escape; give another path")

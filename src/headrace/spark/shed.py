@@ -7,24 +7,26 @@ by the first task that has seen all its rows, and a row's fate follows from that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headrace.errors import BadInput, UnsupportedType, choice
 from headrace.relation import Relation
 from headrace.shedding import STRATEGIES, strategy_for
-from headrace.shedding.ledger import Ledger
 from headrace.shedding.strategies import Objective
 from headrace.units import parse_duration
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+_HELD = 16 << 20  # bytes of rows that a task holds in memory until it is decided, at most; more go to a file
+_HELD_SHARE = 8  # of what a worker has for its join, one part in so many may be held
 
 
 @dataclass(frozen=True)
 class Shedding:
-    """How to shed, for `enrich(shed=...)`; a strategy's name alone stands for the others' defaults.
+    """What to do about overload, for `enrich(shed=...)`; a strategy's name alone stands for the others' defaults.
 
     Parameters
     ----------
@@ -36,66 +38,60 @@ class Shedding:
         Rows a second that the query can sustain, from a cost model for example; learned from earlier micro-batches by default.
     seed
         Of the choice.
+    target_delay
+        How long after its arrival a row should be joined at the latest.
+    state
+        Where rows that are put aside are kept: a directory that driver and executors see under the same path. By default that
+        of `hr.Defer`, if the join has one, or else `headrace` in spark.sql.streaming.checkpointLocation.
 
     Example
     -------
     >>> import headrace as hr
     >>> hr.Shedding("topw", rate=50_000)
-    Shedding(strategy='topw', objective='max-subset', rate=50000, seed=0)
+    Shedding(strategy='topw', objective='max-subset', rate=50000, seed=0, target_delay='5s', state=None)
     """
 
     strategy: str = "auto"
     objective: Objective = "max-subset"
     rate: float | None = None
     seed: int = 0
+    target_delay: str | float = "5s"
+    state: str | Path | None = None
 
     def __post_init__(self) -> None:
         choice("shed", self.strategy, ("auto", *STRATEGIES))
         choice("objective", self.objective, ("max-subset", "random-sample"))
         if self.rate is not None and not self.rate > 0:
             raise BadInput(f"rate={self.rate!r} is not a number of rows a second; give more than 0, or leave it out")
+        parse_duration(self.target_delay, name="target_delay")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ShedStep:
     """Shedding before one `enrich`, as it travels to the executors."""
 
     strategy: str
     rate: float | None
     seed: int
-    target: float  # seconds that a micro-batch may take
+    target: float
+    """seconds that a micro-batch may take"""
+    state: str
+    """the directory in which shed rows are kept"""
     operator: str
+    """the name of the shed table there"""
     keys: tuple[str, ...]
-    schema: str  # of the rows, as Spark's JSON
+    """the stream's columns of the join's key"""
+    schema: str
+    """of the rows, as Spark writes it as JSON"""
     workers: int
-    partitions: int | None = None
+    """tasks that an executor runs at the same time"""
+    held: int
+    """bytes of rows that a task may hold in memory until it is decided what becomes of them"""
 
 
-def shed_step(
-    shed: str | Shedding | None,
-    target_delay: Any,
-    df: DataFrame,
-    schema: StructType,
-    rel: Relation,
-    keys: Sequence[str],
-    place: int,
-    workers: int,
-) -> ShedStep:
-    """What `enrich` was asked for, checked.
-
-    Parameters
-    ----------
-    schema
-        Of the rows that may be shed.
-    place
-        Of the `enrich` among those that are one pass.
-    """
-    if shed is None:
-        raise BadInput(
-            f"target_delay={target_delay!r} needs shed=...: what to put aside when rows cannot be joined in time"
-        )
-    options = shed if isinstance(shed, Shedding) else Shedding(shed)
-    if not df.isStreaming:
+def check_shed(schema: StructType, streaming: bool) -> None:
+    """Refuse a DataFrame whose rows cannot be put aside."""
+    if not streaming:
         raise BadInput("shed=... is for a streaming DataFrame, and this is a batch one: it has no rate to keep up with")
     names = [name.lower() for name in schema.names]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -107,41 +103,47 @@ def shed_step(
                 f"column {field.name!r} has type {field.dataType.simpleString()}, which Parquet cannot keep for shed rows;"
                 " cast it first"
             )
-    name = strategy_for(rel.unique, options.objective).name if options.strategy == "auto" else options.strategy
+
+
+def shed_step(
+    shedding: Shedding,
+    schema: StructType,
+    rel: Relation,
+    *,
+    keys: Sequence[str],
+    place: int,
+    state: str,
+    workers: int,
+    worker_memory: int,
+) -> ShedStep:
+    """What `enrich` was asked for, as it travels to the executors.
+
+    Parameters
+    ----------
+    schema
+        Of the rows that may be shed.
+    keys
+        The stream's columns of the join's key; none where it joins by a condition alone.
+    place
+        The number of the `enrich` among those of the query.
+    state
+        The directory in which shed rows are kept.
+    workers, worker_memory
+        Tasks that an executor runs at the same time, and the bytes that each has for its join.
+    """
+    name = strategy_for(rel.unique, shedding.objective).name if shedding.strategy == "auto" else shedding.strategy
     if not keys and STRATEGIES[name].by_frequency:
         raise BadInput(f"shed={name!r} goes by how often a key is in the relation, and on= is not given; choose sample")
-    # A row waits for the micro-batch before its own, and then for its own.
-    target = parse_duration("5s" if target_delay is None else target_delay, name="target_delay") / 2
     return ShedStep(
-        name, options.rate, options.seed, target, f"shed {place} {rel.path.name}", tuple(keys), schema.json(), workers
+        strategy=name,
+        rate=shedding.rate,
+        seed=shedding.seed,
+        # A row waits for the micro-batch before its own, and then for its own.
+        target=parse_duration(shedding.target_delay, name="target_delay") / 2,
+        state=state,
+        operator=f"shed {place} {rel.path.name}",
+        keys=tuple(keys),
+        schema=schema.json(),
+        workers=workers,
+        held=min(_HELD, worker_memory // _HELD_SHARE),
     )
-
-
-def with_partitions(steps: tuple[Any, ...], df: DataFrame) -> tuple[Any, ...]:
-    """Steps that shed, told how many partitions a micro-batch has: the driver knows, tasks do not."""
-    if not any(step.shed for step in steps):
-        return steps
-    number = int(df._jdf.queryExecution().toRdd().getNumPartitions())
-    return tuple(replace(s, shed=replace(s.shed, partitions=number)) if s.shed else s for s in steps)
-
-
-def note_finished(steps: tuple[Any, ...], query: str, batch: int) -> None:
-    """A micro-batch is loaded: what it shed may be replayed."""
-    for step in steps:
-        if step.shed is not None:
-            Ledger(step.state, query, step.shed.operator).finish(batch)
-
-
-def report_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """What tasks of a micro-batch shed, all together: fields of Progress."""
-    shed = [p["shed"] for p in parts if p.get("shed")]
-    if not shed:
-        return {}
-    rows, gone = sum(s["rows"] for s in shed), sum(s["shed"] for s in shed)
-    results, kept = sum(s["results"] for s in shed), sum(s["results_kept"] for s in shed)
-    return {
-        "shed": gone,
-        "kept_share": 1 - gone / rows if rows else 1.0,
-        "results_share": kept / results if results else 1.0,
-        "debt": max(s["debt"] for s in shed) + gone,
-    }

@@ -3,66 +3,68 @@
 from __future__ import annotations
 
 import itertools
-import json
 import socket
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Bools, Float64s, UInt64s
 from headrace.relation import Relation
-from headrace.runlog.files import replace_text
-from headrace.shedding import ALL, STRATEGIES, KeyFrequencies, Strategy, row_words
-from headrace.shedding.ledger import Decision, Ledger, Past, Took
-from headrace.shedding.shedfile import ShedDraft
-from headrace.shedding.strategies import Mask
+from headrace.shedding import ALL, STRATEGIES, KeyFrequencies, Strategy, row_hashes
+from headrace.shedding.ledger import BatchHistory, Decision, Ledger, TaskRecord
+from headrace.shedding.shed_file import ShedDraft
+from headrace.spark.recorded import RecordedJoin, write_recorded
+from headrace.spark.reports import ShedReport
 from headrace.spark.shed import ShedStep
-from headrace.splitmix import Floats, Words
-
-if TYPE_CHECKING:
-    from pyspark import TaskContext
-
-_HELD = 16 << 20  # bytes of rows held in memory until it is decided, at most; more go to a file
-_SHARE = 8  # of what a task has for its join, one part in so many, for them
-
-Batches = Iterator[pa.RecordBatch]
+from headrace.spark.steps import Batches, SparkTask
 
 
 class Divider:
-    """Divides the rows of a task.
+    """Divides the rows of a task into those that are joined now and those that are put aside.
 
     Parameters
     ----------
-    steps
-        The `enrich` that sheds, and those after it in the same pass.
+    step
+        How to shed.
+    names
+        The stream's columns.
+    joins
+        How the `enrich` that sheds and the steps after it are repeated for shed rows; None for one that cannot be.
     relation
         R as the task sees it.
-    context
-        The task.
+    task
+        The task, of a micro-batch.
     executor
-        A name for where it runs.
+        A name for the executor that it runs in.
     """
 
-    def __init__(self, steps: Sequence[Any], relation: Relation, context: TaskContext, executor: str) -> None:
-        self.step: ShedStep = steps[0].shed
-        self.strategy: Strategy = STRATEGIES[self.step.strategy]
+    def __init__(
+        self,
+        step: ShedStep,
+        names: Sequence[str],
+        joins: Sequence[RecordedJoin | None],
+        relation: Relation,
+        task: SparkTask,
+        executor: str,
+    ) -> None:
+        assert task.query is not None and task.batch is not None
+        self.step = step
+        self.strategy: Strategy = STRATEGIES[step.strategy]
         self.relation = relation
-        self.partition = context.partitionId()
+        self.task = task
         self.executor = f"{socket.gethostname()}:{executor}"
         self.rows = self.shed = 0
         self.results = self.results_kept = 0.0
         self.decision, self._number = Decision(), 0
-        self._steps = steps
-        self._names = list(steps[0].names)
-        self._batch = int(context.getLocalProperty("streaming.sql.batchId"))
-        self._run = context.getLocalProperty("spark.jobGroup.id") or ""
-        query = context.getLocalProperty("sql.streaming.queryId")
-        self._ledger = Ledger(steps[0].state, query, self.step.operator)
-        self._seed = self.step.seed + (self._batch << 20)
+        self._names = list(names)
+        self._joins = joins
+        self._batch = task.batch
+        self._ledger = Ledger(step.state, task.query, step.operator)
+        self._seed = step.seed + (task.batch << 20)
 
     def kept(self, batches: Batches) -> Batches:
         """The rows to join now; the others are on disk when these end. Columns beyond the stream's own stay."""
@@ -78,7 +80,7 @@ class Divider:
                 kept = self._kept(rows)
                 if not kept.all():
                     if draft is None:
-                        draft = self._ledger.draft(self._batch, self._number, self.partition, rows.schema)
+                        draft = self._ledger.draft(self._batch, self._number, self.task.partition, rows.schema)
                     draft.add(rows.filter(pa.array(~kept)))
                     batch = batch.filter(pa.array(self._among_all(batch, kept)))
                 if batch.num_rows:
@@ -98,7 +100,7 @@ class Divider:
             return rows
         return rows.filter(pa.array(~np.asarray(batch.columns[-1])))
 
-    def _among_all(self, batch: pa.RecordBatch, kept: Mask) -> Mask:
+    def _among_all(self, batch: pa.RecordBatch, kept: Bools) -> Bools:
         """Which rows stay of all, heartbeats among them."""
         if kept.size == batch.num_rows:
             return kept
@@ -106,59 +108,59 @@ class Divider:
         mask[~mask] = kept
         return mask
 
-    def done(self, seconds: float) -> dict[str, Any]:
-        """Note what the task took; gives its part of the report."""
+    def done(self, seconds: float) -> ShedReport:
+        """Note how long the task took, for later micro-batches; gives its part of the report."""
         if self.rows:
-            took = Took(self.rows, self.shed, seconds, self.executor, self.step.partitions)
-            self._ledger.took(self._batch, self._number, self.partition, took)
-        return {
-            "rows": self.rows,
-            "shed": self.shed,
-            "debt": self.decision.debt,
-            "results": self.results,
-            "results_kept": self.results_kept,
-        }
+            took = TaskRecord(self.rows, self.shed, seconds, self.executor, self.task.partitions)
+            self._ledger.record_task(self._batch, self._number, self.task.partition, took)
+        return ShedReport(
+            rows=self.rows,
+            shed=self.shed,
+            debt=self.decision.debt,
+            results=self.results,
+            results_kept=self.results_kept,
+        )
 
-    def _kept(self, rows: pa.RecordBatch) -> Mask:
-        f, words = self._f(rows), row_words(rows, self._seed)
+    def _kept(self, rows: pa.RecordBatch) -> Bools:
+        f, words = self._f(rows), row_hashes(rows, self._seed)
         mask = self.decision.cut.kept(self.strategy.scores(f, words), words)
         self.results += float(f.sum())
         self.results_kept += float(f[mask].sum())
         return mask
 
-    def _f(self, batch: pa.RecordBatch) -> Floats:
-        """f_R of each row; where a key is in R once at most and the strategy does not ask, all rows are alike."""
+    def _f(self, batch: pa.RecordBatch) -> Float64s:
+        """f_R of each row; 1 for all rows where keys are unique in R and the strategy does not go by frequency."""
         if not self.step.keys or (self.relation.unique and not self.strategy.by_frequency):
             return np.ones(batch.num_rows)
         return _frequencies(self.relation).of([batch.column(name) for name in self.step.keys])
 
     def _decide(self, batches: Batches) -> Batches:
-        """Know the micro-batch's decision before the first row goes on; gives all rows again."""
+        """Find or make the micro-batch's decision, before the first row goes on; gives all rows again."""
         first: list[pa.RecordBatch] = []
         for batch in batches:
             first.append(batch)
             if self._rows(batch).num_rows:
                 break
         else:
-            return iter(first)  # a task without rows knows nothing of the others'
+            return iter(first)  # a task without rows cannot tell how many the others have
         batches = itertools.chain(first, batches)
-        found = self._ledger.decided(self._batch, self._run)
+        found = self._ledger.decided(self._batch, self.task.run)
         if found is None:
-            past = self._ledger.past(self._batch, self.step.workers)
+            past = self._ledger.history(self._batch, self.step.workers)
             decision, batches = self._proposed(past, batches)
-            found = self._ledger.decide(self._batch, self._run, decision)
-            _note_join(self._ledger.path / "join.json", self.step, self._steps)
+            found = self._ledger.decide(self._batch, self.task.run, decision)
+            write_recorded(self._ledger.path, self.step.schema, self._joins)
         self.decision, self._number = found
         return batches
 
-    def _proposed(self, past: Past, batches: Batches) -> tuple[Decision, Batches]:
-        """What this task would decide, from its own rows and the past."""
+    def _proposed(self, past: BatchHistory, batches: Batches) -> tuple[Decision, Batches]:
+        """What this task would decide, from its own rows and from earlier micro-batches; and the rows again."""
         decision = Decision(debt=past.debt, shed_before=past.shed)
         if self.step.rate is None and past.rate is None:  # the first micro-batch: there is nothing to go by
             return decision, batches
-        held = _Held(min(_HELD, self._steps[0].memory // self.step.workers // _SHARE))
-        f: list[Floats] = []
-        words: list[Words] = []
+        held = _Held(self.step.held)
+        f: list[Float64s] = []
+        words: list[UInt64s] = []
         rows = 0
         for batch in batches:
             held.add(batch)
@@ -166,8 +168,8 @@ class Divider:
             rows += mine.num_rows
             if self.strategy.by_frequency:
                 f.append(self._f(mine))
-            words.append(row_words(mine, self._seed))
-        share = past.share(rows, self.step.partitions, self.step.target, self.step.rate)
+            words.append(row_hashes(mine, self._seed))
+        share = past.share(rows, self.task.partitions, self.step.target, self.step.rate)
         if share < 1:
             w = max(1, round(share * rows))
             one = np.concatenate(f) if f else np.ones(rows)
@@ -176,17 +178,17 @@ class Divider:
 
 
 class _Held:
-    """Rows held back until it is known what becomes of them: some in memory, the rest in a file that nobody else sees."""
+    """Rows held until it is decided what becomes of them: some in memory, the rest in a temporary file."""
 
     def __init__(self, room: int) -> None:
         self._room = room
         self._first: list[pa.RecordBatch] = []
         self._bytes = 0
-        self._file: Any = None
-        self._writer: Any = None
+        self._file: IO[bytes] | None = None
+        self._writer: pa.RecordBatchStreamWriter
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """More rows."""
+        """Hold more rows."""
         if self._file is None and self._bytes + batch.nbytes <= self._room:
             self._first.append(batch)
             self._bytes += batch.nbytes
@@ -217,21 +219,3 @@ def _frequencies(relation: Relation) -> KeyFrequencies:
     if name not in _known or _known[name].relation is not relation:
         _known[name] = KeyFrequencies(relation)
     return _known[name]
-
-
-def _note_join(path: Path, step: ShedStep, steps: Sequence[Any]) -> None:
-    """How shed rows are to be joined later: as the query does it."""
-    wanted = ("path", "on", "how", "algorithm", "order", "memory", "columns", "suffix", "version_column")
-    text = json.dumps(
-        {
-            "schema": json.loads(step.schema),
-            "steps": [
-                {name: getattr(s, name) for name in wanted}
-                | {"condition": s.condition and str(s.condition), "unmatched": s.deferral and s.deferral.unmatched}
-                | {"plain": type(s).__name__ == "Step" and s.flag is None}  # and not surrogate keys, or duplicates
-                for s in steps
-            ],
-        }
-    )
-    if not path.exists() or path.read_text() != text:
-        replace_text(path, text)  # several tasks may note it at the same moment

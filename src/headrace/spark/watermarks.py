@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _WATERMARK = "spark.watermarkDelayMs"  # where Spark notes a watermark's delay, in the metadata of its column
-_MICROS = 10**6
+_MICROS = 10**6  # in a second: Spark's timestamps are in microseconds
 
 
 def time_bound(
@@ -22,7 +22,7 @@ def time_bound(
     time: str | tuple[str, str] | None,
     delay: str | float | None,
 ) -> TimeBound | None:
-    """What `within_time` asks for, checked."""
+    """The time bound that `within_time` asks for; refuses sides that it cannot hold for."""
     if within_time is None:
         for name, value in (("time", time), ("delay", delay)):
             if value is not None:

@@ -1,1 +1,1 @@
-"""Partitionings: how tuples of keys, boxes and vectors are divided so that only corresponding parts meet. [PQP] ch. 4-6"""
+"""Partitionings divide tuples by key, box or vector, so that only corresponding partitions need to be joined. [PQP] ch. 4-6"""

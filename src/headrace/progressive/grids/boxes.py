@@ -1,4 +1,4 @@
-"""Partitions of boxes: a grid of tiles, each with all boxes that touch it. [PQP] ch. 5"""
+"""BoxGrid: partitions of boxes by a grid of tiles, each with all boxes that touch it. [PQP] ch. 5"""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Float64s, Int32s, Int64s, UInt64s
 from headrace.conditions import Intersects
 from headrace.errors import BadInput, choice
 from headrace.kernels.boxes import cover_tiles, match_boxes
 from headrace.kernels.hashing import hash_ints, shards_of
 from headrace.predicates.numbers import Scale
 from headrace.progressive.grids.grid import Grid, check_tiles, observed_space, parse_cells, parse_space
-from headrace.progressive.grids.partitioning import SIDES, Doubles, Entries, Partitioning, Reading
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Hashes, Ints
+from headrace.progressive.grids.partitioning import SIDES, CellEntries, JoinKeys, Partitioning
 
-_CELLS = 100  # in all, if not given: the grid of [PQP] Table 5.1 in two dimensions
-_GRID_DIMENSIONS = 6  # that have tiles, and cells if not given; the others do not tell boxes apart
-_COPIES = 2.5  # of a box, on average, that smaller tiles may cost if their number is not given
-_MOST_TILES = 1 << 14  # if their number is not given: what a box that covers all of the space would be copied into
+_CELLS = 100  # of a grid in all, by default: the grid of [PQP] Table 5.1 in two dimensions
+_GRID_DIMENSIONS = 6  # that have tiles, and cells by default; more would have more tiles than boxes
+_COPIES = 2.5  # of a box on average, by default: tiles are no smaller than that
+_MOST_TILES = 1 << 14  # of a grid in all, by default: a box that covers the whole space has a copy in each
 
 
 class BoxGrid(Partitioning):
-    """A box is kept in every tile that it touches, and two boxes that intersect are found in one of those that both touch.
+    """Keeps a box in every tile that it touches; two boxes that intersect are found in one of the tiles that both touch.
 
         cells, 4 tiles each     a a b b     box 1 touches tiles of cells a, b, c, d and box 2 of b and d. Their intersection
                                 a 1 1 2     begins in a tile of b: the pair is found there, and in no other.
@@ -34,25 +33,27 @@ class BoxGrid(Partitioning):
                                 c c d d
 
     Choose it for `intersects`. The pair's tile is that of its reference point, the low corner of the intersection: (max of the
-    low x, max of the low y). A partition is a cell, or, if there are fewer partitions than cells, the cells that are dealt to it.
+    low x, max of the low y). A partition is a cell, or several cells if there are fewer partitions than cells.
 
     Parameters
     ----------
     condition
-        The boxes: numbers, dates or timestamps. Low above high is refused, nulls and NaN match nothing, infinities are as far as
-        it goes.
+        The boxes: numbers, dates or timestamps. A low corner above the high one is refused, nulls and NaN match nothing, and
+        infinite boxes reach the edge of the space.
     space
-        What the grid covers: the low corner, then the high one. If not given, the space of the first boxes that are read. Boxes
-        outside are in the cells at its edge: they join as any other, more slowly the more there are; `stats.outside` counts them.
+        The space that the grid covers: the low corner, then the high one. By default it is the space of the first boxes that are
+        read. Boxes outside are put into the cells at its edge: they join as any other, but many of them make a join slow, and
+        `stats.outside` counts them.
     cells
-        A dimension, as one number or one for each; about 100 in all by default, 10 by 10 in two dimensions.
+        The number of cells in each dimension, as one number or one for each; by default about 100 in all, 10 by 10 in two
+        dimensions.
     tiles
-        That a cell is cut into, a dimension: 1, 2, 4, ... More make probes cheaper and copies of boxes more. If not given, as
-        many as keep copies few, judging by the first boxes that are read.
+        The number of tiles of a cell in each dimension: 1, 2, 4, ... More tiles make probes cheaper, and copies of boxes more. By
+        default as many as keep copies few, estimated from the first boxes that are read.
     partitions
-        As many as cells by default; or fewer, so that dense regions are spread over all.
+        The number of partitions; as many as cells by default, or fewer, so that dense regions are spread over all of them.
     mapping
-        How cells are dealt to fewer partitions: "round-robin", or by "hash", which has no pattern.
+        How cells are assigned to fewer partitions: by "round-robin", or by "hash", which has no pattern.
 
     Example
     -------
@@ -70,9 +71,9 @@ class BoxGrid(Partitioning):
     Reference: [PQP] §5.1, §5.1.1, Fig. 5.1-5.3; tiling of Patel and DeWitt, reference points of Dittrich and Seeger.
 
     Deviations: the reference point is the low corner in all dimensions, where the thesis takes the low x and the high y: any
-    corner that both boxes have will do. Tiles are finer than the thesis's cells, which are partitions here: a tile is where a
-    probe looks, a cell is what is flushed, and one grid cannot be right for both. Timestamps, decimals and int64 may not fit a
-    double: such boxes are rounded outwards, and pairs asked again (`exact` is False).
+    corner that both boxes have will do. Tiles are finer than the thesis's cells, which are partitions here: memory is probed by
+    tile and flushed by cell, and one size cannot be right for both. Timestamps, decimals and int64 may not fit a double: such
+    boxes are rounded outwards, and the pairs that are found are tested again (`exact` is False).
     """
 
     match = staticmethod(match_boxes)
@@ -99,15 +100,15 @@ class BoxGrid(Partitioning):
         self.width = 2 * d
         self.exact = True
         self.grid: Grid | None = None
-        """known when there is something to divide"""
+        """the grid, once the space is known"""
         self._scales: list[list[Scale]] = [[], []]
         if space is not None:
             self._corners = parse_space(space, d)
             if tiles is not None:
-                self._lay(*self._corners, tiles.bit_length() - 1)
+                self._make_grid(*self._corners, tiles.bit_length() - 1)
 
     def bind(self, side: int, schema: pa.Schema) -> None:
-        """All coordinates of a dimension must be of one kind."""
+        """Learn the columns of a side. All coordinates of a dimension must be of one kind: numbers, dates or timestamps."""
         names = self.condition.left if side == 0 else self.condition.right
         for name in names:
             if schema.names.count(name) != 1:
@@ -127,12 +128,12 @@ class BoxGrid(Partitioning):
         self._scales[side] = scales
         self.exact &= all(_fits_double(schema.field(name).type) for name in names)
 
-    def read(self, side: int, batch: pa.RecordBatch) -> Reading:
-        """Corners, rounded outwards where they are rounded."""
+    def read(self, side: int, batch: pa.RecordBatch) -> JoinKeys:
+        """Read the corners as doubles, rounded outwards where they do not fit. The grid may be made from the first boxes."""
         names = self.condition.left if side == 0 else self.condition.right
         d, n = self.width // 2, batch.num_rows
         values, valid = np.empty((n, 2 * d)), np.ones(n, np.bool_)
-        plain: list[Longs | Doubles] = []
+        plain: list[Int64s | Float64s] = []
         for j, (name, scale) in enumerate(zip(names, self._scales[side], strict=True)):
             column, there = scale.read(batch.column(name), as_doubles=False)
             plain.append(column)
@@ -145,29 +146,29 @@ class BoxGrid(Partitioning):
             if inverted.size:
                 self._refuse(side, batch, int(inverted[0]), names, j)
         if self.grid is None and valid.any():
-            self._lay_by(values[valid])
+            self._make_grid_for(values[valid])
         out = 0
         if self.grid is not None:
             beyond = (values[:, :d] < self.grid.low).any(axis=1) | (values[:, d:] > self.grid.high).any(axis=1)
             out = int((beyond & valid).sum())
-        return Reading(np.empty(0, np.uint64), values.reshape(-1), valid, out)
+        return JoinKeys(np.empty(0, np.uint64), values.reshape(-1), valid, out)
 
-    def home(self, side: int, reading: Reading) -> Entries:
-        """Every tile that a box touches."""
+    def home(self, side: int, keys: JoinKeys) -> CellEntries:
+        """Every tile that each box touches."""
         if self.grid is None:
-            return Entries(np.empty(0, np.int32), np.empty(0, np.uint64))
-        valid = reading.valid.view(np.uint8)
-        room = int(1.2 * self.fan * valid.size) + 64
+            return CellEntries(np.empty(0, np.int32), np.empty(0, np.uint64))
+        valid = keys.valid.view(np.uint8)
+        room = int(1.2 * self.cells_per_row * valid.size) + 64
         rows, codes = np.empty(room, np.int32), np.empty(room, np.uint64)
-        n = cover_tiles(reading.values, valid, self.limits, rows, codes)
+        n = cover_tiles(keys.values, valid, self.limits, rows, codes)
         if n > room:
             rows, codes = np.empty(n, np.int32), np.empty(n, np.uint64)
-            cover_tiles(reading.values, valid, self.limits, rows, codes)
-        self.fan = max(1.0, n / max(1, valid.size))
-        return Entries(rows[:n], codes[:n])
+            cover_tiles(keys.values, valid, self.limits, rows, codes)
+        self.cells_per_row = max(1.0, n / max(1, valid.size))
+        return CellEntries(rows[:n], codes[:n])
 
-    def partition_of(self, cells: Hashes) -> Ints:
-        """The partition that a tile's cell is dealt to."""
+    def partition_of(self, cells: UInt64s) -> Int32s:
+        """The partition that each tile's cell is assigned to."""
         assert self.grid is not None or not cells.size
         number = (cells >> np.uint64(self.grid.bits if self.grid else 0)).astype(np.int64)
         if self.partitions == math.prod(self._cells.tolist()):
@@ -179,17 +180,17 @@ class BoxGrid(Partitioning):
         shards_of(hashes, self.partitions, out)
         return out
 
-    def _lay_by(self, boxes: Doubles) -> None:
-        """Lay the grid, judging by these boxes."""
+    def _make_grid_for(self, boxes: Float64s) -> None:
+        """Make the grid from the first boxes: their space, and tiles as small as keeps copies few."""
         d = self.width // 2
         low, high = self._corners if self.space is not None else observed_space(boxes[:, :d], boxes[:, d:])
         if self.tiles is not None:
-            self._lay(low, high, self.tiles.bit_length() - 1)
+            self._make_grid(low, high, self.tiles.bit_length() - 1)
             return
         shift = 0
         count, tiled = math.prod(self._cells.tolist()), np.arange(d) < _GRID_DIMENSIONS
         while count * 2.0 ** ((shift + 1) * int(tiled.sum())) <= _MOST_TILES:
-            # A box touches, on average, a tile more than its extent is wide, in each dimension.
+            # On average a box touches 1 + extent / width tiles in each dimension.
             with np.errstate(over="ignore", invalid="ignore"):
                 widths = (high - low) / self._cells / 2.0 ** (shift + 1)
                 inside = np.clip(boxes[:, d:], low, high) - np.clip(boxes[:, :d], low, high)
@@ -197,14 +198,15 @@ class BoxGrid(Partitioning):
             if not copies.mean() <= _COPIES:
                 break
             shift += 1
-        self._lay(low, high, shift)
+        self._make_grid(low, high, shift)
 
-    def _lay(self, low: Doubles, high: Doubles, shift: int) -> None:
+    def _make_grid(self, low: Float64s, high: Float64s, shift: int) -> None:
         shifts = np.where(np.arange(low.size) < _GRID_DIMENSIONS, shift, 0).astype(np.int64)
         self.grid = check_tiles(Grid(low, high, self._cells, shifts))
         self.limits = self.grid.numbers()
 
     def _refuse(self, side: int, batch: pa.RecordBatch, row: int, names: Sequence[str], j: int) -> None:
+        """Raise BadInput for a box whose low corner is above its high corner in dimension j."""
         box = ", ".join(f"{name}={batch.column(name)[row].as_py()!r}" for name in names)
         low, high = names[j], names[len(names) // 2 + j]
         raise BadInput(
@@ -213,22 +215,23 @@ class BoxGrid(Partitioning):
         )
 
 
-def _usual_cells(d: int) -> Longs:
+def _usual_cells(d: int) -> Int64s:
+    """The default number of cells in each of d dimensions."""
     each = max(2, round(_CELLS ** (1 / min(d, _GRID_DIMENSIONS))))
     return np.array([each if j < _GRID_DIMENSIONS else 1 for j in range(d)], np.int64)
 
 
 def _fits_double(type_: pa.DataType) -> bool:
-    """Whether every value of a type is a double."""
+    """Whether every value of a type can be stored exactly as a double."""
     t = pa.types
     return bool(t.is_floating(type_) or t.is_date32(type_) or (t.is_integer(type_) and type_.bit_width <= 32))
 
 
-def _outwards(column: Longs | Doubles, scale: Scale, to: float) -> Doubles:
-    """Numbers as doubles that are in the same order, or equal; a number that is rounded twice is moved towards `to`.
+def _outwards(column: Int64s | Float64s, scale: Scale, to: float) -> Float64s:
+    """Convert numbers to doubles that keep their order, though some may become equal; move those rounded twice towards `to`.
 
-    Rounding alone keeps the order of low and high corners: equal numbers stay equal. Rounded to a double and again by a division,
-    1294639275203533000 ns and 1294639275203533 us become two doubles.
+    One rounding keeps the order of low and high corners, and equal numbers stay equal. Two roundings, to a double and by a
+    division, do not: 1294639275203533000 ns and 1294639275203533 us would become different doubles.
     """
     if scale.unit is None or scale.unit >= 1:
         return np.asarray(column, np.float64) * float(scale.unit or 1)

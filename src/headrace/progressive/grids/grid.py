@@ -1,4 +1,4 @@
-"""The space that a grid covers, and how finely it is cut. [PQP] §5.1, §6.1"""
+"""Grid: a regular grid over a bounded space, for boxes and vectors. [PQP] §5.1, §6.1"""
 
 from __future__ import annotations
 
@@ -8,42 +8,43 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.arrays import Float64s, Int64s
 from headrace.errors import BadInput
-from headrace.progressive.grids.partitioning import Doubles
-from headrace.relation.columns import Longs
 
-_FAR = 0.25  # of the width between the first and the last percent: what lies farther out does not widen a space
-_MOST_TILES = 2.0**62
+_FAR = (
+    0.25  # times the width between the 1st and the 99th percentile: tuples farther out do not widen an observed space
+)
+_MOST_TILES = 2.0**62  # the code of a tile is a 64-bit number
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A regular grid: `cells` a dimension over the space from low to high, each cut into 2 ** shift tiles."""
+    """A grid with `cells` cells in each dimension between the corners low and high; a cell has 2 ** shift tiles in each."""
 
-    low: Doubles
-    high: Doubles
-    cells: Longs
-    shift: Longs
+    low: Float64s
+    high: Float64s
+    cells: Int64s
+    shift: Int64s
 
     @property
     def bits(self) -> int:
-        """Of a tile's code: those below its cell."""
+        """The number of low bits of a tile's code that say where the tile lies in its cell."""
         return int(self.shift.sum())
 
     @property
-    def widths(self) -> Doubles:
-        """Of a cell."""
+    def widths(self) -> Float64s:
+        """The width of a cell in each dimension."""
         return (self.high - self.low) / self.cells
 
-    def numbers(self) -> Doubles:
-        """As kernels.grids wants it."""
+    def numbers(self) -> Float64s:
+        """The grid as one array, in the layout of kernels.grids."""
         with np.errstate(divide="ignore", over="ignore"):
             a_unit = self.cells / (self.high - self.low) * 2.0**self.shift
         return np.concatenate([self.low, a_unit, self.cells, self.shift]).astype(np.float64)
 
 
-def parse_space(space: object, dimensions: int) -> tuple[Doubles, Doubles]:
-    """The corners of a space that a user gave: the low one, then the high one."""
+def parse_space(space: object, dimensions: int) -> tuple[Float64s, Float64s]:
+    """Return the low and the high corner of a space that a user gave as one sequence of numbers."""
     numbers = list(space) if isinstance(space, Sequence) and not isinstance(space, str) else []
     if len(numbers) != 2 * dimensions or not all(_is_number(x) for x in numbers):
         raise BadInput(
@@ -58,8 +59,8 @@ def parse_space(space: object, dimensions: int) -> tuple[Doubles, Doubles]:
     return low, high
 
 
-def observed_space(low: Doubles, high: Doubles) -> tuple[Doubles, Doubles]:
-    """The space of boxes, given by their corners, [row, dimension]. A few that lie far off do not widen it."""
+def observed_space(low: Float64s, high: Float64s) -> tuple[Float64s, Float64s]:
+    """The space that boxes lie in, given their corners as [row, dimension]. A few boxes that lie far off do not widen it."""
     corners = []
     for j in range(low.shape[1]):
         xs = np.concatenate([low[:, j], high[:, j]])
@@ -75,8 +76,8 @@ def observed_space(low: Doubles, high: Doubles) -> tuple[Doubles, Doubles]:
     return np.array([a for a, _ in corners]), np.array([b for _, b in corners])
 
 
-def parse_cells(cells: int | Sequence[int], dimensions: int) -> Longs:
-    """Cells a dimension that a user gave, as one number or as one for each."""
+def parse_cells(cells: int | Sequence[int], dimensions: int) -> Int64s:
+    """Return the cells of each dimension, which a user gave as one number or as one for each."""
     each = [cells] * dimensions if isinstance(cells, int) else list(cells)
     if len(each) != dimensions or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in each):
         raise BadInput(
@@ -89,7 +90,7 @@ def parse_cells(cells: int | Sequence[int], dimensions: int) -> Longs:
 
 
 def check_tiles(grid: Grid) -> Grid:
-    """Refuse a grid whose tiles have no code."""
+    """Return the grid, or refuse one with more tiles than there are codes."""
     if float(np.prod(grid.cells.astype(np.float64))) * 2.0**grid.bits >= _MOST_TILES:
         raise BadInput(
             f"{grid.cells.tolist()} cells of {(2**grid.shift).tolist()} tiles are more than 2 ** 62 tiles in all; give fewer"

@@ -1,31 +1,32 @@
-"""Partitions of equal keys. [PQP] ch. 4"""
+"""HashPartitioning: partitions by the hash of a key. [PQP] ch. 4"""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s, UInt64s
 from headrace.conditions import Equal
 from headrace.errors import BadInput, UnsupportedType
 from headrace.kernels.cells import match_codes
 from headrace.kernels.hashing import shards_of
-from headrace.progressive.grids.partitioning import NO_DOUBLES, SIDES, Entries, Partitioning, Reading
+from headrace.progressive.grids.partitioning import NO_DOUBLES, SIDES, CellEntries, JoinKeys, Partitioning
 from headrace.relation.columns import plain_type
-from headrace.relation.keys import Hashes, Ints, KeyCodec
+from headrace.relation.keys import KeyCodec
 
 
 class HashPartitioning(Partitioning):
-    """Tuples with equal keys are in one cell: the hash of the key. A partition is a range of hashes.
+    """Puts tuples with equal keys into one cell, the hash of the key. A partition is a range of hashes.
 
-    Choose it for equality. Integer-like keys are told apart by their hashes alone, which are all different; keys of strings and
-    of several columns are compared again, since two might have the same hash.
+    Choose it for equality. Integer-like keys have different hashes, so equal hashes mean equal keys; keys of strings and of
+    several columns are compared again, since two of them might have the same hash.
 
     Parameters
     ----------
     condition
         The columns that are equal in pairs: integers, strings, binary, dates, timestamps or decimals.
     partitions
-        How many there are, of each side.
+        The number of partitions of each side.
 
     Deviations from [PQP] Table 3.1: a mixed hash and not the key modulo the number of partitions, so that keys with a common
     divisor do not share a partition.
@@ -42,7 +43,7 @@ class HashPartitioning(Partitioning):
         self._codec: KeyCodec | None = None
 
     def bind(self, side: int, schema: pa.Schema) -> None:
-        """Both sides' keys must be of one type; integers may differ in width."""
+        """Learn the key columns of a side. Both sides must have the same types; integers may differ in width."""
         names = self.columns[side]
         for name in names:
             if schema.names.count(name) != 1:
@@ -66,27 +67,27 @@ class HashPartitioning(Partitioning):
                     " one to the type of the other"
                 )
 
-    def read(self, side: int, batch: pa.RecordBatch) -> Reading:
-        """Hashes of the keys."""
+    def read(self, side: int, batch: pa.RecordBatch) -> JoinKeys:
+        """Hash the keys."""
         assert self._codec is not None
         keys, valid = self._codec.encode([batch.column(name) for name in self.columns[side]])
         there = valid == 1 if valid.size else np.ones(batch.num_rows, np.bool_)
-        return Reading(keys.hashes(), NO_DOUBLES, there)
+        return JoinKeys(keys.hashes(), NO_DOUBLES, there)
 
-    def home(self, side: int, reading: Reading) -> Entries:
-        """One cell a row."""
-        if reading.valid.all():
-            return Entries(np.arange(reading.codes.size, dtype=np.int32), reading.codes)
-        rows = np.flatnonzero(reading.valid).astype(np.int32)
-        return Entries(rows, reading.codes[rows])
+    def home(self, side: int, keys: JoinKeys) -> CellEntries:
+        """The hash of each row with a key."""
+        if keys.valid.all():
+            return CellEntries(np.arange(keys.codes.size, dtype=np.int32), keys.codes)
+        rows = np.flatnonzero(keys.valid).astype(np.int32)
+        return CellEntries(rows, keys.codes[rows])
 
-    def partition_of(self, cells: Hashes) -> Ints:
-        """A range of hashes each."""
+    def partition_of(self, cells: UInt64s) -> Int32s:
+        """The range that each hash is in."""
         out = np.empty(cells.size, np.int32)
         shards_of(cells, self.partitions, out)
         return out
 
 
 def _widest(type_: pa.DataType) -> pa.DataType:
-    """The type to compare in."""
+    """The type that keys of a type are compared in."""
     return pa.int64() if pa.types.is_integer(type_) and not pa.types.is_uint64(type_) else type_

@@ -1,7 +1,7 @@
-"""How tuples of two streams are divided so that only corresponding parts meet. [PQP] §3.1.1, Table 3.1
+"""Partitioning: how tuples of two streams are divided, so that only corresponding partitions are joined. [PQP] §3.1.1, Table 3.1
 
-A tuple belongs to cells; cells belong to partitions. A partition is what is flushed, counted and joined on disk; a cell, which
-may be much smaller, is where matches are looked for in memory.
+A tuple belongs to cells, and a cell to a partition. Partitions are flushed, counted and joined on disk. Cells, which may be much
+smaller, are what memory is searched by: an arriving tuple probes the cells of the other side that may hold its matches.
 
     tuple --home--> cells it is kept in           key: 1, its hash    box: every tile it touches    vector: 1, the tile it lies in
           --reach-> cells its matches are in           the same            the same                      all tiles within eps
@@ -13,96 +13,93 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.relation.keys import Hashes, Ints
-
-Doubles = np.ndarray[Any, np.dtype[np.float64]]
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
+from headrace.arrays import Bools, Float64s, Int32s, UInt64s
 
 LEFT, RIGHT = 0, 1
 SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
-NO_DOUBLES: Doubles = np.empty(0, np.float64)
+NO_DOUBLES: Float64s = np.empty(0, np.float64)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What is read of a batch's rows to divide and to match them."""
+class JoinKeys:
+    """The columns of a batch that rows are divided and matched by, in the form that kernels take."""
 
-    codes: Hashes
-    """a cell each, where a row has just one that needs no grid: the hash of its key"""
-    values: Doubles
-    """what rows compare by, `width` numbers each"""
-    valid: Mask
-    """rows that can match anything: without nulls and NaN in what is compared"""
+    codes: UInt64s
+    """the hash of each row's key; empty where rows are divided by a grid"""
+    values: Float64s
+    """the coordinates of each row, `width` numbers a row; empty where rows are divided by a hash"""
+    valid: Bools
+    """whether each row can match anything: a row with a null or NaN in these columns cannot"""
     outside: int = 0
-    """of those, rows that lie outside the space of the grid, and in the cells at its edge"""
+    """the number of valid rows that lie outside the space of the grid, and so in the cells at its edge"""
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
-    """Cells of rows: entry k is row[k] in cell[k]. Rows ascend; one that can match nothing has no entry."""
+class CellEntries:
+    """Rows with their cells: entry k puts row[k] into cell[k]. Rows are in ascending order; an invalid row has no entry."""
 
-    row: Ints
-    cell: Hashes
+    row: Int32s
+    cell: UInt64s
 
 
 class Partitioning(ABC):
-    """A division of two streams. Left and right are sides 0 and 1.
+    """Divides the tuples of two streams. Left is side 0 and right is side 1.
 
     Parameters
     ----------
     partitions
-        How many there are, of each side.
+        The number of partitions of each side.
     """
 
     width: int = 0
-    """numbers that a row compares by"""
+    """the number of coordinates of a row in JoinKeys.values"""
     identity: ClassVar[bool] = True
-    """whether matches are in the same cell, so that a partition meets the partition of the same number alone"""
+    """whether kappa is the identity: matches are in the same cell, so partitions of the same number are joined, and no others"""
     exact: bool = True
-    """whether `match` finds nothing but matches; otherwise the condition itself is asked again"""
+    """whether every pair that `match` finds satisfies the condition; otherwise the pairs are tested again"""
     match: Callable[..., int]
-    """the kernel that finds pairs, of the form kernels.cells.MATCH"""
-    limits: Doubles = NO_DOUBLES
-    """what it is told beside the tuples"""
-    fan: float = 1.0
-    """cells that a row is looked for in, about: room for so many is needed"""
+    """the kernel that finds pairs; its signature is kernels.cells.MATCH"""
+    limits: Float64s = NO_DOUBLES
+    """the parameters of that kernel, such as eps or the grid"""
+    cells_per_row: float = 1.0
+    """the number of cells that a row probes, on average so far; buffers are allocated for so many"""
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
 
     @abstractmethod
     def bind(self, side: int, schema: pa.Schema) -> None:
-        """A side's schema is known: refuse what cannot be joined, by name."""
+        """Learn the schema of a side, before its first batch. Columns that cannot be joined are refused by name."""
 
     @abstractmethod
-    def read(self, side: int, batch: pa.RecordBatch) -> Reading:
-        """What rows are divided and matched by; refuses values that are wrong, by name."""
+    def read(self, side: int, batch: pa.RecordBatch) -> JoinKeys:
+        """Read the columns that rows are divided and matched by. Wrong values, such as inverted boxes, are refused by name."""
 
     @abstractmethod
-    def home(self, side: int, reading: Reading) -> Entries:
+    def home(self, side: int, keys: JoinKeys) -> CellEntries:
         """The cells that rows are kept in."""
 
-    def reach(self, side: int, reading: Reading) -> Entries:
-        """The cells of the other side that hold all matches of rows. For identity: the same."""
-        return self.home(side, reading)
+    def reach(self, side: int, keys: JoinKeys) -> CellEntries:
+        """The cells of the other side that hold all matches of rows: those of `home` if kappa is the identity."""
+        return self.home(side, keys)
 
-    def reach_in_steps(self, side: int, reading: Reading, room: int) -> Iterator[Entries]:
-        """The same, for as many rows at a time as make about `room` cells."""
-        step = max(1, int(room / self.fan))
-        for at in range(0, reading.valid.size, step):
-            values = reading.values[at * self.width : (at + step) * self.width]
-            some = self.reach(side, Reading(reading.codes[at : at + step], values, reading.valid[at : at + step]))
-            yield Entries(some.row + np.int32(at), some.cell)
+    def reach_in_steps(self, side: int, keys: JoinKeys, room: int) -> Iterator[CellEntries]:
+        """The cells of `reach`, for as many rows at a time as have about `room` cells."""
+        step = max(1, int(room / self.cells_per_row))
+        for at in range(0, keys.valid.size, step):
+            values = keys.values[at * self.width : (at + step) * self.width]
+            some = self.reach(side, JoinKeys(keys.codes[at : at + step], values, keys.valid[at : at + step]))
+            yield CellEntries(some.row + np.int32(at), some.cell)
 
     @abstractmethod
-    def partition_of(self, cells: Hashes) -> Ints:
-        """The partitions of cells."""
+    def partition_of(self, cells: UInt64s) -> Int32s:
+        """The partition of each cell."""
 
-    def neighbours(self, partitions: Ints) -> Ints:
-        """kappa: the partitions of the other side that may hold matches of tuples in these; in order, each once."""
+    def neighbours(self, partitions: Int32s) -> Int32s:
+        """kappa: the partitions of the other side that may hold matches of tuples in these, in ascending order, each once."""
         return np.unique(partitions)

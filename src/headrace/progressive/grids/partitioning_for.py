@@ -1,4 +1,4 @@
-"""From a condition to a partitioning, and what remains to be asked."""
+"""The partitioning for a condition, and the part of the condition that is tested on the pairs it finds."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from headrace.errors import BadInput
 from headrace.progressive.grids.boxes import BoxGrid
 from headrace.progressive.grids.keys import HashPartitioning
 from headrace.progressive.grids.partitioning import Partitioning
-from headrace.progressive.grids.unbounded import EndlessBoxes, EndlessVectors
+from headrace.progressive.grids.unbounded import UnboundedBoxes, UnboundedVectors
 from headrace.progressive.grids.vectors import VectorGrid
 
-Cell: TypeAlias = "float | Sequence[float]"
+CellWidth: TypeAlias = "float | Sequence[float]"  # in all dimensions, or one number for each
 
 
-def divide(
+def partitioning_for(
     condition: Condition,
     partitions: int | None = None,
     space: Sequence[float] | None = None,
     cells: int | Sequence[int] | None = None,
 ) -> tuple[Partitioning, Condition | None]:
-    """The partitioning that finds pairs for a condition, and what is still to be asked of them.
+    """Return the partitioning that finds pairs for a condition, and what is still to be tested on them (None for nothing).
 
-    Equalities lead, all together; without one the first box or distance does.
+    If the condition has equalities, tuples are divided by all of them together; otherwise by the first box or distance.
 
     Parameters
     ----------
     condition
         equal, intersects, within, or all_of with one of them.
     partitions
-        Of keys and boxes.
+        The number of partitions, for keys and boxes; the partitioning's default if None.
     space, cells
-        Of the grid over boxes or vectors.
+        The space and the cells of the grid, for boxes and vectors; see BoxGrid and VectorGrid.
 
     Example
     -------
     >>> import headrace as hr
-    >>> divided, ask = divide(hr.all_of(hr.equal("k"), hr.compare("a", "<", "b"), hr.equal("l")))
+    >>> divided, ask = partitioning_for(hr.all_of(hr.equal("k"), hr.compare("a", "<", "b"), hr.equal("l")))
     >>> divided.condition, ask
     (Equal(left=('k', 'l'), right=('k', 'l')), Compare(left='a', op='<', right='b'))
     """
@@ -46,7 +46,8 @@ def divide(
     equal = [one for one in parts if isinstance(one, Equal)]
     if equal:
         _only_for_grids(condition, space=space, cells=cells)
-        # A pair of columns that is named twice is asked once, and a column that has two partners waits for its turn.
+        # A pair of columns that is named twice counts once. Of two pairs with a column in common the first is part of the key,
+        # and the second is tested on pairs of rows.
         left: list[str] = []
         right: list[str] = []
         asked: list[Condition] = []
@@ -75,31 +76,35 @@ def divide(
     return VectorGrid(lead, space, 4 if cells is None else cells), ask
 
 
-def divide_endless(condition: Condition, partitions: int, cell: Cell | None) -> tuple[Partitioning, Condition | None]:
-    """The same where the space is not known: a grid over boxes or vectors has cells of a given width."""
+def unbounded_partitioning_for(
+    condition: Condition, partitions: int, cell: CellWidth | None
+) -> tuple[Partitioning, Condition | None]:
+    """Return the partitioning for a condition where the space is not known: grids have cells of a given width, and no bounds."""
     parts = list(_parts(condition))
     lead = next((one for one in parts if isinstance(one, Intersects | Within)), None)
     if lead is None or any(isinstance(one, Equal) for one in parts):
         _only_for_grids(condition, cell=cell)
-        return divide(condition, partitions)
+        return partitioning_for(condition, partitions)
     ask = _all([one for one in parts if one is not lead])
     if isinstance(lead, Within):
-        return EndlessVectors(lead, cell, partitions), ask
+        return UnboundedVectors(lead, cell, partitions), ask
     if cell is None:
         raise BadInput(
             f"{lead!r} on streams needs cell=..., the width of a grid's cell: about that of the larger boxes, one number or one"
             " for each dimension"
         )
-    return EndlessBoxes(lead, cell, partitions), ask
+    return UnboundedBoxes(lead, cell, partitions), ask
 
 
 def _only_for_grids(condition: Condition, **options: object) -> None:
+    """Refuse options of grids for a condition on keys."""
     for name, value in options.items():
         if value is not None:
             raise BadInput(f"{name}={value!r} is for boxes and vectors; equal keys of {condition!r} lie in no space")
 
 
 def _parts(condition: Condition) -> Iterator[Condition]:
+    """The conditions that must all hold."""
     if isinstance(condition, AllOf):
         for one in condition.conditions:
             yield from _parts(one)
@@ -108,6 +113,7 @@ def _parts(condition: Condition) -> Iterator[Condition]:
 
 
 def _all(conditions: Sequence[Condition]) -> Condition | None:
+    """One condition that says what all of these say; None if there are none."""
     if not conditions:
         return None
     return conditions[0] if len(conditions) == 1 else AllOf(tuple(conditions))

@@ -1,4 +1,4 @@
-"""Partitions of vectors: an n-dimensional grid, whose cells meet all cells within eps. [PQP] ch. 6"""
+"""VectorGrid: partitions of vectors by an n-dimensional grid. A cell is joined with all cells within eps. [PQP] ch. 6"""
 
 from __future__ import annotations
 
@@ -8,51 +8,52 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Float64s, Int32s, Int64s, UInt64s
 from headrace.conditions import METRICS, Within
 from headrace.errors import BadInput
 from headrace.kernels.grids import home_tiles
 from headrace.kernels.vectors import match_vectors, neighbour_cells, reach_tiles
 from headrace.predicates.distances import Vector
 from headrace.progressive.grids.grid import Grid, observed_space, parse_cells, parse_space
-from headrace.progressive.grids.partitioning import SIDES, Doubles, Entries, Partitioning, Reading
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Hashes, Ints
+from headrace.progressive.grids.partitioning import SIDES, CellEntries, JoinKeys, Partitioning
 
 _MOST_PARTITIONS = 256  # more would be flushed in pieces too small to be written and read with profit
-_MOST_LOOKS = 256
-_TILE_BITS = 24  # of a tile's place in its cell, at most
-_TILE_DIMENSIONS = 8
-# To tell as many vectors apart as memory holds; more dimensions would cost more looks than they save
+_MAX_TILES = 256  # that a vector probes by default
+_TILE_BITS = 24  # of a tile's code, at most, for its place in its cell
+_TILE_DIMENSIONS = 8  # of the grid, at most
+# Tiles of a grid, about as many as memory holds vectors; more dimensions would cost more probes than they save
 _TILES_ENOUGH = 1 << 15
-_SLACK = 64 * np.finfo(np.float64).eps  # of a coordinate: what is rounded must not part two cells
+_SLACK = (
+    64 * np.finfo(np.float64).eps
+)  # times a coordinate: rounding must not make neighbouring cells seem farther apart
 
 
 class VectorGrid(Partitioning):
-    """A vector is kept in the tile that it lies in, and its matches are in the tiles within eps of it.
+    """Keeps a vector in the tile that it lies in; a vector's matches are in the tiles within eps of it.
 
-        cells, 4 tiles each     . . . .     x lies in the tile 'x', and looks into that and into 'o': what the ball of radius eps
-                                . o o .     around it touches. kappa of its cell are all cells that any vector of the cell
-                                o x o .     looks into.
+        cells, 4 tiles each     . . . .     x lies in the tile 'x', and probes that and the tiles 'o': all that the ball of
+                                . o o .     radius eps around it touches. kappa of its cell are all cells that any vector of
+                                o x o .     the cell probes.
                                 . o . .
 
-    Choose it for `within`. A partition is a cell. With many dimensions a grid has more cells than there are vectors, and a vector
-    more neighbours: cells are laid in the few dimensions in which the space is widest, tiles in some more, as long as a vector
-    has not too many to look into; the others count in distances alone.
+    Choose it for `within`. A partition is a cell. With many dimensions a full grid would have more cells than there are vectors,
+    and a vector would probe too many of them. So the grid has cells in the few dimensions in which the space is widest, and tiles
+    in some more, as long as a vector does not probe too many; the other dimensions only count in distances.
 
     Parameters
     ----------
     condition
         The vectors, eps and the metric. Nulls, NaN and infinities are near nothing.
     space
-        What the grid covers: the low corner, then the high one, in all dimensions. If not given, the space of the first vectors
-        that are read. Vectors outside are in the cells at its edge: they join as any other, more slowly the more there are, and
-        `stats.outside` counts them.
+        The space that the grid covers: the low corner, then the high one, in all dimensions. By default it is the space of the
+        first vectors that are read. Vectors outside are put into the cells at its edge: they join as any other, but many of them
+        make a join slow, and `stats.outside` counts them.
     cells
-        A dimension; 4 in [PQP] Table 6.1.
+        The number of cells in each dimension; 4 in [PQP] Table 6.1.
     dimensions
-        That have cells, at most: as many as make at most 256 of them, by default.
-    looks
-        Tiles that a vector looks into on average, at most; tiles are laid in no more dimensions.
+        The number of dimensions that have cells, at most; by default as many as make at most 256 cells.
+    max_tiles
+        The number of tiles that a vector probes on average, at most; it limits the dimensions that have tiles.
 
     Example
     -------
@@ -70,8 +71,8 @@ class VectorGrid(Partitioning):
 
     Reference: [PQP] §3.1.1 (kappa), §6.1, Table 6.1.
 
-    Deviations: a probe looks into the tiles within eps of the vector, not of its cell, and tiles are about eps wide, finer than
-    the cells that are flushed; also Manhattan and Chebyshev distances; grids of fewer dimensions than the vectors.
+    Deviations: a vector probes the tiles within eps of itself, not of its cell, and tiles are about eps wide, finer than the
+    cells that are flushed; Manhattan and Chebyshev distances are possible; a grid may have fewer dimensions than the vectors.
     """
 
     identity = False
@@ -83,15 +84,15 @@ class VectorGrid(Partitioning):
         space: Sequence[float] | None = None,
         cells: int = 4,
         dimensions: int | None = None,
-        looks: int = _MOST_LOOKS,
+        max_tiles: int = _MAX_TILES,
     ) -> None:
         parse_cells(cells, 1)
-        for name, value in (("dimensions", dimensions), ("looks", looks)):
+        for name, value in (("dimensions", dimensions), ("max_tiles", max_tiles)):
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise BadInput(f"{name}={value!r} is not a number above 0")
         self.condition, self.space, self.cells = condition, space, cells
-        self.dimensions, self.looks = dimensions, looks
-        # Known for sure when types are: a vector may be one column.
+        self.dimensions, self.max_tiles = dimensions, max_tiles
+        # A vector may be one column, whose size is known when its type is; until then the largest possible is taken.
         known = max(len(condition.left), len(condition.right))
         size = known if known > 1 else _MOST_PARTITIONS if space is None else len(space) // 2
         usual = 1
@@ -101,14 +102,14 @@ class VectorGrid(Partitioning):
         super().__init__(cells**self._cell_dimensions)
         parse_cells(cells, self._cell_dimensions)
         self.grid: Grid | None = None
-        """known when there is something to divide"""
-        self.axes: Longs = np.empty(0, np.int64)
-        """the dimensions of the grid"""
+        """the grid, once the space is known"""
+        self.axes: Int64s = np.empty(0, np.int64)
+        """the dimensions of the vectors that the grid has"""
         self._vectors: list[Vector | None] = [None, None]
         self._eps, self._metric = float(condition.eps), METRICS.index(condition.metric)
 
     def bind(self, side: int, schema: pa.Schema) -> None:
-        """Both sides must have vectors of one size."""
+        """Learn the vector columns of a side. Both sides must have vectors of one size."""
         names = self.condition.left if side == 0 else self.condition.right
         for name in names:
             if schema.names.count(name) != 1:
@@ -124,10 +125,10 @@ class VectorGrid(Partitioning):
         self.width = vector.size
         self.limits = np.array([self._eps, self._metric, vector.size], np.float64)
         if self.space is not None and self.grid is None:
-            self._lay(*parse_space(self.space, vector.size))
+            self._make_grid(*parse_space(self.space, vector.size))
 
-    def read(self, side: int, batch: pa.RecordBatch) -> Reading:
-        """Coordinates."""
+    def read(self, side: int, batch: pa.RecordBatch) -> JoinKeys:
+        """Read the coordinates. The first vectors give the grid its space, if the user gave none."""
         vector = self._vectors[side]
         names = self.condition.left if side == 0 else self.condition.right
         assert vector is not None
@@ -135,34 +136,34 @@ class VectorGrid(Partitioning):
         valid = valid & np.isfinite(values).reshape(-1, self.width).all(axis=1)
         if self.grid is None and valid.any():
             some = values.reshape(-1, self.width)[valid]
-            self._lay(*observed_space(some, some))
+            self._make_grid(*observed_space(some, some))
         out = 0
         if self.grid is not None:
             inner = values.reshape(-1, self.width)[:, self.axes]
             beyond = ((inner < self.grid.low) | (inner > self.grid.high)).any(axis=1)
             out = int((beyond & valid).sum())
-        return Reading(np.empty(0, np.uint64), values, valid, out)
+        return JoinKeys(np.empty(0, np.uint64), values, valid, out)
 
-    def home(self, side: int, reading: Reading) -> Entries:
-        """The tile that a vector lies in."""
+    def home(self, side: int, keys: JoinKeys) -> CellEntries:
+        """The tile that each vector lies in."""
         if self.grid is None:
-            return Entries(np.empty(0, np.int32), np.empty(0, np.uint64))
-        valid = reading.valid.view(np.uint8)
+            return CellEntries(np.empty(0, np.int32), np.empty(0, np.uint64))
+        valid = keys.valid.view(np.uint8)
         rows, codes = np.empty(valid.size, np.int32), np.empty(valid.size, np.uint64)
-        n = home_tiles(reading.values, valid, self.width, self.axes, self._numbers, rows, codes)
-        return Entries(rows[:n], codes[:n])
+        n = home_tiles(keys.values, valid, self.width, self.axes, self._numbers, rows, codes)
+        return CellEntries(rows[:n], codes[:n])
 
-    def reach(self, side: int, reading: Reading) -> Entries:
-        """The tiles within eps of a vector."""
+    def reach(self, side: int, keys: JoinKeys) -> CellEntries:
+        """The tiles within eps of each vector."""
         if self.grid is None:
-            return Entries(np.empty(0, np.int32), np.empty(0, np.uint64))
-        n = reading.valid.size
-        room = int(1.2 * self.fan * n) + 64
+            return CellEntries(np.empty(0, np.int32), np.empty(0, np.uint64))
+        n = keys.valid.size
+        room = int(1.2 * self.cells_per_row * n) + 64
         while True:
             rows, codes = np.empty(room, np.int32), np.empty(room, np.uint64)
             found = reach_tiles(
-                reading.values,
-                reading.valid.view(np.uint8),
+                keys.values,
+                keys.valid.view(np.uint8),
                 self.width,
                 self.axes,
                 self._numbers,
@@ -172,15 +173,15 @@ class VectorGrid(Partitioning):
                 codes,
             )
             if found <= room:
-                self.fan = max(1.0, found / max(1, n))  # at the edge of the space there is less to look into
-                return Entries(rows[:found], codes[:found])
+                self.cells_per_row = max(1.0, found / max(1, n))  # fewer than expected at the edge of the space
+                return CellEntries(rows[:found], codes[:found])
             room = found
 
-    def partition_of(self, cells: Hashes) -> Ints:
-        """The cell of a tile."""
+    def partition_of(self, cells: UInt64s) -> Int32s:
+        """The cell of each tile."""
         return (cells >> np.uint64(self.grid.bits if self.grid else 0)).astype(np.int32)
 
-    def neighbours(self, partitions: Ints) -> Ints:
+    def neighbours(self, partitions: Int32s) -> Int32s:
         """kappa: the cells within eps of these."""
         if self.grid is None:
             return np.unique(partitions)
@@ -191,35 +192,42 @@ class VectorGrid(Partitioning):
         neighbour_cells(numbers, grid.cells, grid.widths, slack, self._eps, self._metric, found)
         return np.flatnonzero(found).astype(np.int32)
 
-    def _lay(self, low: Doubles, high: Doubles) -> None:
-        """Lay the grid over the widest dimensions, as many as keep probes in bounds.
+    def _make_grid(self, low: Float64s, high: Float64s) -> None:
+        """Make the grid over the widest dimensions, as many as keep a probe within `max_tiles`.
 
-        The first of them have cells, the others tiles alone. A tile is at least eps wide, or the whole cell.
+        The first of them have cells and tiles, the others one cell with tiles. A tile is at least eps wide, or the whole cell.
         """
         widest = np.argsort(low - high, kind="stable")[:_TILE_DIMENSIONS].tolist()
         finest = _TILE_BITS // len(widest)
         axes: dict[int, tuple[int, int]] = {}
-        looks, tiles = Looks(self.condition.metric), 1
+        expected, tiles = ExpectedTiles(self.condition.metric), 1
         for j in widest:
             cells = self.cells if len(axes) < self._cell_dimensions else 1
             width = (high[j] - low[j]) / cells
             shift = math.floor(np.clip(np.log2(width / self._eps), 0, finest)) if width < math.inf else 0
-            more = looks.beside(self._eps * 2.0**shift / width)
-            if axes and (more.average > self.looks or tiles >= _TILES_ENOUGH or cells << shift == 1):
+            more = expected.with_dimension(self._eps * 2.0**shift / width)
+            if axes and (more.average > self.max_tiles or tiles >= _TILES_ENOUGH or cells << shift == 1):
                 break
-            axes[j], looks, tiles = (cells, shift), more, tiles * (cells << shift)
+            axes[j], expected, tiles = (cells, shift), more, tiles * (cells << shift)
         self.axes = np.array(sorted(axes), np.int64)
         cut = np.array([axes[j] for j in sorted(axes)], np.int64)
         self.grid = Grid(low[self.axes], high[self.axes], cut[:, 0].copy(), cut[:, 1].copy())
         self._numbers = self.grid.numbers()
-        self.fan = looks.average
+        self.cells_per_row = expected.average
 
 
-class Looks:
-    """How many tiles a ball of radius eps touches, on average over where it lies.
+class ExpectedTiles:
+    """The number of tiles that a ball of radius eps touches, on average over all places of its centre.
 
-    It is Steiner's formula: volumes of balls of 0, 1, 2, ... dimensions, times the sums of products of as many ratios of eps to a
-    tile's width.
+    By Steiner's formula it is the sum over k of the volume of the unit ball in k dimensions, times the sum of products of k of
+    the ratios of eps to a tile's width.
+
+    Parameters
+    ----------
+    metric
+        The metric of the ball.
+    products
+        The sum of products of 0, 1, 2, ... of the ratios so far.
     """
 
     def __init__(self, metric: str, products: tuple[float, ...] = (1.0,)) -> None:
@@ -227,16 +235,16 @@ class Looks:
 
     @property
     def average(self) -> float:
-        """Tiles."""
+        """The expected number of tiles."""
         return sum(product * self._ball(k) for k, product in enumerate(self.products))
 
-    def beside(self, ratio: float) -> Looks:
-        """With another dimension."""
+    def with_dimension(self, ratio: float) -> ExpectedTiles:
+        """Return the estimate with one more dimension, in which eps is `ratio` times the width of a tile."""
         old = (*self.products, 0.0)
-        return Looks(self.metric, tuple(p + ratio * (old[k - 1] if k else 0.0) for k, p in enumerate(old)))
+        return ExpectedTiles(self.metric, tuple(p + ratio * (old[k - 1] if k else 0.0) for k, p in enumerate(old)))
 
     def _ball(self, k: int) -> float:
-        """The volume of a ball of radius 1 in k dimensions."""
+        """The volume of the ball of radius 1 in k dimensions."""
         if self.metric == "euclidean":
             return float(math.pi ** (k / 2) / math.gamma(k / 2 + 1))
         return float(2.0**k / (math.factorial(k) if self.metric == "manhattan" else 1))

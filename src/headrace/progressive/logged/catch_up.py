@@ -1,123 +1,176 @@
-"""Pairs that were put off since one of the two was on disk alone: made in bounded steps, productive partitions first."""
+"""CatchUp: makes pairs that were put off because one of the two rows was on disk alone, productive partitions first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.memory import MemoryBudget
-from headrace.progressive.logged.base import LoggedBase
-from headrace.progressive.logged.checkpoint import NEVER
+from headrace.progressive.logged.checkpoint import NEVER, Checkpoint
+from headrace.progressive.logged.matcher import Matcher
+from headrace.progressive.logged.rows import LoggedRows
+from headrace.progressive.logged.sharding import Sharding
 from headrace.progressive.logged.state_cache import make_side
-from headrace.progressive.memory.side_memory import Side
+from headrace.progressive.memory.side_memory import SideMemory
 
-Batches = Iterator[pa.RecordBatch]
-_BLOCK = 2  # times a step: rows that are caught up together
+_BLOCK = 2  # times the bytes of a step: rows that are caught up together
+_SLOT_BYTES = 1 << 8  # of a block's budget for each index entry: more than an entry takes, since a block is small
+_BLOCK_BYTES = 1 << 16  # of a block's budget beside its rows and entries
 
 
-class CatchUp(LoggedBase):
-    """Rows that owe pairs meet those they could not see. See LoggedJoin for what is owed.
+class Unit(NamedTuple):
+    """A block of a side's rows met rows of the other side. A decision lists these units, so that a replay repeats them."""
 
-    A block of rows that owe, of steps from `caught` to `target`, is put into memory; rows of the other side before what the block
-    sees are read once, from `at` on where there was no time for all of them before.
+    partition: int
+    side: int
+    since: int
+    """the block has rows of steps from here on"""
+    until: int
+    """to before this one"""
+    first: int
+    """they met rows of the other side of steps from here on"""
+    last: int
+    """to before this one"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Rows of one side that owe pairs."""
+
+    memory: SideMemory | None = None
+    """their index, with the step that each row sees as its stamp; None if there are none"""
+    rows: int = 0
+    sees: int = 0
+    """the highest step that one of them sees"""
+    not_before: int = NEVER
+    """the event time before which a row of the other side matches none of them"""
+
+
+class CatchUp:
+    """Rows that owe pairs meet the rows that they could not see when they came. LoggedJoin says what is owed.
+
+    A block of rows that owe, of steps from `caught` to `target`, is put into memory; rows of the other side of steps before what
+    the block sees are read once, from `at` on if an earlier micro-batch had no time for all of them.
+
+    Parameters
+    ----------
+    matcher
+        Makes the results.
+    sharding
+        Says which cells the rows of the log are in.
+    rows
+        The log's rows of both sides.
+    batch
+        The micro-batch's number; only rows of earlier ones are read.
+    chunk
+        Bytes of a step.
     """
 
-    def _catch_up(self, top: int, over: Callable[[], bool]) -> Batches:
-        """Pairs of rows of steps before `top`, until time is over."""
-        standing, ledger = self._standing, self._standing.ledger
-        productive = ledger.results.sum(axis=0) / np.maximum(1, ledger.arrived.sum(axis=0))
+    def __init__(
+        self, matcher: Matcher, sharding: Sharding, rows: Sequence[LoggedRows], batch: int, chunk: int
+    ) -> None:
+        self.matcher, self.sharding, self.rows = matcher, sharding, rows
+        self.batch, self.chunk = batch, chunk
+        self.units: list[Unit] = []
+        """what was done, in this order"""
+
+    def run(self, checkpoint: Checkpoint, top: int, over: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
+        """Make pairs that rows of steps before `top` owe, until time is over; note in the checkpoint how far it came."""
+        stats = checkpoint.ledger
+        productive = stats.results.sum(axis=0) / np.maximum(1, stats.arrived.sum(axis=0))
         # Every other time those that owe longest: productive ones alone would starve the others, and hold back what expires.
-        order = np.argsort(standing.caught if self.batch % 2 else -productive, kind="stable")
-        for partition in order[(standing.owed > 0)[order]].tolist():
-            while standing.owed[partition] and standing.caught[partition] < top:
+        order = np.argsort(checkpoint.caught if self.batch % 2 else -productive, kind="stable")
+        for partition in order[(checkpoint.owed > 0)[order]].tolist():
+            while checkpoint.owed[partition] and checkpoint.caught[partition] < top:
                 if over():
                     return
-                yield from self._go_on(partition, top, over)
+                yield from self._go_on(checkpoint, partition, top, over)
 
-    def _go_on(self, partition: int, top: int, over: Callable[[], bool]) -> Batches:
-        """One side of a block, or as much of it as there is time for."""
-        standing = self._standing
-        since = int(standing.caught[partition])
-        if not standing.target[partition]:
-            standing.target[partition] = self._block_end(partition, since, top)
-            standing.phase[partition] = standing.at[partition] = 0
-        until, number, first = (int(a[partition]) for a in (standing.target, standing.phase, standing.at))
-        yield from self._unit(partition, number, since, until, first, None, over)
-        self._units.append([partition, number, since, until, first, self._reached])
-        if not self._through:
-            standing.at[partition] = self._reached
+    def repeat(self, units: Sequence[Unit]) -> Iterator[pa.RecordBatch]:
+        """Make the pairs that another attempt made."""
+        for unit in units:
+            block = self._block(unit.partition, unit.side, unit.since, unit.until)
+            yield from self._meet(block, unit.partition, unit.side, unit.first, unit.last, lambda: False)
+
+    def _go_on(
+        self, checkpoint: Checkpoint, partition: int, top: int, over: Callable[[], bool]
+    ) -> Iterator[pa.RecordBatch]:
+        """Catch up one side of a block, or as much of it as there is time for."""
+        since = int(checkpoint.caught[partition])
+        if not checkpoint.target[partition]:
+            checkpoint.target[partition] = self._block_end(partition, since, top)
+            checkpoint.phase[partition] = checkpoint.at[partition] = 0
+        until, side, first = (int(a[partition]) for a in (checkpoint.target, checkpoint.phase, checkpoint.at))
+        block = self._block(partition, side, since, until)
+        reached = yield from self._meet(block, partition, side, first, block.sees, over)
+        self.units.append(Unit(partition, side, since, until, first, reached))
+        if reached < block.sees:
+            checkpoint.at[partition] = reached
             return
-        standing.owed[partition] -= self._met
-        standing.at[partition] = 0
-        if number == 0:
-            standing.phase[partition] = 1
+        checkpoint.owed[partition] -= block.rows
+        checkpoint.at[partition] = 0
+        if side == 0:
+            checkpoint.phase[partition] = 1
         else:
-            standing.caught[partition], standing.target[partition] = until, 0
+            checkpoint.caught[partition], checkpoint.target[partition] = until, 0
 
-    def _unit(
-        self,
-        partition: int,
-        number: int,
-        since: int,
-        until: int,
-        first: int,
-        last: int | None,
-        over: Callable[[], bool],
-    ) -> Batches:
-        """Rows of a side of steps from `since` to before `until` meet rows of the other of steps from `first` to before `last`.
+    def _meet(
+        self, block: _Block, partition: int, number: int, first: int, last: int, over: Callable[[], bool]
+    ) -> Generator[pa.RecordBatch, None, int]:
+        """Join a block with rows of the other side of steps from `first` to before `last`, until time is over.
 
-        Without `last`: as far as they see, or until time is over. Notes how far it came, whether it is through, and how many rows
-        of the side owe.
+        Returns the step before which it has met all rows.
         """
-        block, highest = self._block(partition, number, since, until)
-        self._met = 0 if block is None else self._owing
-        self._reached, self._through = max(first, highest), True
-        if block is None:
-            return
-        other = 1 - number
-        end = highest if last is None else last
-        for found in self.rows[other].read(
-            self.batch, since=first, until=end, partition=partition, not_before=self._oldest
-        ):
-            part = self.division.again(other, found.rows, found.partition)
-            step, sees = found.step, block.arrived
-            for out, _ in self._matches(other, part, block, lambda rows, slots: step[rows] < sees[slots]):  # noqa: B023
+        memory, other = block.memory, 1 - number
+        if memory is None:
+            return max(first, last)
+        found = self.rows[other].read(
+            self.batch, since=first, until=last, partition=partition, not_before=block.not_before
+        )
+        for some in found:
+            rows = self.sharding.reassign(other, some.rows, some.partition)
+            step, sees = some.step, memory.arrived
+            for out, _ in self.matcher.matches(other, rows, memory, lambda r, s: step[r] < sees[s]):  # noqa: B023
                 yield out
-            if over() and step[-1] + 1 < end:
-                self._reached, self._through = int(step[-1]) + 1, False
-                return
+            if over() and step[-1] + 1 < last:
+                return int(step[-1]) + 1
+        return max(first, last)
 
-    def _block(self, partition: int, number: int, since: int, until: int) -> tuple[Side | None, int]:
-        """Rows that owe, in memory, with what they see as their stamp; and how far they see."""
+    def _block(self, partition: int, number: int, since: int, until: int) -> _Block:
+        """Put a side's rows that owe, of steps from `since` to before `until`, into memory."""
         found = [
-            r.where(r.sees > 0)
-            for r in self.rows[number].read(self.batch, since=since, until=until, partition=partition)
+            some.where(some.sees > 0)
+            for some in self.rows[number].read(self.batch, since=since, until=until, partition=partition)
         ]
-        found = [r for r in found if r.rows.num_rows]
-        self._owing, self._oldest = sum(r.rows.num_rows for r in found), NEVER
+        found = [some for some in found if some.rows.num_rows]
         if not found:
-            return None, 0
-        if (bound := self.pairing.bound) is not None:
-            self._oldest = min(int(bound.times(number, r.rows).min()) for r in found) - bound.within
-        parts = [self.division.again(number, r.rows, r.partition) for r in found]
-        slots = sum(p.entries.row.size for p in parts)
-        size = sum(p.rows.nbytes for p in parts) + (1 << 8) * slots
-        side = make_side(number, self.pairing.schemas[number], self.division, MemoryBudget(2 * size + (1 << 16)))
-        for r, part in zip(found, parts, strict=True):
-            side.insert(part.rows, part.entries, part.values, part.at, r.sees[part.entries.row].astype(np.int64))
-        return side, max(int(r.sees.max()) for r in found)
+            return _Block()
+        spec, not_before = self.matcher.spec, NEVER
+        if (bound := spec.bound) is not None:
+            not_before = min(int(bound.times(number, some.rows).min()) for some in found) - bound.within
+        placed = [self.sharding.reassign(number, some.rows, some.partition) for some in found]
+        slots = sum(rows.entries.row.size for rows in placed)
+        size = sum(rows.rows.nbytes for rows in placed) + _SLOT_BYTES * slots
+        memory = make_side(number, spec.schemas[number], self.sharding, MemoryBudget(2 * size + _BLOCK_BYTES))
+        for some, rows in zip(found, placed, strict=True):
+            stamp = some.sees[rows.entries.row].astype(np.int64)
+            memory.insert(rows.rows, rows.entries, rows.values, rows.at, stamp)
+        owing, sees = sum(some.rows.num_rows for some in found), max(int(some.sees.max()) for some in found)
+        return _Block(memory, owing, sees, not_before)
 
     def _block_end(self, partition: int, since: int, top: int) -> int:
         """The step before which rows of a partition that owe fit memory; at least one step."""
         end = top
         for log in self.rows:
             size = 0
-            for found in log.read(self.batch, since=since, until=end, partition=partition):
-                owing = int((found.sees > 0).sum()) * found.rows.nbytes // max(1, found.rows.num_rows)
-                if size + owing > _BLOCK * self._chunk:
-                    end = int(found.step[0]) if size else int(found.step[-1]) + 1
+            for some in log.read(self.batch, since=since, until=end, partition=partition):
+                owing = int((some.sees > 0).sum()) * some.rows.nbytes // max(1, some.rows.num_rows)
+                if size + owing > _BLOCK * self.chunk:
+                    end = int(some.step[0]) if size else int(some.step[-1]) + 1
                     break
                 size += owing
         return max(end, since + 1)

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import heapq
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import MemoryRefused, RunLogError
+from headrace.clock import Clock, SystemClock
+from headrace.errors import RunLogError
+from headrace.metrics import JoinStats
 from headrace.progressive.grids.partitioning import SIDES
-from headrace.progressive.logged.base import DECISION, FINISHING
-from headrace.progressive.logged.catch_up import CatchUp
-from headrace.progressive.logged.checkpoint import NEVER
-from headrace.progressive.logged.rows import RowDraft, Rows
-from headrace.progressive.logged.sharding import Part
-from headrace.runlog import LogFile
-from headrace.units import format_size
+from headrace.progressive.logged.catch_up import CatchUp, Unit
+from headrace.progressive.logged.checkpoint import Checkpoint
+from headrace.progressive.logged.event_time import EventTime
+from headrace.progressive.logged.flusher import Flush, Flusher
+from headrace.progressive.logged.join_spec import JoinSpec
+from headrace.progressive.logged.matcher import Matcher
+from headrace.progressive.logged.rows import LoggedRows, RowDraft, SteppedRows
+from headrace.progressive.logged.sharding import ShardedRows
+from headrace.progressive.logged.state_cache import StateCache
+from headrace.runlog import Decision, DecisionDraft, ReplayDriver, ShardLog, Snapshot
 
 Batches = Iterator[pa.RecordBatch]
-_SHARE = 0.25  # of the time that the rows of a micro-batch take, catching up may take beside it
+SideBatch = tuple[int, pa.RecordBatch]
+_SHARE = 0.25  # of the time that the rows of a micro-batch take: catching up may add so much to it
+_CHUNKS = 32  # a step, and results that leave together, take at most this part of memory
+_LEAST_CHUNK = 1 << 12  # bytes of a step, however little memory there is
 
 
-class LoggedJoin(CatchUp):
-    """One micro-batch of one shard of a progressive join: results at once, in limited memory, and all of them in the end.
+class LoggedJoin:
+    """Joins one micro-batch of one shard of two streams: results at once, in limited memory, and all of them in the end.
 
         rows --+--> run log: rows by step and partition        (disk: immutable files)
                +--> probe the other side's memory --> results
@@ -43,20 +51,19 @@ class LoggedJoin(CatchUp):
     up, never both. The earlier row owes nothing here, since its `sees` is at most its own step. (Where rows expire, `first` may
     run ahead of `sees`: what lies between has expired, and matches nothing that is still to come.)
 
-    Attempts. The first attempt at a micro-batch writes its rows with their steps and `sees`, and then, in one file that appears
-    as a whole, its decision: what was flushed after which step, what was caught up, and where everything stands. Before that
-    file has its name nothing has happened: what an attempt left that died is discarded. From then on every attempt takes
-    rows from the log and does as the decision says: the same steps meet the same memory, so it gives the same pairs, in whatever
-    order the source gives the rows now. Only files of earlier micro-batches and of this one are read, and they never change.
+    Attempts. ReplayDriver (runlog/replay.py) calls the hooks. The first attempt at a micro-batch writes its rows with their steps
+    and `sees`, and beside them its decision: what was flushed after which step, what was caught up, and the checkpoint. From then
+    on every attempt takes the rows from the log and does as the decision says: the same steps meet the same memory, so it gives
+    the same pairs, in whatever order the source gives the rows now.
 
     Parameters
     ----------
-    pairing
+    spec
         The join.
     shard
         The shard of the run log, held.
-    warm
-        The shard's memory in this process, as it was left, or empty.
+    cache
+        The shard's memory in this process, as the last attempt here left it, or empty.
     batch
         The micro-batch's number.
     idle
@@ -70,193 +77,205 @@ class LoggedJoin(CatchUp):
     step of a partition, and not a tuple.
     """
 
+    beside = SIDES
+
+    def __init__(
+        self,
+        spec: JoinSpec,
+        shard: ShardLog,
+        cache: StateCache,
+        batch: int,
+        *,
+        idle: float = 1.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self.spec, self.shard, self.cache, self.batch, self.idle = spec, shard, cache, batch, idle
+        self.clock = clock or SystemClock()
+        self.stats = JoinStats(memory_limit=cache.memory)
+        self._chunk = max(_LEAST_CHUNK, cache.memory // _CHUNKS)
+        times = spec.bound.times if spec.bound else None
+        self.rows = [
+            LoggedRows(shard, side, schema, times, size=4 * self._chunk) for side, schema in enumerate(spec.schemas)
+        ]
+        self.matcher = Matcher(spec, self.stats, self._chunk)
+        self.catch_up = CatchUp(self.matcher, cache.sharding, self.rows, batch, self._chunk)
+        self.event_time = EventTime(spec.bound, self.stats)
+        self.flusher = Flusher(cache, spec.capacity)
+        self._checkpoint = Checkpoint.empty(spec.partitioning.partitions)
+        self._drafts: list[RowDraft] = []
+        self._came = [0, 0]  # rows of each side
+        self._begun = 0.0  # when the attempt began, by the clock
+
     # -- the public steps ------------------------------------------------------------------------------------------------
 
-    def join(self, rows: Iterable[tuple[int, pa.RecordBatch]]) -> Batches:
+    def join(self, rows: Iterable[SideBatch]) -> Batches:
         """Join the rows of the micro-batch, each batch with its side, and catch up. Every attempt gives the same results."""
-        self._standing = self._before()
-        decided = self.shard.find(DECISION, self.batch)
-        if decided is None:
-            yield from self._decide(rows)
-        else:
-            yield from self._follow(decided, rows)
+        some = ((number, batch) for number, batch in rows if batch.num_rows)
+        return ReplayDriver(self.shard, self.batch, self).run(some)
 
     def finish(self) -> Batches:
-        """All that is owed. Until `close` it can be done again."""
-        self._standing = standing = self._before(finishing=True)
-        if not standing.owed.any():
-            return
-        self.shard.write(FINISHING, standing.batch, pa.schema([]), [])
-        yield from self._catch_up(standing.steps, lambda: False)
+        """Give all pairs that are owed. See ReplayDriver.finish."""
+        return ReplayDriver(self.shard, self.batch, self).finish()
+
+    # -- hooks of the driver ---------------------------------------------------------------------------------------------
+
+    @property
+    def decision_schema(self) -> pa.Schema:
+        """The columns of a checkpoint."""
+        return self._checkpoint.table().schema
+
+    def restore(self, decision: Decision | None) -> None:
+        """Take up the checkpoint of the last micro-batch."""
+        self._checkpoint = Checkpoint.of(decision, self.spec.partitioning.partitions)
+        self._begun = self.clock.now()
+
+    def on_batch(self, rows: Iterator[SideBatch], draft: DecisionDraft) -> Batches:
+        """Join rows that come, step by step, and catch up for a while."""
+        self._drafts = [log.draft(draft) for log in self.rows]
+        begun = self._begin()
+        for number, batch in rows:
+            self._came[number] += batch.num_rows
+            yield from self._take(number, batch)
+        now = self.clock.now()
+        yield from self.catch_up.run(self._checkpoint, begun, self._after(now + _SHARE * (now - self._begun)))
+        self._write(draft)
+
+    def on_idle(self, draft: DecisionDraft) -> Batches:
+        """Catch up for as long as `idle` says."""
+        self._drafts = [log.draft(draft) for log in self.rows]
+        begun = self._begin()
+        yield from self.catch_up.run(self._checkpoint, begun, self._after(self.clock.now() + self.idle))
+        self._write(draft)
+
+    def snapshot(self) -> Snapshot | None:
+        """Note what a replay must repeat; None after a heartbeat that did nothing."""
+        if not self._changed:
+            return None
+        facts = {
+            "came": self._came,
+            "written": [draft.written for draft in self._drafts],
+            "events": self.flusher.flushes,
+            "units": self.catch_up.units,
+            "late": self.stats.late,
+        }
+        return Snapshot(
+            facts=self._checkpoint.facts() | facts,
+            owed=int(self._checkpoint.owed.sum()),
+            beside={log.kind: draft.facts() for log, draft in zip(self.rows, self._drafts, strict=True)},
+        )
+
+    def on_replay(self, decision: Decision, rows: Iterator[SideBatch]) -> Batches:
+        """Have the rows of the log meet the same memory as in the first attempt, and catch up as far."""
+        checkpoint, cache, facts = self._checkpoint, self.cache, decision.facts
+        cache.bring_up(checkpoint, self.rows, self.batch)
+        cache.dirty()
+        flushes = deque(Flush(*event) for event in facts["events"])
+        self.flusher.repeat(checkpoint, flushes, checkpoint.steps - 1)
+        for step, number, found in heapq.merge(self._steps_of(0), self._steps_of(1), key=lambda one: one[0]):
+            placed = cache.sharding.reassign(number, found.rows, found.partition)
+            yield from self._meet_memory(number, placed)
+            self.flusher.repeat(checkpoint, flushes, step)
+            cache.insert(number, placed, step)
+        yield from self.catch_up.repeat([Unit(*unit) for unit in facts["units"]])
+        for number, batch in rows:
+            self._came[number] += batch.num_rows
+        for number, (now, then) in enumerate(zip(self._came, facts["came"], strict=True)):
+            if now != then and not self.spec.static[number]:
+                raise RunLogError(
+                    f"{decision.file.path} says that batch {self.batch} had {then} rows of the {SIDES[number]} side in shard"
+                    f" {self.shard.number}, and now it has {now}; does a source or a column change from one attempt to the next?"
+                )
+        self._checkpoint = Checkpoint.of(decision, self.spec.partitioning.partitions)
+        cache.drop(self._checkpoint.first)
+        self.stats.tuples_in += sum(self._came)
+        self.stats.late += facts["late"]
+
+    def on_decided(self) -> None:
+        """Keep the cache for the next micro-batch, and count."""
+        self.cache.clean(self._checkpoint)
+        self.stats.waiting = int(self._checkpoint.owed.sum())
+        self.stats.memory = self.cache.budget.held()
+        self.stats.memory_peak = self.cache.budget.peak
+
+    def on_finish(self) -> Batches:
+        """Make all pairs that are owed."""
+        yield from self.catch_up.run(self._checkpoint, self._checkpoint.steps, lambda: False)
 
     # -- the first attempt -----------------------------------------------------------------------------------------------
 
-    def _decide(self, rows: Iterable[tuple[int, pa.RecordBatch]]) -> Batches:
-        standing, warm, begun = self._standing, self.warm, self.clock.now()
-        self._tidy()
-        warm.bring_up(standing, self.rows, self.batch)
-        warm.dirty()
-        self._begun = standing.steps
-        self._watch()
-        self._recount()
-        self._make_room(0, None)
-        came = [0, 0]
-        with ExitStack() as stack:
-            self._drafts = [stack.enter_context(log.draft(self.batch)) for log in self.rows]
-            for number, batch in rows:
-                came[number] += batch.num_rows
-                yield from self._take(number, batch)
-            yield from self._catch_up(self._begun, self._until(begun, sum(came)))
-            if sum(came) or self._units or self._events:  # otherwise it was a heartbeat, and nothing to do
-                self._commit(self._drafts, came)
-        warm.clean(standing)
-        self._count()
+    def _begin(self) -> int:
+        """Have memory hold what the checkpoint says and has not expired. Returns the first step of this micro-batch."""
+        checkpoint, cache = self._checkpoint, self.cache
+        expired = self.event_time.expired(checkpoint)
+        for log in self.rows:
+            log.tidy(self.batch, expired)
+        cache.bring_up(checkpoint, self.rows, self.batch)
+        cache.dirty()
+        begun = checkpoint.steps
+        self.event_time.begin(checkpoint, cache)
+        self.flusher.recount(checkpoint)
+        self.flusher.make_room(checkpoint)
+        return begun
 
-    def _until(self, begun: float, rows: int) -> Callable[[], bool]:
-        now = self.clock.now()
-        end = now + (_SHARE * (now - begun) if rows else self.idle)
+    def _after(self, end: float) -> Callable[[], bool]:
         return lambda: self.clock.now() >= end
 
+    @property
+    def _changed(self) -> bool:
+        return bool(sum(self._came) or self.catch_up.units or self.flusher.flushes)
+
+    def _write(self, draft: DecisionDraft) -> None:
+        """Write the checkpoint to the decision, if there is one to make."""
+        if self._changed:
+            checkpoint = self._checkpoint
+            checkpoint.batch, checkpoint.memory = self.batch, self.cache.memory
+            checkpoint.origin = checkpoint.origin or uuid.uuid4().hex
+            draft.add(checkpoint.table())
+
     def _take(self, number: int, batch: pa.RecordBatch) -> Batches:
-        """Rows of one side, step by step."""
-        batch = pa.RecordBatch.from_arrays(batch.columns, schema=self.rows[number].schema)  # without "not null"
+        """Join rows of one side, step by step."""
+        # Fields of a batch may be "not null" where those of the side are not.
+        batch = pa.RecordBatch.from_arrays(batch.columns, schema=self.rows[number].schema)
         self.stats.tuples_in += batch.num_rows
-        batch = self._in_time(number, batch)
+        batch = self.event_time.in_time(number, batch)
         each = batch.nbytes // max(1, batch.num_rows) + 1
         step = max(1, self._chunk // each)
-        if self.pairing.capacity is not None:
-            step = min(step, max(1, self.warm.policy.wanted(self.pairing.capacity)))
+        if self.spec.capacity is not None:
+            step = min(step, max(1, self.cache.policy.wanted(self.spec.capacity)))
         for at in range(0, batch.num_rows, step):
             yield from self._step(number, batch.slice(at, step))
 
     def _step(self, number: int, batch: pa.RecordBatch) -> Batches:
-        standing, ledger, warm = self._standing, self._standing.ledger, self.warm
-        part = self.division.part(number, batch)
-        if not part.rows.num_rows:
+        """Write rows to the log, join them with the other side's memory, and insert them into their own."""
+        checkpoint, ledger, cache = self._checkpoint, self._checkpoint.ledger, self.cache
+        placed = cache.sharding.assign(number, batch)
+        if not placed.rows.num_rows:
             return
-        step = standing.steps
-        sees = standing.flushed[1 - number][part.partition]
-        latest = NEVER
-        if self.pairing.bound is not None:
-            latest = int(self.pairing.bound.times(number, part.rows).max())
-            standing.latest[number] = max(standing.latest[number], latest)
-        self._drafts[number].add(part, step, sees, latest)
-        yield from self._meet_memory(number, part)
-        at = part.at
-        warm.policy.arrive(number, part.entries.cell, at)
-        self._make_room(number, part)
-        warm.insert(number, part, step)
-        came = np.bincount(at, minlength=standing.partitions)
+        step = checkpoint.steps
+        sees = checkpoint.flushed[1 - number][placed.partition]
+        latest = self.event_time.latest(number, placed.rows)
+        checkpoint.latest[number] = max(checkpoint.latest[number], latest)
+        self._drafts[number].add(placed, step, sees, latest)
+        yield from self._meet_memory(number, placed)
+        at = placed.at
+        cache.policy.arrive(number, placed.entries.cell, at)
+        self.flusher.make_room(checkpoint, number, placed)
+        cache.insert(number, placed, step)
+        came = np.bincount(at, minlength=checkpoint.partitions)
         for counts in (ledger.held, ledger.arrived, ledger.fresh):
             counts[number] += came
-        standing.owe(step, part.partition[sees > 0])
+        checkpoint.owe(step, placed.partition[sees > 0])
         self.stats.deferred += int((sees > 0).sum())
-        standing.steps += 1
+        checkpoint.steps += 1
 
-    def _meet_memory(self, number: int, part: Part) -> Batches:
-        other, ledger = self.warm.sides[1 - number], self._standing.ledger
-        for out, slots in self._matches(number, part, other):
-            came = np.bincount(other.partition[slots], minlength=self._standing.partitions)
+    def _meet_memory(self, number: int, placed: ShardedRows) -> Batches:
+        """Join rows of a side with the other side's memory, and count results by partition."""
+        other, ledger = self.cache.sides[1 - number], self._checkpoint.ledger
+        for out, slots in self.matcher.matches(number, placed, other):
+            came = np.bincount(other.partition[slots], minlength=self._checkpoint.partitions)
             ledger.results[1 - number] += came
             ledger.recent[1 - number] += came
             yield out
 
-    def _make_room(self, number: int, part: Part | None) -> None:
-        """Flush until rows fit."""
-        standing, warm = self._standing, self.warm
-        while True:
-            need = 0 if part is None else warm.need(number, part)
-            slots = 0 if part is None else part.entries.row.size
-            held = int(standing.ledger.held.sum())
-            over = 0 if self.pairing.capacity is None else held + slots - self.pairing.capacity
-            short = warm.budget.used + need - warm.memory
-            if (over <= 0 and short <= 0) or (not held and short <= 0):
-                return
-            if not held:
-                raise MemoryRefused(
-                    f"rows of the {SIDES[number]} side take {format_size(need)}, and a shard has {format_size(warm.memory)}; give"
-                    " more memory, or fewer shards"
-                )
-            each = max(1, warm.budget.used // held)
-            # What is flushed before the first step is not there when its rows look for matches; later they have looked already.
-            after = standing.steps - (part is None)
-            self._flush(min(held, max(over, -(-short // each), warm.policy.wanted(held))), after)
-
-    def _flush(self, wanted: int, after: int) -> None:
-        """Memory forgets what the policy chooses; it is in the log. `after`: the step whose rows have looked for matches."""
-        standing = self._standing
-        first = self.warm.victims(standing, wanted)
-        for number, partition in np.argwhere(first > standing.first).tolist():
-            self._events.append([after, number, partition, int(first[number, partition])])
-            standing.flushed[number, partition] = first[number, partition]
-            standing.until[number, partition] = standing.latest[number]
-        standing.first = first
-        self.warm.drop(first)
-        self._recount()
-        standing.ledger.fresh[:], standing.ledger.recent[:] = 0, 0
-        standing.ledger.flushes += 1
-
-    def _commit(self, drafts: list[RowDraft], came: list[int]) -> None:
-        """From here on every attempt does the same."""
-        standing = self._standing
-        written = [draft.commit() for draft in drafts]
-        standing.batch, standing.memory = self.batch, self.warm.memory
-        standing.origin = standing.origin or uuid.uuid4().hex
-        table = standing.table()
-        facts = {
-            "came": came,
-            "written": written,
-            "events": self._events,
-            "units": self._units,
-            "late": self.stats.late,
-        }
-        facts |= {"waiting": int(standing.owed.sum()), "retrying": 0}  # what there is to finish
-        self.shard.write(DECISION, self.batch, table.schema, [table], standing.facts() | facts)
-
-    # -- a later attempt -------------------------------------------------------------------------------------------------
-
-    def _follow(self, decided: LogFile, rows: Iterable[tuple[int, pa.RecordBatch]]) -> Batches:
-        """Do what the first attempt decided, with its rows."""
-        standing, warm, facts = self._standing, self.warm, decided.facts
-        warm.bring_up(standing, self.rows, self.batch)
-        warm.dirty()
-        self._begun = standing.steps
-        events = iter([*facts["events"], [1 << 62, 0, 0, 0]])
-        event = self._apply(next(events), events, self._begun - 1)
-        for step, number, found in heapq.merge(self._steps_of(0), self._steps_of(1), key=lambda one: one[0]):
-            part = self.division.again(number, found.rows, found.partition)
-            yield from self._meet_memory(number, part)
-            event = self._apply(event, events, step)
-            warm.insert(number, part, step)
-        for partition, number, since, until, first, last in facts["units"]:
-            yield from self._unit(partition, number, since, until, first, last, lambda: False)
-        came = [0, 0]
-        for number, batch in rows:
-            came[number] += batch.num_rows
-        for number, (now, then) in enumerate(zip(came, facts["came"], strict=True)):
-            if now != then and not self.pairing.static[number]:
-                raise RunLogError(
-                    f"{decided.path} says that batch {self.batch} had {then} rows of the {SIDES[number]} side in shard"
-                    f" {self.shard.number}, and now it has {now}; does a source or a column change from one attempt to the next?"
-                )
-        self._standing = self._decided(decided)
-        warm.drop(self._standing.first)
-        warm.clean(self._standing)
-        self.stats.tuples_in += sum(came)
-        self.stats.late += facts["late"]
-        self._count()
-
-    def _steps_of(self, number: int) -> Iterator[tuple[int, int, Rows]]:
+    def _steps_of(self, number: int) -> Iterator[tuple[int, int, SteppedRows]]:
         return ((int(found.step[0]), number, found) for found in self.rows[number].of_batch(self.batch))
-
-    def _apply(self, event: list[int], events: Iterator[list[int]], step: int) -> list[int]:
-        """The flushes up to a step; gives the next one."""
-        first = self._standing.first
-        changed = False
-        while event[0] <= step:
-            _, number, partition, begin = event
-            first[number, partition] = begin
-            event, changed = next(events), True
-        if changed:
-            self.warm.drop(first)
-        return event

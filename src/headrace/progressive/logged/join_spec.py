@@ -1,4 +1,4 @@
-"""What a logged progressive join is, apart from its state: conditions, columns, time bounds."""
+"""JoinSpec: the settings of a progressive join of two streams: condition, columns, time bound."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from datetime import timedelta
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int64s
 from headrace.conditions import AllOf, Band, Condition
 from headrace.errors import BadInput
 from headrace.progressive.grids.partitioning import SIDES, Partitioning
 from headrace.progressive.logged.checkpoint import NEVER
 from headrace.progressive.output import Output
-from headrace.relation.columns import Longs
 
 
 @dataclass(frozen=True)
 class TimeBound:
-    """Pairs are at most so far apart in event time, and rows that can find no more partners expire.
+    """How far apart in event time the rows of a pair may be; rows that can find no more partners expire.
 
     Parameters
     ----------
     columns
-        The event time of the left and of the right side.
+        The event time columns of the left and of the right side.
     within
         Microseconds that two rows of a pair are apart at most.
     delays
-        Microseconds that rows of each side may be late; None for a side that is all there from the beginning.
+        Microseconds that rows of each side may be late; None for a side that is read once, and not a stream.
     """
 
     columns: tuple[str, str]
@@ -36,7 +36,7 @@ class TimeBound:
 
     @property
     def condition(self) -> Band:
-        """What pairs must satisfy."""
+        """The bound as a condition on pairs."""
         apart = timedelta(microseconds=self.within)
         return Band(self.columns[0], self.columns[1], apart, apart)
 
@@ -52,20 +52,20 @@ class TimeBound:
                     f"column {name!r} of the {SIDES[side]} side has type {schema.field(name).type}; an event time is a timestamp"
                 )
 
-    def times(self, side: int, rows: pa.RecordBatch) -> Longs:
-        """Event times in microseconds; a row without one has none to match, and comes before all."""
+    def times(self, side: int, rows: pa.RecordBatch) -> Int64s:
+        """The event times of rows in microseconds; NEVER for a row without one, which matches nothing."""
         column = rows.column(rows.schema.get_field_index(self.columns[side]))
         column = column.cast(pa.timestamp("us", column.type.tz), safe=False).view(pa.int64())
         return np.asarray(column.fill_null(NEVER))
 
     def watermark(self, latest: list[int]) -> int:
-        """What comes from now on is not of a time before this, or it is late."""
+        """The event time before which rows that come from now on are late, by the latest time of each side so far."""
         marks = [at - delay for at, delay in zip(latest, self.delays, strict=True) if delay is not None]
         return max(NEVER, min(marks))
 
 
-@dataclass(frozen=True)
-class Pairing:
+@dataclass(frozen=True, kw_only=True)
+class JoinSpec:
     """A join of two sides.
 
     Parameters
@@ -73,17 +73,17 @@ class Pairing:
     condition
         What pairs must satisfy, without the time bound.
     schemas
-        Of the two sides.
+        The columns of the two sides.
     partitioning
-        How they are divided; it is bound to them.
+        How rows are divided into partitions; it is bound to the two sides.
     ask
-        What of the condition the partitioning does not answer.
+        The part of the condition that the partitioning does not answer.
     suffix
         Added to the name of a right column that the left side has too; None refuses it.
     bound
-        On event times.
+        The bound on event times.
     capacity
-        Tuples in memory at most, beside the bytes; no such limit by default.
+        Tuples in memory at most, beside the limit of bytes; None: no such limit.
     static
         Sides that are read once, and not a stream.
     """

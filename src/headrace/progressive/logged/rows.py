@@ -1,8 +1,8 @@
-"""The rows of one side in the run log: the disk partitions of a logged progressive join. (DESIGN D7)
+"""LoggedRows: the rows of one side in the run log, which are the disk partitions of a progressive join. (DESIGN D7)
 
-A file holds the rows of a micro-batch, or of several after a compaction, as record batches of whole steps, each in the order of
-partitions, so that one partition is read by slices. Beside its own columns a row has three: its partition, its step, and what it
-`sees`: rows of the other side in steps before that were on disk alone when it came. With those it owes pairs.
+A file holds the rows of a micro-batch, or of several after a compaction, as record batches of whole steps. Each is sorted by
+partition, so that one partition is read by slices. Beside its own columns a row has three: its partition, its step, and the step
+that it `sees`: rows of the other side of steps before that one were on disk alone when it came, and it owes the pairs with them.
 """
 
 from __future__ import annotations
@@ -10,58 +10,60 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Bools, Int32s, Int64s
 from headrace.errors import OtherLog
 from headrace.progressive.grids.partitioning import SIDES
 from headrace.progressive.logged.checkpoint import NEVER
-from headrace.progressive.logged.sharding import Part
-from headrace.progressive.memory.side_memory import POOL, take
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Ints
-from headrace.runlog import LogFile, ShardLog
+from headrace.progressive.logged.sharding import ShardedRows
+from headrace.progressive.memory.row_chunks import POOL, take
+from headrace.runlog import DecisionDraft, LogFile, ShardLog
 from headrace.runlog.files import StateDraft, read_state
 
 PARTITION, STEP, SEES = (f"__headrace_{name}" for name in ("partition", "step", "sees"))
 EXTRA = pa.schema({PARTITION: pa.int32(), STEP: pa.int32(), SEES: pa.int32()})
-_TIER = 8  # files of about one size before they become one
-_SPAN = 4  # where rows expire, no compaction makes a file with more than such a part of them
+_TIER = 8  # files of about one size before they are merged; sizes of two tiers differ by this factor
+_SPAN = (
+    4  # where rows expire, a merged file has at most this part of all rows: a file goes when all its rows have expired
+)
 
-_checked: dict[Path, tuple[int, int]] = {}  # files that this process has read every byte of
+_checked: dict[Path, tuple[int, int]] = {}  # inode and mtime of files whose checksum this process has compared
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows from the log."""
+class SteppedRows:
+    """Rows from the log, with the partition, the step, and what each of them sees."""
 
     rows: pa.RecordBatch
-    partition: Ints
-    step: Ints
-    sees: Ints
+    partition: Int32s
+    step: Int32s
+    sees: Int32s
 
-    def where(self, which: np.ndarray[Any, np.dtype[np.bool_]]) -> Rows:
-        """Some of them: a copy, or these themselves if it is all of them."""
+    def where(self, which: Bools) -> SteppedRows:
+        """Select rows: a copy, or these themselves if it is all of them."""
         if which.all():
             return self
-        return Rows(take(self.rows, np.flatnonzero(which)), self.partition[which], self.step[which], self.sees[which])
+        return SteppedRows(
+            take(self.rows, np.flatnonzero(which)), self.partition[which], self.step[which], self.sees[which]
+        )
 
 
 class LoggedRows:
-    """One side's rows.
+    """The files of one side's rows in a shard.
 
     Parameters
     ----------
     shard
-        Of the run log, held.
+        The shard of the run log, held.
     side
-        0 is left, 1 is right; the kind of its files.
+        0 is left, 1 is right; it is the kind of the files, too.
     schema
-        Of its rows.
+        The columns of its rows.
     times
-        The event times of rows in microseconds, where they expire.
+        Gives the event times of a side's rows in microseconds; None if rows do not expire.
     size
         Bytes of a record batch after a compaction.
     """
@@ -71,7 +73,7 @@ class LoggedRows:
         shard: ShardLog,
         side: int,
         schema: pa.Schema,
-        times: Callable[[int, pa.RecordBatch], Longs] | None = None,
+        times: Callable[[int, pa.RecordBatch], Int64s] | None = None,
         *,
         size: int = 1 << 22,
     ) -> None:
@@ -82,19 +84,18 @@ class LoggedRows:
 
     # -- writing ---------------------------------------------------------------------------------------------------------
 
-    def draft(self, batch: int) -> RowDraft:
-        """The rows of a micro-batch that has not been decided; what an attempt left that died is gone."""
-        self.shard.discard(self.kind, batch)
-        return RowDraft(self, self.shard.draft(self.kind, batch, self.written))
+    def draft(self, decision: DecisionDraft) -> RowDraft:
+        """Begin the rows of a micro-batch, in a file beside its decision."""
+        return RowDraft(self, decision)
 
     # -- reading ---------------------------------------------------------------------------------------------------------
 
     def read(
         self, before: int, since: int = 0, until: int = 1 << 40, partition: int | None = None, not_before: int = NEVER
-    ) -> Iterator[Rows]:
-        """Rows of micro-batches before one and of steps from `since` to before `until`, of one partition or all, by steps.
+    ) -> Iterator[SteppedRows]:
+        """Read rows of micro-batches before one and of steps from `since` to before `until`, of one partition or all, by steps.
 
-        Files whose rows are all of event times before `not_before` may be passed over.
+        Files whose rows are all of event times before `not_before` are skipped.
         """
         for file in self._open(before):
             latest = file.facts["latest"]
@@ -109,20 +110,20 @@ class LoggedRows:
                 if found.rows.num_rows:
                     yield found
 
-    def of_batch(self, batch: int) -> Iterator[Rows]:
-        """The rows of a decided micro-batch, step by step; its file is as it was written."""
+    def of_batch(self, batch: int) -> Iterator[SteppedRows]:
+        """Read the rows of a decided micro-batch, step by step, as they were written."""
         file = self.shard.find(self.kind, batch)
         if file is not None:
             yield from (self._rows(some, 0, 1 << 40, None) for some in self._fitting(file).batches())
 
-    def _rows(self, batch: pa.RecordBatch, since: int, until: int, partition: int | None) -> Rows:
+    def _rows(self, batch: pa.RecordBatch, since: int, until: int, partition: int | None) -> SteppedRows:
         if partition is not None:
-            # Copied: rows of a partition lie all over the file, and to look at them later would map most of it again.
+            # A copy: rows of a partition lie all over the file, and to read them later would map most of it again.
             first, last = np.searchsorted(np.asarray(batch.column(0)), [partition, partition + 1]).tolist()
             batch = take(batch, np.arange(first, last))
         at, step, sees = (np.asarray(batch.column(i)) for i in range(3))
         own = pa.RecordBatch.from_arrays(batch.columns[3:], schema=self.schema)
-        return Rows(own, at, step, sees).where((step >= since) & (step < until))
+        return SteppedRows(own, at, step, sees).where((step >= since) & (step < until))
 
     def _open(self, before: int) -> Iterator[LogFile]:
         for entry in self.shard.entries(self.kind, before=before):
@@ -145,7 +146,7 @@ class LoggedRows:
     # -- fewer files -----------------------------------------------------------------------------------------------------
 
     def tidy(self, before: int, expired: int) -> None:
-        """Remove files whose rows are all of times before `expired`; put files of about one size together, without such rows."""
+        """Remove files whose rows are all of times before `expired`; merge files of about one size, without such rows."""
         if expired == NEVER and len(self.shard.entries(self.kind, before=before)) < _TIER:
             return
         files = list(self._open(before))
@@ -168,7 +169,7 @@ class LoggedRows:
         self._files.clear()
 
     def _merged(self, batches: Iterator[pa.RecordBatch], expired: int) -> Iterator[pa.RecordBatch]:
-        """Record batches put together up to a size, in the order of partitions and steps."""
+        """Concatenate record batches up to a size, and sort them by partition and step."""
         held: list[pa.RecordBatch] = []
         for batch in batches:
             if self.times is not None and expired > NEVER:
@@ -183,42 +184,45 @@ class LoggedRows:
 
 
 class RowDraft:
-    """The rows of a micro-batch while it is not decided."""
+    """A side's rows of a micro-batch that is not decided yet. The file is opened when its first row comes.
 
-    def __init__(self, rows: LoggedRows, draft: StateDraft) -> None:
-        self._rows, self._draft = rows, draft
-        self._open = False
+    Parameters
+    ----------
+    rows
+        The side's rows in the log.
+    decision
+        The decision that they are written beside.
+    """
+
+    def __init__(self, rows: LoggedRows, decision: DecisionDraft) -> None:
+        self._rows, self._decision = rows, decision
+        self._draft: StateDraft | None = None
         self._first = self._last = -1
         self._latest: int | None = None
 
-    def __enter__(self) -> RowDraft:
-        return self
+    @property
+    def written(self) -> int:
+        """How many rows there are."""
+        return 0 if self._draft is None else self._draft.rows
 
-    def __exit__(self, *error: object) -> None:
-        if self._open:
-            self._draft.__exit__(*error)
-
-    def add(self, part: Part, step: int, sees: Longs, latest: int) -> None:
-        """A step. `latest` is the latest event time in it."""
-        if not self._open:
-            self._draft.__enter__()
-            self._open, self._first = True, step
+    def add(self, rows: ShardedRows, step: int, sees: Int64s, latest: int) -> None:
+        """Add the rows of a step. `latest` is the latest event time in it."""
+        if self._draft is None:
+            self._draft, self._first = self._decision.beside(self._rows.kind, self._rows.written), step
         self._last = step
         if self._rows.times is not None:
             self._latest = max(latest, NEVER if self._latest is None else self._latest)
-        n = part.rows.num_rows
-        extra = [pa.array(part.partition), pa.array(np.full(n, step, np.int32)), pa.array(sees.astype(np.int32))]
-        self._draft.add(pa.RecordBatch.from_arrays([*extra, *part.rows.columns], schema=self._rows.written))
+        n = rows.rows.num_rows
+        extra = [pa.array(rows.partition), pa.array(np.full(n, step, np.int32)), pa.array(sees.astype(np.int32))]
+        self._draft.add(pa.RecordBatch.from_arrays([*extra, *rows.rows.columns], schema=self._rows.written))
 
-    def commit(self) -> int:
-        """Give the file its name; how many rows it has."""
-        if self._open:
-            self._draft.commit({"first": self._first, "last": self._last, "latest": self._latest})
-        return self._draft.rows
+    def facts(self) -> dict[str, int | None]:
+        """The facts of the file: its first and last step, and the latest event time."""
+        return {"first": self._first, "last": self._last, "latest": self._latest}
 
 
 def _run(sizes: list[int], most: int | None) -> tuple[int, int]:
-    """Files to put together: the newest ones, if there are enough that are not larger than the others of their tier."""
+    """Choose files to merge: the newest ones, if there are enough of them that are not larger than those of a tier."""
     tiers = [int(np.log(rows + 1) / np.log(_TIER)) for rows in sizes]
     for tier in sorted(set(tiers)):
         first = len(tiers)
@@ -231,7 +235,7 @@ def _run(sizes: list[int], most: int | None) -> tuple[int, int]:
 
 def _sorted(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches, memory_pool=POOL)
-    # Batches are in the order of steps, and so partitions stay
+    # A stable sort: batches are in the order of steps, and so are the rows of each partition.
     order = np.argsort(np.asarray(whole.column(0)), kind="stable")
     return take(whole, order)
 

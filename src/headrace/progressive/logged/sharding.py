@@ -1,4 +1,4 @@
-"""Rows of one side, each in one partition, with the cells it is looked for in: what memory takes in and the log keeps."""
+"""Sharding: assigns the rows of a stream to the shards and partitions of a logged progressive join."""
 
 from __future__ import annotations
 
@@ -7,31 +7,30 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace.progressive.grids.partitioning import LEFT, NO_DOUBLES, Doubles, Entries, Partitioning, Reading
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Hashes, Ints
+from headrace.arrays import Float64s, Int32s, Int64s, UInt64s
+from headrace.progressive.grids.partitioning import LEFT, NO_DOUBLES, CellEntries, JoinKeys, Partitioning
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Rows in the order of their partitions; a row that belongs to several is there several times."""
+class ShardedRows:
+    """Rows of one side in one shard, sorted by partition; a row that belongs to several partitions is there several times."""
 
     rows: pa.RecordBatch
-    partition: Ints
-    """of each row"""
-    entries: Entries
-    """the cells of rows, those of their partition"""
-    values: Doubles
-    """what rows compare by"""
+    partition: Int32s
+    """the partition of each row"""
+    entries: CellEntries
+    """the cells of each row that lie in its partition"""
+    values: Float64s
+    """coordinates that rows are compared by; empty for keys"""
 
     @property
-    def at(self) -> Ints:
+    def at(self) -> Int32s:
         """The partition of each entry."""
         return self.partition[self.entries.row]
 
 
-class Division:
-    """Which partitions of a shard the rows of two streams belong to.
+class Sharding:
+    """Says which shards, and which partitions of a shard, the rows of two streams belong to.
 
     Both sides of a pair meet in exactly one cell, and so in one partition of one shard: keys by their hash, boxes in the cell of
     their reference point, vectors in the cell that the left one lies in, since the right one is kept in all cells within eps.
@@ -39,21 +38,21 @@ class Division:
     Parameters
     ----------
     partitioning
-        Of the whole join, bound to both sides.
+        The partitioning of the whole join, bound to both sides.
     shards
-        How many shards cells are divided among; 0 if rows come by the hash of their key, so that all cells of theirs are here.
+        How many shards cells are divided among; 0 if rows come by the hash of their key, so that this shard has all their cells.
     shard
-        Which one this is.
+        The number of this shard.
     """
 
     def __init__(self, partitioning: Partitioning, shards: int = 0, shard: int = 0) -> None:
         self.partitioning = partitioning
         self.shards, self.shard = shards, shard
 
-    def part(self, side: int, batch: pa.RecordBatch) -> Part:
-        """Rows that came."""
+    def assign(self, side: int, batch: pa.RecordBatch) -> ShardedRows:
+        """Assign rows that came to the partitions of this shard; rows that belong to other shards are left out."""
         reading, entries, at = self._read(side, batch)
-        # Rows ascend
+        # A stable sort: the rows of a partition stay in their order.
         order = np.argsort(at.astype(np.int16) if self.partitioning.partitions < 1 << 15 else at, kind="stable")
         row, at, cell = entries.row[order], at[order], entries.cell[order]
         new = np.ones(row.size, np.bool_)
@@ -61,44 +60,44 @@ class Division:
         copy = np.cumsum(new, dtype=np.int32) - np.int32(1)
         rows = row[new]
         taken = batch.take(pa.array(rows)) if rows.size else batch.slice(0, 0)
-        return Part(taken, at[new], Entries(copy.astype(np.int32), cell), self._values(reading, rows))
+        return ShardedRows(taken, at[new], CellEntries(copy.astype(np.int32), cell), self._values(reading, rows))
 
-    def again(self, side: int, batch: pa.RecordBatch, partition: Ints) -> Part:
-        """Rows that `part` gave, from the log."""
+    def reassign(self, side: int, batch: pa.RecordBatch, partition: Int32s) -> ShardedRows:
+        """Find the cells of rows that `assign` gave before, and that come from the log with their partitions."""
         reading, entries, at = self._read(side, batch)
         mine = at == partition[entries.row]
         if not mine.all():
-            entries = Entries(entries.row[mine], entries.cell[mine])
-        return Part(batch, partition, entries, reading.values)
+            entries = CellEntries(entries.row[mine], entries.cell[mine])
+        return ShardedRows(batch, partition, entries, reading.values)
 
-    def shards_of(self, side: int, batch: pa.RecordBatch) -> tuple[Ints, Ints]:
-        """Rows and the shards they go to, each shard of a row once; a row that can match nothing goes nowhere."""
+    def shards_of(self, side: int, batch: pa.RecordBatch) -> tuple[Int32s, Int32s]:
+        """Pairs of a row and a shard that it goes to, each shard of a row once; a row that can match nothing goes nowhere."""
         _, entries = self._cells(side, batch)
         pairs = np.unique(entries.row.astype(np.int64) * self.shards + shard_of(entries.cell, self.shards))
         return (pairs // self.shards).astype(np.int32), (pairs % self.shards).astype(np.int32)
 
-    def _cells(self, side: int, batch: pa.RecordBatch) -> tuple[Reading, Entries]:
+    def _cells(self, side: int, batch: pa.RecordBatch) -> tuple[JoinKeys, CellEntries]:
         partitioning = self.partitioning
         reading = partitioning.read(side, batch)
         if side == LEFT or partitioning.identity:
             return reading, partitioning.home(side, reading)
         return reading, partitioning.reach(side, reading)
 
-    def _read(self, side: int, batch: pa.RecordBatch) -> tuple[Reading, Entries, Ints]:
+    def _read(self, side: int, batch: pa.RecordBatch) -> tuple[JoinKeys, CellEntries, Int32s]:
         reading, entries = self._cells(side, batch)
         if self.shards > 1:
             mine = shard_of(entries.cell, self.shards) == self.shard
-            entries = Entries(entries.row[mine], entries.cell[mine])
+            entries = CellEntries(entries.row[mine], entries.cell[mine])
         return reading, entries, self.partitioning.partition_of(entries.cell)
 
-    def _values(self, reading: Reading, rows: Ints) -> Doubles:
+    def _values(self, reading: JoinKeys, rows: Int32s) -> Float64s:
         width = self.partitioning.width
         if not width:
             return NO_DOUBLES
         return np.ascontiguousarray(reading.values.reshape(-1, width)[rows]).reshape(-1)
 
 
-def shard_of(cells: Hashes, shards: int) -> Longs:
-    """The shards of cells, by the high half of their codes: cells that lie together may share it."""
+def shard_of(cells: UInt64s, shards: int) -> Int64s:
+    """The shards of cells, by a hash of the high half of their codes: neighbouring cells may share a shard."""
     mixed = (cells >> np.uint64(32)) * np.uint64(0x9E3779B97F4A7C15)
     return ((mixed >> np.uint64(33)) % np.uint64(shards)).astype(np.int64)

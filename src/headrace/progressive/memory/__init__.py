@@ -1,1 +1,1 @@
-"""The memory of a progressive join: both sides, their indexes, and what is spilled to disk. [PQP] §3.1"""
+"""The memory of a progressive join: both sides with their indexes, eviction, and segments spilled to disk. [PQP] §3.1"""

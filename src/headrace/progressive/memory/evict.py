@@ -1,66 +1,139 @@
-"""What leaves memory: the slots with a policy's lowest scores, written as segments."""
+"""Evictor: makes room for arriving tuples by flushing what the policy chooses, as segments on disk."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import pyarrow as pa
 
-from headrace.progressive.memory.side_memory import Side, take
+from headrace.arrays import Int32s
+from headrace.errors import MemoryRefused
+from headrace.memory import trim_malloc
+from headrace.progressive.grids.partitioning import SIDES
+from headrace.progressive.memory.row_chunks import copied_bytes, take
+from headrace.progressive.memory.side_memory import SideMemory
+from headrace.progressive.memory.sides import Sides
 from headrace.progressive.memory.spill import Spill
-from headrace.progressive.policies.flush import FlushPolicy, Ledger, Resident
-from headrace.relation.keys import Ints
+from headrace.progressive.policies.base import FlushPolicy
+from headrace.progressive.policies.driver import lowest_partitions, tuple_scores
+from headrace.progressive.policies.stats import PartitionStats, TupleStats
+from headrace.progressive.stats import ProgressiveStats
+from headrace.units import format_size
 
 
-def victims(policy: FlushPolicy, ledger: Ledger, sides: Sequence[Side], wanted: int) -> list[Ints]:
-    """The slots that leave, of each side: so many, or more where partitions leave as a whole."""
+class Evictor:
+    """Flushes tuples when memory is full.
+
+    Parameters
+    ----------
+    policy
+        Chooses what leaves memory.
+    sides
+        Both sides of the join.
+    partition_stats
+        What the policy decides by; flushes are counted there.
+    stats
+        Where flushes and flushed tuples are counted for the user.
+    capacity
+        The number of tuples in memory at most; None for as many as the budget allows.
+    tick
+        Gives the next stamp.
+    """
+
+    def __init__(
+        self,
+        policy: FlushPolicy,
+        sides: Sides,
+        partition_stats: PartitionStats,
+        stats: ProgressiveStats,
+        *,
+        capacity: int | None,
+        tick: Callable[[], int],
+    ) -> None:
+        self._policy, self._sides, self._capacity, self._tick = policy, sides, capacity, tick
+        self._partition_stats, self._stats = partition_stats, stats
+
+    def make_room(self, number: int, batch: pa.RecordBatch, slots: int) -> None:
+        """Flush until a batch of a side, with this many slots, fits memory."""
+        sides, budget = self._sides, self._sides.budget
+        spills = [sides.spill(side.number) for side in sides.present]
+        while True:
+            need = copied_bytes(batch) + sides.memory(number).more_bytes(slots) + sum(s.uncounted for s in spills)
+            over = 0 if self._capacity is None else sides.held + slots - self._capacity
+            short = need - budget.left
+            if short <= 0 and (over <= 0 or not sides.held):
+                break
+            if not sides.held:
+                raise MemoryRefused(
+                    f"a tuple of the {SIDES[number]} side takes {format_size(need)}, and {format_size(budget.left)} of"
+                    f" {format_size(budget.limit)} is left; give more memory"
+                )
+            each = max(1, budget.used // sides.held)
+            self._flush(max(over, -(-short // each)))
+        for spill in spills:
+            spill.count()
+
+    def _flush(self, least: int) -> None:
+        """Move to disk what the policy chooses, at least `least` tuples."""
+        sides, stamp = self._sides, self._tick()
+        wanted = min(sides.held, max(least, self._policy.wanted(sides.held)))
+        chosen = victims(self._policy, self._partition_stats, sides.present, wanted)
+        for side, slots in zip(sides.present, chosen, strict=True):
+            if slots.size:
+                spill = sides.spill(side.number)
+                since, partitions = spill.nbytes, side.partition[slots]
+                write_segments(side, spill, slots, stamp, sides.work)
+                side.remove(slots)
+                side.compact()
+                spill.wrote(since)
+                self._partition_stats.flushed_tuples(side.number, partitions)
+                self._stats.flushed += slots.size
+        trim_malloc()  # malloc keeps the freed chunks, which are of many sizes, unless it is asked to return them
+        self._partition_stats.flush_ended()
+        self._stats.flushes += 1
+
+
+def victims(policy: FlushPolicy, stats: PartitionStats, sides: Sequence[SideMemory], wanted: int) -> list[Int32s]:
+    """The slots that leave, of each side: `wanted` of them, or more where partitions leave as a whole."""
     if policy.per_tuple:
-        return _worst_tuples(policy, ledger, sides, wanted)
-    scores, held = policy.scores(ledger), ledger.held
-    if policy.pairs:
-        scores, held = scores.min(axis=0, keepdims=True), held.sum(axis=0, keepdims=True)
-    size = held.reshape(-1)
-    there = np.flatnonzero(size)
-    order = there[np.argsort(scores.reshape(-1)[there], kind="stable")]
-    last = int(np.searchsorted(np.cumsum(size[order]), wanted))
-    go = np.zeros(held.shape, np.bool_)
-    go.reshape(-1)[order[: last + 1]] = True
-    spare = 0 if policy.whole or policy.pairs else int(size[order[: last + 1]].sum()) - wanted
-    number, partition = divmod(int(order[last]), held.shape[1])
+        return _worst_tuples(policy, stats, sides, wanted)
+    chosen = lowest_partitions(policy, stats, wanted)
     out = []
     for side in sides:
-        mine = go[0 if policy.pairs else side.number]
-        slots = side.of(mine, int(ledger.held[side.number][mine].sum()))
-        if spare and number == side.number:
-            # Of the last partition only the oldest leave, as many as were asked for.
-            part = np.flatnonzero(side.partition[slots] == partition)
+        leave = chosen.leave[side.number]
+        slots = side.in_partitions(leave, int(stats.held[side.number][leave].sum()))
+        if chosen.spare and chosen.last[0] == side.number:
+            # Only the oldest tuples of the last partition leave, as many as are still wanted.
+            part = np.flatnonzero(side.partition[slots] == chosen.last[1])
             by_age = part[np.argsort(side.arrived[slots[part]], kind="stable")]
-            slots = np.delete(slots, by_age[part.size - spare :])
+            slots = np.delete(slots, by_age[part.size - chosen.spare :])
         out.append(slots)
     return out
 
 
-def _worst_tuples(policy: FlushPolicy, ledger: Ledger, sides: Sequence[Side], wanted: int) -> list[Ints]:
+def _worst_tuples(policy: FlushPolicy, stats: PartitionStats, sides: Sequence[SideMemory], wanted: int) -> list[Int32s]:
+    """The slots of the tuples with the lowest scores; of equal ones the oldest."""
     slots = [side.live() for side in sides]
     scores, arrived = [], []
     for side, mine in zip(sides, slots, strict=True):
-        resident = Resident(side.partition[mine], side.cell[mine], side.arrived[mine], side.results[mine])
-        scores.append(policy.tuple_scores(ledger, side.number, resident))
-        arrived.append(resident.arrived)
-    go = np.zeros(sum(mine.size for mine in slots), np.bool_)
-    go[np.lexsort([np.concatenate(arrived), np.concatenate(scores)])[:wanted]] = True
+        tuples = TupleStats(side.partition[mine], side.cell[mine], side.arrived[mine], side.results[mine])
+        scores.append(tuple_scores(policy, stats, side.number, tuples))
+        arrived.append(tuples.arrived)
+    leave = np.zeros(sum(mine.size for mine in slots), np.bool_)
+    leave[np.lexsort([np.concatenate(arrived), np.concatenate(scores)])[:wanted]] = True
     cuts = np.cumsum([mine.size for mine in slots])[:-1]
-    return [mine[which] for mine, which in zip(slots, np.split(go, cuts), strict=True)]
+    return [mine[which] for mine, which in zip(slots, np.split(leave, cuts), strict=True)]
 
 
-def write(side: Side, spill: Spill, slots: Ints, stamp: int, room: int) -> None:
-    """Segments of what leaves, partition by partition; as many rows at a time as fit the room."""
+def write_segments(side: SideMemory, spill: Spill, slots: Int32s, stamp: int, room: int) -> None:
+    """Write slots to disk, a segment for each partition, as many rows at a time as fit `room` bytes."""
     slots = slots[np.argsort(side.partition[slots], kind="stable")]
     step = max(1, room // (2 * side.row_bytes + 16))
     for at in range(0, slots.size, step):
         some = slots[at : at + step]
         order = side.by_chunk(some)
-        rows = take(side.rows(some[order]), np.argsort(order))  # they come by chunk and are wanted by partition
+        rows = take(side.rows(some[order]), np.argsort(order))  # `rows` gives them by chunk; segments are by partition
         partitions = side.partition[some]
         begins = np.flatnonzero(np.diff(partitions, prepend=-1))
         for first, last in zip(begins.tolist(), [*begins[1:].tolist(), some.size], strict=True):

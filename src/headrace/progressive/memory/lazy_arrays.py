@@ -1,4 +1,4 @@
-"""Arrays of slots whose memory is the system's until it is touched, and again when it is given back."""
+"""Arrays whose memory is allocated by the operating system page by page, when it is first touched."""
 
 from __future__ import annotations
 
@@ -7,33 +7,37 @@ from typing import Any
 
 import numpy as np
 
+from headrace.arrays import AnyArray
 
-class Rooms:
-    """Arrays with room for so many slots; they cost what was used of them. Huge pages would be touched as a whole.
+
+class LazyArrays:
+    """Arrays with an item for each slot, of which only the part that was used takes memory.
+
+    Each lies in an anonymous mapping without huge pages, since a huge page is allocated as a whole when one byte is touched.
 
     Parameters
     ----------
     slots
-        Of each array.
+        The length of each array.
     """
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
-        self._made: list[tuple[mmap.mmap, int]] = []
+        self._mappings: list[tuple[mmap.mmap, int]] = []  # each with its bytes a slot
 
-    def make(self, type_: Any, width: int = 1) -> np.ndarray[Any, Any]:
-        """An array of so many numbers a slot."""
+    def allocate(self, type_: Any, width: int = 1) -> AnyArray:
+        """Return a new array with `width` numbers a slot, one slot after the other; it is empty if the width is 0."""
         each = np.dtype(type_).itemsize * width
         if not each:
             return np.empty(0, type_)
         memory = mmap.mmap(-1, self.slots * each)
         memory.madvise(mmap.MADV_NOHUGEPAGE)
-        self._made.append((memory, each))
+        self._mappings.append((memory, each))
         return np.frombuffer(memory, type_)
 
-    def give_back(self, slots: int) -> None:
-        """What lies beyond so many slots is not needed any more."""
-        for memory, each in self._made:
+    def release_beyond(self, slots: int) -> None:
+        """Give the memory of all slots from this number on back to the system; they read as 0 when they are used again."""
+        for memory, each in self._mappings:
             start = -(-slots * each // mmap.PAGESIZE) * mmap.PAGESIZE
             if start < len(memory):
                 memory.madvise(mmap.MADV_DONTNEED, start, len(memory) - start)

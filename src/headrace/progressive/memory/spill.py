@@ -1,7 +1,7 @@
-"""The disk part of one side of a progressive join: segments, each the tuples of one partition that left memory together.
+"""Spill: the tuples of one side that were flushed to disk, in segments. A segment is what one flush wrote of one partition.
 
-One file a side, which only grows and has no name, so that it is gone with the process. A flush writes its segments one after the
-other; a partition that was flushed often, or by few tuples at a time, lies in many places: each is a request.
+A side has one file, which only grows and has no name, so that it is gone with the process. A flush writes its segments one after
+the other. A partition that was flushed often, or by few tuples at a time, lies in many places, and each costs a read request.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s, Int64s, UInt64s
 from headrace.memory import MemoryBudget
 from headrace.progressive.grids.partitioning import SIDES
-from headrace.progressive.memory.side_memory import POOL
+from headrace.progressive.memory.row_chunks import POOL
 from headrace.progressive.stats import ProgressiveStats
-from headrace.relation.columns import Longs
 from headrace.relation.disk import Disk
-from headrace.relation.keys import Hashes, Ints
 
-PAGE = 4096  # bytes: what reads and writes are counted in
-_FIELDS = {
+PAGE = 4096  # bytes: the unit that reads and writes are counted in
+_FIELDS = {  # of a segment; see the properties of Spill
     "partition": np.int32,
     "rows": np.int32,
     "departed": np.int64,
@@ -32,43 +31,45 @@ _FIELDS = {
     "offset": np.int64,
     "length": np.int64,
 }
-_SEGMENT_BYTES = 40
-_MEETING_BYTES = 4
+_SEGMENT_BYTES = 40  # what _FIELDS take, with room for growth
+_MEETING_BYTES = 4  # the segment of a meeting; segments that meet together share the stamp
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """Tuples read from disk."""
+class SpilledRows:
+    """Tuples that were read from disk."""
 
     rows: pa.RecordBatch
-    arrived: Longs
-    cell: Hashes
-    segment: Ints
-    """of each, a number in the spill"""
+    arrived: Int64s
+    """the stamp of arrival of each row"""
+    cell: UInt64s
+    """the cell of each row"""
+    segment: Int32s
+    """the number of each row's segment"""
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row, on average."""
+        """The bytes of a row, on average."""
         return int(self.rows.nbytes // max(1, self.rows.num_rows)) + 1
 
 
 class Spill:
-    """Segments of one side.
+    """The segments of one side on disk, and a list of them in memory.
 
     Parameters
     ----------
     number
         0 is left, 1 is right.
     schema
-        Of its rows.
+        The schema of its rows.
     disk
-        Says what a simulated read or write costs.
+        Charges reads and writes to its clock if it is simulated.
     budget
-        What the list of segments is reserved from.
+        The budget that the list of segments is reserved from.
     stats
         Where reads and writes are counted.
     directory
-        Where the file is.
+        The directory of the file; the system's for temporary files if None.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Spill:
         self._segments = {name: np.empty(0, type_) for name, type_ in _FIELDS.items()}
         self._room = self._count = 0
         self._new: list[tuple[int, ...]] = []
-        self._meetings: list[tuple[Ints, int]] = []  # segments, and when they met memory
+        self._meetings: list[tuple[Int32s, int]] = []  # segments, and when they met memory
         self._met = 0
         self._plain = schema
         self._list = budget.reserve(f"{SIDES[number]} segments", 0)
@@ -97,34 +98,34 @@ class Spill:
         return self._count
 
     @property
-    def partition(self) -> Ints:
-        """Of each segment."""
+    def partition(self) -> Int32s:
+        """The partition of each segment."""
         return self._segments["partition"][: self._count]
 
     @property
-    def departed(self) -> Longs:
-        """When each segment left memory."""
+    def departed(self) -> Int64s:
+        """The stamp at which each segment left memory."""
         return self._segments["departed"][: self._count]
 
     @property
-    def met(self) -> Longs:
-        """When each segment last met all that was in memory of the other side: it met all tuples that arrived before."""
+    def met(self) -> Int64s:
+        """The stamp at which each segment last met the other side's memory: it was joined with all tuples that arrived before."""
         return self._segments["met"][: self._count]
 
     @property
-    def length(self) -> Longs:
-        """Bytes of each segment."""
+    def length(self) -> Int64s:
+        """The bytes of each segment."""
         return self._segments["length"][: self._count]
 
     @property
     def nbytes(self) -> int:
-        """Bytes on disk."""
+        """The bytes of the file."""
         return self._end
 
     # -- writing ---------------------------------------------------------------------------------------------------------
 
-    def write(self, partition: int, rows: pa.RecordBatch, arrived: Longs, cell: Hashes, stamp: int) -> None:
-        """A new segment."""
+    def write(self, partition: int, rows: pa.RecordBatch, arrived: Int64s, cell: UInt64s, stamp: int) -> None:
+        """Append a segment. `wrote` must follow when the flush has written all of its segments."""
         whole = pa.RecordBatch.from_arrays([*rows.columns, pa.array(arrived), pa.array(cell)], schema=self.schema)
         data = whole.serialize(memory_pool=POOL)
         self._new.append((partition, rows.num_rows, stamp, stamp, self._end, data.size))
@@ -132,7 +133,7 @@ class Spill:
         self._end += data.size
 
     def wrote(self, since: int) -> None:
-        """A flush has written what lies in the file from here on, at one go."""
+        """Add the segments of a flush, which lie in the file from offset `since` on, to the list; count one write for all."""
         count = self._count + len(self._new)
         if count > self._room:
             self._room = max(64, count * 3 // 2)
@@ -145,23 +146,23 @@ class Spill:
         self._spend(1, pages)
 
     @property
-    def _size(self) -> int:
+    def _list_bytes(self) -> int:
         return self._room * _SEGMENT_BYTES + self._met * _MEETING_BYTES
 
     @property
     def uncounted(self) -> int:
-        """Bytes that the list has grown by and that are not reserved yet: it grows while memory is full."""
-        return self._size - self._list.nbytes
+        """The bytes of the list that are not reserved yet, since it grows during a flush, while memory is full."""
+        return self._list_bytes - self._list.nbytes
 
     def count(self) -> None:
-        """Reserve them."""
-        self._list.resize(self._size)
+        """Reserve the `uncounted` bytes."""
+        self._list.resize(self._list_bytes)
 
-    # -- reading ---------------------------------------------------------------------------------------------------------
+    # -- keys ---------------------------------------------------------------------------------------------------------
 
-    def read(self, segments: Longs) -> Block:
-        """The tuples of some segments."""
-        order = np.sort(segments)  # segments lie in the order in which they were made
+    def read(self, segments: Int64s) -> SpilledRows:
+        """Read the tuples of some segments; segments that lie together in the file are one read request."""
+        order = np.sort(segments)  # segments are numbered in the order in which they lie in the file
         chosen = {name: column[order] for name, column in self._segments.items()}
         goes_on = np.zeros(order.size, np.bool_)
         goes_on[1:] = chosen["offset"][1:] == chosen["offset"][:-1] + chosen["length"][:-1]
@@ -182,15 +183,15 @@ class Spill:
         self._spend(begins.size, pages)
         whole = parts[0] if len(parts) == 1 else pa.concat_batches(parts, memory_pool=POOL)
         rows = pa.RecordBatch.from_arrays(whole.columns[: self._columns], schema=self._plain)
-        return Block(
+        return SpilledRows(
             rows,
             np.asarray(whole.column(self._columns)),
             np.asarray(whole.column(self._columns + 1)),
             np.repeat(order.astype(np.int32), chosen["rows"]),
         )
 
-    def blocks(self, segments: Longs, most: int) -> Iterator[Longs]:
-        """Segments, cut into groups of about so many bytes."""
+    def blocks(self, segments: Int64s, most: int) -> Iterator[Int64s]:
+        """Divide segments into groups of about `most` bytes, in their order."""
         if segments.size:
             group = np.cumsum(self.length[segments]) // max(1, most)
             yield from np.split(segments, np.flatnonzero(np.diff(group)) + 1)
@@ -200,16 +201,16 @@ class Spill:
             seek, transfer = self._disk.costs(PAGE)
             self._disk.clock.advance(requests * seek + pages * transfer)
 
-    # -- what was joined -------------------------------------------------------------------------------------------------
+    # -- meetings with the other side's memory ---------------------------------------------------------------------------
 
-    def meet(self, segments: Longs, stamp: int) -> None:
-        """These segments were joined with all that is in memory of the other side."""
+    def meet(self, segments: Int64s, stamp: int) -> None:
+        """Note that segments were joined, at this stamp, with all tuples in the memory of the other side."""
         self._segments["met"][segments] = stamp
         self._meetings.append((segments.astype(np.int32), stamp))
         self._met += segments.size
 
-    def meetings(self) -> tuple[Longs, Longs]:
-        """When each segment met the memory of the other side: where its stamps begin, and all stamps."""
+    def meetings(self) -> tuple[Int64s, Int64s]:
+        """The stamps at which segments met the other side's memory: those of segment g are stamps[first[g] : first[g + 1]]."""
         first = np.zeros(self._count + 1, np.int64)
         if not self._meetings:
             return first, np.empty(0, np.int64)

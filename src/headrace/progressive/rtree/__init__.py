@@ -1,18 +1,18 @@
 """Joins of two streams of boxes by R-trees and by blocks, on a simulated disk: the study of [PQP] appendix A.
 
 They are for comparing algorithms, and for reading beside the thesis: every page that would be read or written is counted and
-charged to a virtual clock, and nothing outlives the process. All of them give every pair of boxes that meet, once, however the
-two sides come in; they differ in what that costs and in how soon a pair comes out.
+charged to a virtual clock, and nothing is stored. All of them give every pair of boxes that intersect once, in whatever order the
+two sides arrive; they differ in cost and in how soon a pair is found.
 """
 
 from __future__ import annotations
 
 from headrace.progressive.rtree.base import SpatialJoin
-from headrace.progressive.rtree.block import BlockDynamicJoin
+from headrace.progressive.rtree.block_dynamic import BlockDynamicJoin
+from headrace.progressive.rtree.block_nested_loop import SymmetricBlockNestedLoop
 from headrace.progressive.rtree.disk import Buffer, Disk2008, SpatialStats
 from headrace.progressive.rtree.dynamic import FullyDynamicJoin
-from headrace.progressive.rtree.indexed import SymmetricIndexedBlockNestedLoop
-from headrace.progressive.rtree.nested import SymmetricBlockNestedLoop
+from headrace.progressive.rtree.indexed_block_nested_loop import SymmetricIndexedBlockNestedLoop
 from headrace.progressive.rtree.static import StaticJoin
 from headrace.progressive.rtree.tree import RTree
 

@@ -1,4 +1,4 @@
-"""The driver of every join of the study: what goes in, what comes out, and what it costs. [PQP] §A.1"""
+"""SpatialJoin: the driver of every join of the study. It checks input, makes result batches and counts costs. [PQP] §A.1"""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int64s
 from headrace.clock import ManualClock
 from headrace.errors import BadInput, MemoryRefused, choice
 from headrace.progressive.rtree.boxes import Columns, columns_of
-from headrace.progressive.rtree.disk import Disk2008, Ints, SpatialStats
+from headrace.progressive.rtree.disk import Disk2008, SpatialStats
 from headrace.units import format_size, parse_size
 
 SideName = Literal["left", "right"]
@@ -22,32 +23,34 @@ SCHEMA = pa.schema([("left", pa.int64()), ("right", pa.int64())])
 
 
 @dataclass
-class Found:
-    """Room for the pairs that a kernel finds: rows of the side that is at work, and of the other."""
+class PairBuffer:
+    """The output of a kernel: pairs of a row of the side that is being joined and a row of the other side."""
 
-    own: Ints
-    other: Ints
+    own: Int64s
+    other: Int64s
 
     @classmethod
-    def room(cls, pairs: int) -> Found:
-        """Room for so many."""
+    def of_size(cls, pairs: int) -> PairBuffer:
+        """A buffer for this many pairs."""
         return cls(np.empty(pairs, np.int64), np.empty(pairs, np.int64))
 
 
 class SpatialJoin(ABC):
-    """Gives every pair of boxes that meet, as row numbers of the two sides; boxes that touch meet.
+    """Finds every pair of boxes that intersect, as row numbers of the two sides. Boxes that touch intersect.
+
+    The public methods count tuples and results; an algorithm writes the hooks `_insert` and `_finish`.
 
     Parameters
     ----------
     memory
-        Bytes of the buffer, as a number or "512KiB": whole pages of the disk.
+        The bytes of the buffer, as a number or "512KiB"; it is divided into frames of one page of the disk.
     disk
         The simulated disk, with its clock.
     rows
-        Pairs of a result batch, about.
+        The number of pairs of a result batch, about.
     """
 
-    least_frames: ClassVar[int]  # that it can work with
+    least_frames: ClassVar[int]  # the number of frames that the algorithm needs
 
     def __init__(self, memory: int | str = "512KiB", *, disk: Disk2008 | None = None, rows: int = 8192) -> None:
         self.memory = parse_size(memory, name="memory")
@@ -72,9 +75,9 @@ class SpatialJoin(ABC):
         return self.disk.clock
 
     def insert(self, side: SideName, boxes: Any) -> Iterator[pa.RecordBatch]:
-        """Take boxes in; gives the pairs found meanwhile, with columns `left` and `right`.
+        """Take in boxes of a side; returns an iterator of the pairs found meanwhile, with columns `left` and `right`.
 
-        Boxes are checked at once; the join goes on as results are taken, and must come to its end before the next call.
+        Boxes are checked at once. The join proceeds as results are read; they must be read to the end before the next call.
         """
         choice("side", side, SIDES)
         columns = columns_of(boxes, side)
@@ -85,20 +88,21 @@ class SpatialJoin(ABC):
         return self._run(self._insert(side, columns, first))
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Both sides are at their end: the pairs that are left."""
+        """Join what is left, after both sides have ended."""
         self._begin()
         self._finished = True
         return self._run(self._finish())
 
     @abstractmethod
     def _insert(self, side: SideName, columns: Columns, first: int) -> Iterator[pa.RecordBatch]:
-        """What comes of boxes that are rows `first` and on of a side. The caller keeps the books of tuples and results."""
+        """Join boxes that are the rows of a side from `first` on. The caller counts tuples and results."""
 
     @abstractmethod
     def _finish(self) -> Iterator[pa.RecordBatch]:
-        """What is left at the end."""
+        """Join what is left at the end."""
 
     def _begin(self) -> None:
+        """Refuse a call while results of the last one are unread, and after `finish`."""
         if self._busy:
             raise BadInput(
                 "the results of the last insert are not all taken; take them to the end before the next call"
@@ -108,19 +112,20 @@ class SpatialJoin(ABC):
         self._busy = True
 
     def _run(self, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Count and send results; the next call is refused until they are read to the end."""
         for batch in parts:
             if batch.num_rows:
                 self.stats.results += batch.num_rows
                 yield batch
         self._busy = False
 
-    def _pairs(self, side: SideName, found: Found, count: int) -> pa.RecordBatch:
-        """A result batch; the rows are copied, so that the room can be used again."""
+    def _pairs(self, side: SideName, found: PairBuffer, count: int) -> pa.RecordBatch:
+        """Make a result batch of the first pairs of a buffer. They are copied, so that the buffer can be used again."""
         own, other = pa.array(found.own[:count].copy()), pa.array(found.other[:count].copy())
         return pa.RecordBatch.from_arrays([own, other] if side == "left" else [other, own], schema=SCHEMA)
 
     def _spend(self, *, build: tuple[int, int] = (0, 0), join: tuple[int, int] = (0, 0), tests: int = 0) -> None:
-        """Pages read and written, and boxes compared: into the books, and onto the clock."""
+        """Count pages read and written, as (reads, writes), and boxes compared; charge their time to the clock."""
         self.stats.build_reads += build[0]
         self.stats.build_writes += build[1]
         self.stats.join_reads += join[0]

@@ -1,29 +1,26 @@
-"""What the joins by blocks share: boxes gather until a block of a side is full, and a full block is joined."""
+"""Blocks: the boxes of both sides gather in blocks of pages, and a full block is ready to be joined."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator
 
 import numpy as np
-import pyarrow as pa
 
 from headrace.errors import BadInput
-from headrace.progressive.rtree.base import SideName, SpatialJoin
+from headrace.progressive.rtree.base import SideName
 from headrace.progressive.rtree.boxes import Columns
-from headrace.progressive.rtree.disk import Disk2008
 
 
-class Gathered:
-    """The boxes of one side in order of arrival: those of full blocks, and those that wait for theirs to fill."""
+class ArrivedBoxes:
+    """The boxes of one side in order of arrival: those of complete blocks, and those of the block that is being filled."""
 
     def __init__(self) -> None:
         self.columns: Columns = np.empty((4, 1024))
         self.rows = 0
-        self.joined = 0  # rows of blocks that are complete
+        self.joined = 0  # the number of rows in complete blocks
 
     def append(self, columns: Columns) -> None:
-        """Take boxes in."""
+        """Add boxes at the end."""
         more = columns.shape[1]
         if self.rows + more > self.columns.shape[1]:
             grown = np.empty((4, max(self.rows + more, 2 * self.columns.shape[1])))
@@ -33,59 +30,54 @@ class Gathered:
         self.rows += more
 
     def part(self, low: int, high: int) -> Columns:
-        """Rows from `low` up to `high`."""
+        """A copy of rows from `low` up to `high`."""
         return np.ascontiguousarray(self.columns[:, low:high])
 
 
-class BlockJoin(SpatialJoin):
-    """Joins a block of a side, when it is full, with all complete blocks of the other.
+class Blocks:
+    """Divides the boxes of each side into blocks.
 
-    Of two boxes of different sides the one whose block is complete later finds the other: every pair once.
+    A join that joins each block, when it is complete, with all complete blocks of the other side finds every pair once: of two
+    boxes of different sides the one whose block is complete later finds the other.
 
     Parameters
     ----------
-    memory, disk, rows
-        See SpatialJoin.
-    block
-        Pages of a block.
+    pages
+        The number of pages of a block; `most` if None.
+    most
+        The number of pages that fit memory.
+    frames
+        The frames of memory, for the message if `pages` do not fit.
+    page_rows
+        The number of boxes of a page.
     """
 
-    def __init__(self, memory: int | str, *, disk: Disk2008 | None, rows: int, block: int | None) -> None:
-        super().__init__(memory, disk=disk, rows=rows)
-        most = self._most_block()
-        if block is not None and not 1 <= block <= most:
-            raise BadInput(f"block={block} pages do not fit: {self.frames} frames of memory allow 1 to {most}")
-        self.block = block or most
-        self._block_rows = self.block * self.disk.page_rows
-        self.sides: dict[SideName, Gathered] = {"left": Gathered(), "right": Gathered()}
+    def __init__(self, pages: int | None, *, most: int, frames: int, page_rows: int) -> None:
+        if pages is not None and not 1 <= pages <= most:
+            raise BadInput(f"block={pages} pages do not fit: {frames} frames of memory allow 1 to {most}")
+        self.pages = pages or most
+        self.rows = self.pages * page_rows
+        self.sides: dict[SideName, ArrivedBoxes] = {"left": ArrivedBoxes(), "right": ArrivedBoxes()}
 
-    @abstractmethod
-    def _most_block(self) -> int:
-        """Pages of a block at most, in this memory."""
+    def fill(self, side: SideName, columns: Columns) -> Iterator[tuple[int, int] | None]:
+        """Add boxes to a side, up to the end of a block at a time.
 
-    @abstractmethod
-    def _join_block(self, side: SideName, low: int, high: int) -> Iterator[pa.RecordBatch]:
-        """Rows from `low` up to `high` of a side are a complete block: join them with those of the other side."""
-
-    def _arrived(self, side: SideName) -> None:
-        """Boxes of a side were put where its block is. A hook for what that costs."""
-
-    def _insert(self, side: SideName, columns: Columns, first: int) -> Iterator[pa.RecordBatch]:
-        gathered, taken = self.sides[side], 0
+        After each addition it gives the first row and the end of the block that is complete now, or None if none is.
+        """
+        boxes, taken = self.sides[side], 0
         while taken < columns.shape[1]:
-            room = self._block_rows - (gathered.rows - gathered.joined)
-            gathered.append(columns[:, taken : taken + room])
+            room = self.rows - (boxes.rows - boxes.joined)
+            boxes.append(columns[:, taken : taken + room])
             taken += room
-            self._arrived(side)
-            if gathered.rows - gathered.joined == self._block_rows:
-                yield from self._complete(side)
+            yield self._complete(side) if boxes.rows - boxes.joined == self.rows else None
 
-    def _finish(self) -> Iterator[pa.RecordBatch]:
-        for side, gathered in self.sides.items():
-            if gathered.rows > gathered.joined:
-                yield from self._complete(side)
+    def rest(self) -> Iterator[tuple[SideName, int, int]]:
+        """Complete the blocks that are not full, at the end of the input; gives side, first row and end of each."""
+        for side, boxes in self.sides.items():
+            if boxes.rows > boxes.joined:
+                yield side, *self._complete(side)
 
-    def _complete(self, side: SideName) -> Iterator[pa.RecordBatch]:
-        gathered = self.sides[side]
-        low, gathered.joined = gathered.joined, gathered.rows
-        yield from self._join_block(side, low, gathered.joined)
+    def _complete(self, side: SideName) -> tuple[int, int]:
+        boxes = self.sides[side]
+        low, boxes.joined = boxes.joined, boxes.rows
+        return low, boxes.joined

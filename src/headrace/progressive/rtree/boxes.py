@@ -1,4 +1,4 @@
-"""Boxes as they come in: checked, and laid out coordinate by coordinate."""
+"""Input of the spatial joins: boxes are checked, and laid out coordinate by coordinate."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.arrays import Float64s
 from headrace.errors import BadInput
 
 NAMES = ("xmin", "ymin", "xmax", "ymax")
-Columns = npt.NDArray[np.float64]  # (4, rows)
-_EXACT = 2**53  # whole numbers up to this are doubles
+Columns = Float64s  # (4, rows)
+_EXACT = 2**53  # whole numbers up to this are doubles without rounding
 
 
 def columns_of(boxes: Any, side: str) -> Columns:
-    """Boxes as four rows of doubles; refuses what is no box, by name.
+    """Return boxes as four rows of doubles. What is no box is refused with its row.
 
-    `boxes` is an array of shape (rows, 4), or Arrow data with columns xmin, ymin, xmax and ymax. A point is a box.
+    `boxes` is an array of shape (rows, 4), or Arrow data with columns xmin, ymin, xmax and ymax. A point is a box without extent.
     """
     columns = _from_arrow(boxes, side) if isinstance(boxes, pa.RecordBatch | pa.Table) else _from_array(boxes, side)
     if not np.isfinite(columns).all():
@@ -63,7 +64,7 @@ def _from_array(boxes: Any, side: str) -> Columns:
     return np.ascontiguousarray(_numbers(array, side, "a coordinate").T)
 
 
-def _numbers(values: npt.NDArray[Any], side: str, name: str) -> npt.NDArray[np.float64]:
+def _numbers(values: npt.NDArray[Any], side: str, name: str) -> Float64s:
     if values.dtype.kind not in "iuf" and values.size:
         raise BadInput(f"{name} of the {side} side is of type {values.dtype}; boxes have numbers as coordinates")
     if values.dtype.kind in "iu" and values.size and max(abs(int(values.min())), abs(int(values.max()))) > _EXACT:

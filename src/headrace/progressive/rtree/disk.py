@@ -1,4 +1,4 @@
-"""The disk of the study: pages are counted and charged to a virtual clock, and an LRU buffer decides which are in memory."""
+"""The simulated disk of the study, which charges page accesses to a virtual clock, and an LRU buffer of its pages."""
 
 from __future__ import annotations
 
@@ -6,35 +6,33 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from headrace.arrays import Int64s
 from headrace.clock import ManualClock
 from headrace.errors import BadInput
 from headrace.kernels.lru import READS, VISITS, WRITES, empty_lru, touch_page
 
-Ints = npt.NDArray[np.int64]
-
 
 @dataclass(slots=True)
 class SpatialStats:
-    """What a join of the study did so far."""
+    """Counts what a join of the study has done so far."""
 
     tuples_in: int = 0
-    """boxes taken in, of both sides"""
+    """boxes that were taken in, of both sides"""
     results: int = 0
-    """pairs sent out"""
+    """pairs that were sent"""
     build_reads: int = 0
-    """pages read to keep what came in: an index, or none"""
+    """pages read to store arriving boxes and to maintain indexes"""
     build_writes: int = 0
-    """pages written for that"""
+    """pages written to store arriving boxes and to maintain indexes"""
     join_reads: int = 0
     """pages read to find pairs"""
     join_writes: int = 0
-    """changed pages that gave way to those"""
+    """changed pages that were evicted while pairs were searched"""
     pages_compared: int = 0
-    """pairs of pages whose entries were compared; where single boxes or lists of them search a tree, nodes visited"""
+    """pairs of pages whose entries were compared; where boxes search a tree, nodes that were visited"""
     tests: int = 0
-    """pairs of boxes compared, in nodes and in pages"""
+    """pairs of boxes that were compared, in nodes and in pages"""
 
     @property
     def build_io(self) -> int:
@@ -52,26 +50,26 @@ class SpatialStats:
         return self.build_io + self.join_io
 
     def as_dict(self) -> dict[str, Any]:
-        """Every counter by name, and the sums."""
+        """All counters and sums by name."""
         return asdict(self) | {"build_io": self.build_io, "join_io": self.join_io, "io": self.io}
 
 
 @dataclass
 class Disk2008:
-    """A disk of 7,200 rpm and a processor of its time, simulated. [PQP] §A.1.7
+    """Simulates the disk of 7,200 rpm and the processor of the 2008 study. [PQP] §A.1.7
 
-    Every request is for one page, as the algorithms have one frame to read into, and costs seek + transfer: 8 ms.
+    Every request is for one page, since the algorithms have one frame to read into, and costs seek + transfer: 8 ms.
 
     Parameters
     ----------
     page_size, record_bytes
-        Bytes of a page, and of a box with its identifier: 204 records a page.
+        The bytes of a page, and of a box with its identifier: 204 records a page.
     seek, transfer
         Seconds to get to a page, and to read or write it.
     test
         Seconds to compare two boxes. The text does not say; see docs/reference/rtree-joins.md.
     clock
-        What the time is charged to.
+        The clock that the time is charged to.
 
     Example
     -------
@@ -97,16 +95,16 @@ class Disk2008:
 
     @property
     def page_rows(self) -> int:
-        """Records of a page."""
+        """The number of records of a page."""
         return self.page_size // self.record_bytes
 
     def charge(self, requests: int, tests: int) -> None:
-        """The time of so many requests of a page, and of so many comparisons."""
+        """Charge the time of page requests and of comparisons of two boxes to the clock."""
         self.clock.advance(requests * (self.seek + self.transfer) + tests * self.test)
 
 
 class Buffer:
-    """Frames of pages, by LRU. Pages are numbers; only what comes and goes is counted.
+    """Simulates an LRU buffer of pages. A page is a number; the buffer holds no data, and counts reads and writes.
 
     Example
     -------
@@ -119,29 +117,29 @@ class Buffer:
 
     def __init__(self, frames: int) -> None:
         self.frames = frames
-        self.lru: Ints = empty_lru(frames)
-        self.where: Ints = np.full(64, -1, np.int64)
+        self.lru: Int64s = empty_lru(frames)
+        self.where: Int64s = np.full(64, -1, np.int64)
 
     def ensure(self, pages: int) -> None:
-        """Make room for pages numbered below this."""
+        """Prepare for pages with numbers below `pages`."""
         if pages > self.where.size:
             more = np.full(max(pages, 2 * self.where.size), -1, np.int64)
             more[: self.where.size] = self.where
             self.where = more
 
     def touch(self, page: int, *, dirty: bool = False, fresh: bool = False) -> None:
-        """Use a page; `dirty`: it is changed; `fresh`: it is new, and need not be read."""
+        """Use a page. `dirty` says that it is changed, `fresh` that it is new and need not be read."""
         self.ensure(page + 1)
         touch_page(self.lru, self.where, page, dirty, fresh)
 
     def counts(self) -> tuple[int, int]:
-        """Pages read and written since this was asked last."""
+        """The numbers of pages read and written since the last call."""
         reads, writes = int(self.lru[READS]), int(self.lru[WRITES])
         self.lru[READS] = self.lru[WRITES] = 0
         return reads, writes
 
     def visits(self) -> int:
-        """Uses of a page since this was asked last, whether it was there or not."""
+        """The number of uses of a page since the last call, cached or not."""
         visits = int(self.lru[VISITS])
         self.lru[VISITS] = 0
         return visits

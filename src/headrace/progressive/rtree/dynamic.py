@@ -1,4 +1,4 @@
-"""The fully dynamic join: every box goes into the R-tree of its side and searches that of the other. [PQP] §A.1.2"""
+"""The fully dynamic join: every box is inserted into the R-tree of its side and searches that of the other. [PQP] §A.1.2"""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.kernels.rtree_join import BUILD_READS, BUILD_WRITES, FOUND, PLACE, insert_and_probe
-from headrace.progressive.rtree.base import Found, SideName, SpatialJoin, opposite
+from headrace.progressive.rtree.base import PairBuffer, SideName, SpatialJoin, opposite
 from headrace.progressive.rtree.boxes import Columns
 from headrace.progressive.rtree.disk import Disk2008
-from headrace.progressive.rtree.trees import two_trees
+from headrace.progressive.rtree.tree import two_trees
 
 
 class FullyDynamicJoin(SpatialJoin):
-    r"""Finds the pairs of a box as soon as it comes, at the price of a search of a tree on disk for every box.
+    r"""Finds the pairs of a box as soon as it arrives, at the cost of a search of a tree on disk for every box.
 
         box of left --insert--> [R-tree of left ]
               \----search----> [R-tree of right]      and the other way round; one LRU buffer
 
-    Choose it where boxes come slowly and each must be answered at once.
+    Choose it where boxes come slowly and the results of each are wanted at once.
 
     Parameters
     ----------
     memory, disk, rows
-        See SpatialJoin. All frames are one buffer of both trees.
+        See SpatialJoin. All frames are one buffer, which both trees share.
 
     Example
     -------
@@ -49,7 +49,7 @@ class FullyDynamicJoin(SpatialJoin):
     def __init__(self, memory: int | str = "512KiB", *, disk: Disk2008 | None = None, rows: int = 8192) -> None:
         super().__init__(memory, disk=disk, rows=rows)
         self.buffer, self.trees = two_trees(self.frames, self.disk.page_rows)
-        self._found = Found.room(max(rows, self.disk.page_rows))
+        self._found = PairBuffer.of_size(max(rows, self.disk.page_rows))
 
     def _insert(self, side: SideName, columns: Columns, first: int) -> Iterator[pa.RecordBatch]:
         mine, theirs = self.trees[side], self.trees[opposite(side)]

@@ -1,4 +1,4 @@
-"""The static join: an R-tree of each side, and one walk over both when all is there. [PQP] §A.1.1"""
+"""The static join: an R-tree of each side, and one synchronised traversal of both at the end. [PQP] §A.1.1"""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.kernels.rtree_join import DEPTH, FOUND, PAIRS, PLACE, traverse
-from headrace.progressive.rtree.base import Found, SideName, SpatialJoin
+from headrace.progressive.rtree.base import PairBuffer, SideName, SpatialJoin
 from headrace.progressive.rtree.boxes import Columns
 from headrace.progressive.rtree.disk import Disk2008
-from headrace.progressive.rtree.trees import two_trees
+from headrace.progressive.rtree.tree import two_trees
 
 
 class StaticJoin(SpatialJoin):
-    r"""Blocks until both sides are at their end, and then joins them in one synchronised traversal. The base line of the study.
+    r"""Waits until both sides have ended, and then joins them in one synchronised traversal. It is the baseline of the study.
 
         left  --insert--> [R-tree of left ]    \
-                            one LRU buffer       > finish(): pairs of nodes that meet, depth first
+                            one LRU buffer       > finish(): pairs of nodes that intersect, depth first
         right --insert--> [R-tree of right]    /
 
-    Choose it where nobody waits for first results.
+    Choose it where early results are not needed.
 
     Parameters
     ----------
     memory, disk, rows
-        See SpatialJoin. All frames are one buffer of both trees.
+        See SpatialJoin. All frames are one buffer, which both trees share.
 
     Example
     -------
@@ -43,8 +43,8 @@ class StaticJoin(SpatialJoin):
     [PQP] §A.1.1, Alg. 14; the traversal is that of Brinkhoff, Kriegel, Seeger, "Efficient processing of spatial joins using
     R-trees", SIGMOD 1993.
 
-    Deviations: boxes are inserted as they come, whichever side they are of; Alg. 14 reads one side first. Of the refinements
-    of the traversal only the restriction to the part that two nodes share is used.
+    Deviations: boxes are inserted as they come, of either side, where Alg. 14 reads one side first. Of the refinements of
+    the traversal only the restriction to the common area of two nodes is used.
     """
 
     least_frames: ClassVar[int] = 2
@@ -68,7 +68,7 @@ class StaticJoin(SpatialJoin):
         stack = np.empty(((left.height + right.height) * most * most, 2), np.int64)
         stack[0] = left.root, right.root
         place[DEPTH] = 1
-        found = Found.room(max(self.rows, most * most))
+        found = PairBuffer.of_size(max(self.rows, most * most))
         done = False
         while not done:
             lru, where = self.buffer.lru, self.buffer.where

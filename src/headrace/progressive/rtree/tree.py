@@ -1,4 +1,4 @@
-"""An R-tree whose nodes are pages: Guttman's, with the quadratic split."""
+"""RTree: Guttman's R-tree with the quadratic split, whose nodes are pages in a buffer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.arrays import Int64s
 from headrace.errors import HeadraceError
 from headrace.kernels.rtree import (
     COUNT,
@@ -22,21 +23,22 @@ from headrace.kernels.rtree import (
     insert_all,
 )
 from headrace.kernels.rtree_join import FOUND, PLACE, probe_list
+from headrace.progressive.rtree.base import SideName
 from headrace.progressive.rtree.boxes import Columns
-from headrace.progressive.rtree.disk import Buffer, Ints
+from headrace.progressive.rtree.disk import Buffer
 
-_FILL = 0.4  # of a node at least, as is usual
+_FILL = 0.4  # the least share of its entries that a node has after a split; the usual choice
 
 
 class RTree:
-    """An index of boxes that grows box by box; every node that is used goes through a buffer.
+    """An index of boxes that grows box by box. Every use of a node is a use of its page in the buffer.
 
     Parameters
     ----------
     buffer
-        The frames it shares.
+        The buffer of its pages, which several trees may share.
     most
-        Entries of a node.
+        The number of entries of a node at most.
     offset, stride
         Node n is page n * stride + offset of the buffer, so that several trees can share it.
 
@@ -52,7 +54,7 @@ class RTree:
         self.buffer = buffer
         self.most, self.offset, self.stride = most, offset, stride
         self.entries = 0
-        self._tree: Ints = np.zeros(HEADER, np.int64)
+        self._tree: Int64s = np.zeros(HEADER, np.int64)
         self._tree[MOST], self._tree[LEAST] = most, max(2, int(_FILL * most))
         self._tree[STRIDE], self._tree[OFFSET] = stride, offset
         self._boxes = np.empty((0, 4, most + 1))
@@ -63,40 +65,40 @@ class RTree:
         buffer.touch(offset, dirty=True, fresh=True)
 
     @property
-    def arrays(self) -> tuple[Ints, Any, Ints, Ints]:
-        """The tree as kernels take it."""
+    def arrays(self) -> tuple[Int64s, Any, Int64s, Int64s]:
+        """The arrays that kernels take: header, boxes, children and nodes."""
         return self._tree, self._boxes, self._child, self._node
 
     @property
     def nodes(self) -> int:
-        """How many it has."""
+        """The number of nodes."""
         return int(self._tree[NODES])
 
     @property
     def height(self) -> int:
-        """Levels; 1 as long as the root is a leaf."""
+        """The number of levels; 1 while the root is a leaf."""
         return int(self._node[self.root, LEVEL]) + 1
 
     @property
     def root(self) -> int:
-        """The node at the top."""
+        """The number of the root node."""
         return int(self._tree[ROOT])
 
     def prepare(self, rows: int) -> None:
-        """Make room for so many more entries, before a kernel inserts them."""
+        """Allocate nodes for `rows` more entries, before a kernel inserts them."""
         self.entries += rows
         self._make_room(self.entries)
 
     def insert(self, columns: Columns, first: int) -> None:
-        """Insert boxes, one after the other; they stand for rows from `first` on."""
+        """Insert boxes one after the other; they are the rows from `first` on."""
         self.prepare(columns.shape[1])
         insert_all(*self.arrays, columns, first, self.buffer.lru, self.buffer.where)
 
-    def search(self, columns: Columns) -> tuple[Ints, Ints]:
-        """Pairs of a box's number and a row that it meets, by one traversal for all of the boxes."""
+    def search(self, columns: Columns) -> tuple[Int64s, Int64s]:
+        """Find pairs of a box, by its number, and a row that it intersects, in one traversal for all of the boxes."""
         place, stack, queue = self.list_scratch(columns.shape[1])
         own, other = (np.empty(max(4096, columns.shape[1]), np.int64) for _ in range(2))
-        parts: list[tuple[Ints, Ints]] = []
+        parts: list[tuple[Int64s, Int64s]] = []
         done = False
         while not done:
             lru, where = self.buffer.lru, self.buffer.where
@@ -105,8 +107,8 @@ class RTree:
             place[FOUND] = 0
         return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
 
-    def list_scratch(self, boxes: int) -> tuple[Ints, Ints, Ints]:
-        """Place, stack and queue of a search by a list of boxes."""
+    def list_scratch(self, boxes: int) -> tuple[Int64s, Int64s, Int64s]:
+        """The arrays `place`, `stack` and `queue` for a search by a list of boxes; see kernels.rtree_join.probe_list."""
         return (
             np.zeros(PLACE, np.int64),
             np.zeros((TALLEST, 4), np.int64),
@@ -114,18 +116,18 @@ class RTree:
         )
 
     def tests(self) -> int:
-        """Boxes compared since this was asked last."""
+        """The number of boxes compared since the last call."""
         tests = int(self._tree[TESTS])
         self._tree[TESTS] = 0
         return tests
 
-    def leaf_rows(self) -> Ints:
-        """The rows in it, in the order of its leaves."""
+    def leaf_rows(self) -> Int64s:
+        """The rows in the tree, leaf by leaf."""
         leaves = [n for n in range(self.nodes) if self._node[n, LEVEL] == 0]
         return np.concatenate([self._child[n, : self._node[n, COUNT]] for n in leaves])
 
     def check(self) -> None:
-        """Raise HeadraceError if it is no R-tree: fill, levels, boxes that fit closely, every node reached once."""
+        """Raise HeadraceError unless fill, levels and bounding boxes are right and every node is reached once."""
         seen, below = 0, [(self.root, self.height - 1)]
         while below:
             n, level = below.pop()
@@ -147,7 +149,8 @@ class RTree:
             raise HeadraceError(f"{seen} of {self.nodes} nodes can be reached")
 
     def _make_room(self, entries: int) -> None:
-        # All nodes but the root hold `least` entries or more: leaves, their parents and so on are a geometric series.
+        """Allocate nodes for this many entries in all."""
+        # All nodes but the root hold `least` entries or more, so leaves, their parents and so on are a geometric series.
         nodes = entries // (int(self._tree[LEAST]) - 1) + TALLEST
         if nodes > len(self._node):
             more = max(nodes, len(self._node) * 3 // 2) - len(self._node)
@@ -155,3 +158,9 @@ class RTree:
             self._child = np.concatenate([self._child, np.zeros((more, self.most + 1), np.int64)])
             self._node = np.concatenate([self._node, np.zeros((more, 2), np.int64)])
             self.buffer.ensure(len(self._node) * self.stride + self.offset)
+
+
+def two_trees(frames: int, most: int) -> tuple[Buffer, dict[SideName, RTree]]:
+    """Make a buffer, and an R-tree of each side in it. The left tree has the even pages, the right one the odd pages."""
+    buffer = Buffer(frames)
+    return buffer, {"left": RTree(buffer, most, offset=0, stride=2), "right": RTree(buffer, most, offset=1, stride=2)}

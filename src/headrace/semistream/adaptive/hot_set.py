@@ -1,238 +1,64 @@
-"""The hot set: tuples by key in memory, chosen by frequency, as a few immutable segments. (DESIGN D5)
+"""HotSet: tuples by key in memory, chosen by how often their keys come, as a few immutable segments. (DESIGN D5)
 
     sketch    how often was a key seen lately (one byte a counter, halved now and then)
-    young     tuples fetched lately, appended; serves at once; where a batch's own misses are put
+    young     tuples fetched lately, appended; they serve at once; the misses of a slice are put here
     segments  immutable; each generation replaces at most one of them
 
-When `young` is full its entries compete with those of the weakest segment, and the winners become a new segment: a
-generation. It is published only when the hits it should bring cost more to miss than writing it costs. The budget has
-room for one segment more than are held, so a change of generation does not need twice the memory.
+When `young` is full its entries compete with those of the weakest segment, and the winners become a new segment: a generation. It
+is published only when the hits it should bring cost more to miss than writing it costs. There is room for one segment more than
+are held, so a change of generation does not need twice the memory.
+
+There are two forms, and a join does not ask which one it has: LocalHotSet is of one process, SharedHotSet of a group.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from headrace.kernels.sketch import sketch_add, sketch_age, sketch_estimate
-from headrace.kernels.store import table_insert
-from headrace.relation.columns import Buffers, Bytes, Column, Longs
-from headrace.relation.keys import ByteKeys, Hashes, IntKeys, Ints, Keys
-from headrace.relation.store import Room, Sources, StoreFull, TupleStore
+from headrace.arrays import Int32s, Int64s, UInt32s, UInt64s
+from headrace.relation.columns import Column
+from headrace.relation.keys import ByteKeys, Keys
+from headrace.relation.store import StoreFull, TupleSources
+from headrace.semistream.adaptive.keyed_store import KeyedStore
+from headrace.semistream.adaptive.sketch import Sketch
+from headrace.semistream.adaptive.structure_sizes import YoungSize
 
+#: Segments of a full hot set. There is room for one more, so that a new one is written before an old one goes.
 SEGMENTS = 8
-LOAD = 0.75  # of a segment's hash table
-_SLOT = 8
-ENTRY_BYTES = 8 + int(_SLOT / LOAD)  # of an entry besides its key and tuples
-_LINE = 64  # sketch bytes that hold one key's counters
-_STRANGERS = np.random.default_rng(20110401).integers(0, 1 << 64, 1024, np.uint64)  # hashes
+
+_SAMPLE = 1024  # keys of a segment whose counts are looked at to see how much it is used
+_EMPTY = 0.6  # share of a segment's bytes below which it is filled up before another is begun
 
 
-class Sketch:
-    """Ageing counts of keys. `window` is how many stream tuples the counts stand for."""
+@dataclass(frozen=True)
+class _Winners:
+    """Entries that would make a new segment, and what they are worth."""
 
-    def __init__(self, memory: int, horizon: int, cells: Bytes | None = None, window: Longs | None = None) -> None:
-        self._cells = np.zeros(self.size(memory), np.uint8) if cells is None else cells
-        self._window = np.zeros(1, np.int64) if window is None else window
-        self.horizon = horizon
-
-    @staticmethod
-    def size(memory: int) -> int:
-        """Bytes of counters within so much memory: a power of two."""
-        return _LINE << max(0, (max(memory, _LINE) // _LINE).bit_length() - 1)
-
-    @property
-    def window(self) -> int:
-        return int(self._window[0])
-
-    @window.setter
-    def window(self, tuples: int) -> None:
-        self._window[0] = tuples
-
-    @property
-    def nbytes(self) -> int:
-        return self._cells.nbytes
-
-    def add(self, hashes: Hashes, counts: Ints) -> None:
-        sketch_add(self._cells, hashes, counts)
-        self.window += int(counts.sum())
-        if self.window >= self.horizon:
-            sketch_age(self._cells)
-            self.window //= 2
-
-    def dump(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Counters and window as one array."""
-        return np.concatenate([self._cells, np.array([self.window], np.int64).view(np.uint8)])
-
-    def load(self, dumped: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
-        self._cells[:] = dumped[:-8]
-        self.window = int(dumped[-8:].copy().view(np.int64)[0])
-
-    def estimate(self, hashes: Hashes) -> Ints:
-        out = np.empty(hashes.size, np.int32)
-        sketch_estimate(self._cells, hashes, out)
-        return out
-
-    def strangers(self) -> Ints:
-        """What some keys count that were never seen: their cells are others'."""
-        return self.estimate(_STRANGERS)
-
-
-class KeyedStore:
-    """Entries (a key and its tuples, or none: known absent) found by a hash table.
-
-    Parameters
-    ----------
-    columns
-        What is kept of a tuple.
-    entries, rows
-        Room for keys and for tuples.
-    data
-        Bytes for each variable column by name, and for the keys under "".
-    integer
-        Whether keys are 64-bit integers.
-    room
-        Where its arrays lie.
-    fresh
-        Whether to start empty; if not, the room holds a store already, and `attach` says how full it is.
-    """
-
-    def __init__(
-        self,
-        columns: Sequence[Column],
-        entries: int,
-        rows: int,
-        data: dict[str, int],
-        integer: bool,
-        room: Room | None = None,
-        *,
-        fresh: bool = True,
-    ) -> None:
-        room = room or Room()
-        self.tuples = TupleStore(columns, rows, data, room)
-        self.entries = entries
-        self.integer = integer
-        self.used = 0
-        self._key_bytes = 0
-        self._keys = room.take(8 * entries if integer else data[""], np.uint8)
-        self._key_offsets = room.take(0 if integer else entries + 1, np.uint32)
-        self._key_offsets[:1] = 0
-        self._first = room.take(entries, np.int32)
-        self._many = room.take(entries, np.int32)
-        self._table = room.take(_slots(entries), np.int64)
-        if fresh:
-            self._table.fill(-1)
-
-    @staticmethod
-    def size(columns: Sequence[Column], entries: int, rows: int, data: dict[str, int], integer: bool) -> int:
-        keys = 8 * entries if integer else data[""] + 4 * entries
-        return TupleStore.size(columns, rows, data) + keys + 8 * entries + _SLOT * _slots(entries)
-
-    @staticmethod
-    def arrays(columns: Sequence[Column]) -> int:
-        """How many arrays a store has: each may lose a little in a given piece of memory."""
-        return 3 * len(columns) + 5
-
-    @property
-    def nbytes(self) -> int:
-        arrays = (self._keys, self._key_offsets, self._first, self._many, self._table)
-        return self.tuples.nbytes + sum(array.nbytes for array in arrays)
-
-    def state(self) -> Longs:
-        """Its sizes and how far it is filled: with its memory, all that `attach` needs."""
-        tuples = self.tuples
-        pairs = zip(tuples.room_for_data(), tuples.mark()[1], strict=True)
-        head = [self.entries, tuples.rows, self._keys.size, self.used, self._key_bytes, tuples.used]
-        return np.array([*head, *(n for pair in pairs for n in pair)], np.int64)
-
-    @classmethod
-    def attach(cls, columns: Sequence[Column], integer: bool, memory: Bytes, state: Longs) -> KeyedStore:
-        """The store that was made in this memory, by whichever process."""
-        entries, rows, key_room, used, key_bytes, tuples = (int(n) for n in state[:6])
-        data = {c.name: int(state[6 + 2 * i]) for i, c in enumerate(columns) if c.width == 0} | {"": key_room}
-        store = cls(columns, entries, rows, data, integer, Room(memory), fresh=False)
-        store.tuples.rewind((tuples, [int(n) for n in state[7 : 7 + 2 * len(columns) : 2]]))
-        store.used, store._key_bytes = used, key_bytes
-        return store
-
-    def clear(self) -> None:
-        self.used = 0
-        self._key_bytes = 0
-        self.tuples.clear()
-        self._table.fill(-1)
-
-    def insert(self, keys: Keys, hashes: Hashes, first: Ints, many: Ints) -> None:
-        """Add entries: keys, and where their tuples are."""
-        n = hashes.size
-        if self.used + n > self.entries:
-            raise StoreFull
-        buffers = keys.buffers()
-        if self.integer:
-            self._keys.view(np.int64)[self.used : self.used + n] = buffers.values.view(np.int64)
-        else:
-            start, stop = int(buffers.offsets[0]), int(buffers.offsets[-1])
-            if self._key_bytes + stop - start > self._keys.size:
-                raise StoreFull
-            self._keys[self._key_bytes : self._key_bytes + stop - start] = buffers.values[start:stop]
-            self._key_offsets[self.used : self.used + n + 1] = buffers.offsets - start + self._key_bytes
-            self._key_bytes += stop - start
-        self._first[self.used : self.used + n] = first
-        self._many[self.used : self.used + n] = many
-        table_insert(self._table, hashes, self.used)
-        self.used += n
-
-    def probe(self, keys: Keys, hashes: Hashes, source: int, src: Ints, pos: Ints, count: Ints) -> int:
-        """Look up the keys that have no source yet."""
-        if self.used == 0:
-            return 0
-        entries = Buffers(self._keys, self._key_offsets, self._keys[:0])
-        return keys.probe(self._table, entries, self._first, self._many, hashes, source, src, pos, count)
-
-    def keys(self) -> Keys:
-        if self.integer:
-            return IntKeys(self._keys.view(np.int64)[: self.used])
-        return ByteKeys(self._keys, self._key_offsets[: self.used + 1].astype(np.int64))
-
-    def places(self) -> tuple[Ints, Ints]:
-        """First tuple and number of tuples of every entry."""
-        return self._first[: self.used], self._many[: self.used]
-
-    def entry_bytes(self) -> Longs:
-        """Memory that each entry takes, with its share of the table."""
-        tuples = np.concatenate([[0], np.cumsum(self.tuples.sizes())])
-        first, many = self.places()
-        own = ENTRY_BYTES + (8 if self.integer else 4)
-        out: Longs = tuples[first + many] - tuples[first] + own
-        if not self.integer:
-            out += np.diff(self._key_offsets[: self.used + 1])
-        return out
-
-
-@dataclass
-class Choice:
-    """Entries that would make a segment, and what they are worth."""
-
-    store: Longs  # 0: young, 1: the segment replaced
-    entry: Longs
-    gain: float
+    store: Int64s  # 0: young, 1: the segment that would be replaced
+    entry: Int64s
+    gain: float  # hits in the sketch's window more than the segment that would be replaced had
     bytes: int
 
 
-class HotSet:
-    """Sketch, young and segments within a number of bytes.
+class HotSet(ABC):
+    """Everything that a join asks of its hot set; segments and how they are chosen. The two forms say where they lie.
 
     Parameters
     ----------
     columns, integer
-        What is kept of a tuple; whether keys are integers.
+        The columns of a tuple that are kept; whether keys are 64-bit integers.
     memory
         Bytes for segments, the spare one included.
     young, sketch
-        The store that takes in what is fetched, and the counts.
+        The store that takes in fetched tuples, and the counts of keys.
     """
+
+    #: The filters for absent keys that may be asked now, one a shard; none while their memory is given up.
+    filters: list[UInt32s]
 
     def __init__(
         self, columns: Sequence[Column], integer: bool, memory: int, young: KeyedStore, sketch: Sketch
@@ -244,40 +70,88 @@ class HotSet:
         self.sketch = sketch
         self.segments: list[KeyedStore] = []
         self.generations = 0
-        self._sources: Sources | None = None
+        self.filters = []
+        self._sources: TupleSources | None = None
 
-    @property
-    def segment_bytes(self) -> int:
-        return self.memory // (SEGMENTS + 1)
+    # -- what differs between one process and a group ----------------------------------------------------------------------
 
-    @property
-    def nbytes(self) -> int:
-        return sum(segment.nbytes for segment in self.segments)
-
-    @property
-    def entries(self) -> int:
-        return sum(segment.used for segment in self.segments)
-
+    @abstractmethod
     def begin(self) -> None:
-        """A slice starts: the segments stay as they are until it ends. Only sharing needs this."""
+        """A slice begins: segments and filters stay as they are until `end`."""
 
+    @abstractmethod
     def end(self) -> None:
-        """The slice is joined and its results are out."""
+        """The slice is joined and its results have left."""
 
-    def sources(self) -> Sources:
-        """Stores by their source numbers: the segments, then young."""
+    @property
+    @abstractmethod
+    def filtered(self) -> bool:
+        """Whether the filter is in memory."""
+
+    @abstractmethod
+    def keep_filter(self, wanted: bool) -> bool:
+        """Load the filter, or give its memory up; returns whether that was done. Not between `begin` and `end`."""
+
+    @abstractmethod
+    def make_room(self, nbytes: int) -> None:
+        """Give up segments where a filter of so many bytes has no memory of its own."""
+
+    @property
+    @abstractmethod
+    def agreed_bytes(self) -> int | None:
+        """The size of the hot set that several processes agreed on; None where this one decides alone."""
+
+    @property
+    @abstractmethod
+    def agreement(self) -> int:
+        """A number that changes when the processes agree on another size."""
+
+    @abstractmethod
+    def agree(self, memory: int) -> bool:
+        """Ask for another size. True: it may be adopted at once; False: `agreement` changes when others have to follow."""
+
+    @abstractmethod
+    def renew_young(self, size: YoungSize) -> None:
+        """Replace the young store by an empty one of another size."""
+
+    @abstractmethod
+    def _new_segment(self, entries: int, rows: int, data: dict[str, int]) -> KeyedStore:
+        """An empty segment, or StoreFull if there is no memory for one now."""
+
+    # -- what a slice asks -------------------------------------------------------------------------------------------------
+
+    def sources(self) -> TupleSources:
+        """The stores by the source numbers that `probe` gives: the segments, then young."""
         if self._sources is None:
-            self._sources = Sources([*(s.tuples for s in self.segments), self.young.tuples])
+            self._sources = TupleSources([*(s.tuples for s in self.segments), self.young.tuples])
         return self._sources
 
-    def probe(self, keys: Keys, hashes: Hashes, src: Ints, pos: Ints, count: Ints) -> int:
+    def probe(self, keys: Keys, hashes: UInt64s, src: Int32s, pos: Int32s, count: Int32s) -> int:
+        """Look up the keys that have no source yet; returns how many were found."""
         found = 0
         for number, segment in enumerate(self.segments):
             found += segment.probe(keys, hashes, number, src, pos, count)
         return found + self.young.probe(keys, hashes, len(self.segments), src, pos, count)
 
+    # -- generations -------------------------------------------------------------------------------------------------------
+
+    @property
+    def segment_bytes(self) -> int:
+        """Bytes of a segment at most."""
+        return self.memory // (SEGMENTS + 1)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.nbytes for segment in self.segments)
+
+    @property
+    def entries(self) -> int:
+        """Keys in all segments."""
+        return sum(segment.used for segment in self.segments)
+
     def publish(self, worth: float, effort: float) -> bool:
-        """Make room in young: let its entries compete for a segment, if that should pay.
+        """Empty the young store: its entries become part of a new generation if that should pay; returns whether they did.
 
         Parameters
         ----------
@@ -289,18 +163,30 @@ class HotSet:
         published = False
         if self.young.used and self.segment_bytes > 0:
             number = self._replaced()
-            choice = self._compete(number)
-            if choice.entry.size and choice.gain * worth > choice.bytes * effort:
-                published = self._replace(number, choice)
+            winners = self._compete(number)
+            if winners.entry.size and winners.gain * worth > winners.bytes * effort:
+                published = self._replace(number, winners)
         self.young.clear()
         return published
+
+    def resize(self, memory: int) -> None:
+        """Use another number of bytes: the least used segments go until the rest fits."""
+        self.memory = memory
+        while self.segments and self.nbytes > memory - self.segment_bytes:
+            self._put(int(np.argmin([self._mean_use(s) for s in self.segments])))
+        self._sources = None
+
+    def replace_segments(self, segments: Sequence[KeyedStore]) -> None:
+        """Use the segments of a snapshot; the least used go until the rest fits."""
+        self.segments = list(segments)
+        self.resize(self.memory)
 
     def _replaced(self) -> int:
         """The segment to rewrite: the emptiest with room left, else a new one, else the least used."""
         if self.segments:
             sizes = [segment.nbytes for segment in self.segments]
             smallest = int(np.argmin(sizes))
-            if sizes[smallest] < self.segment_bytes * 0.6:
+            if sizes[smallest] < self.segment_bytes * _EMPTY:
                 return smallest
         # After a change of size old segments may be larger than new ones: count bytes, not only segments.
         if len(self.segments) < SEGMENTS and self.nbytes + 2 * self.segment_bytes <= self.memory:
@@ -308,44 +194,44 @@ class HotSet:
         return int(np.argmin([self._mean_use(segment) for segment in self.segments]))
 
     def _mean_use(self, segment: KeyedStore) -> float:
-        return float(self._sample(segment, 1024).mean())
+        """The mean count of a segment's keys, from some of them at even steps."""
+        step = max(1, -(-segment.used // _SAMPLE))
+        keys = segment.keys().take(np.arange(0, segment.used, step))
+        return float(self.sketch.estimate(keys.hashes()).mean())
 
-    def _sample(self, segment: KeyedStore, most: int) -> Ints:
-        """Counts of some entries, at even steps."""
-        step = max(1, -(-segment.used // most))
-        return self.sketch.estimate(segment.keys().take(np.arange(0, segment.used, step)).hashes())
-
-    def _compete(self, number: int) -> Choice:
+    def _compete(self, number: int) -> _Winners:
+        """The entries of young and of a segment that are used most a byte, as many as a segment holds."""
         stores = [self.young, *self.segments[number : number + 1]]
         use = [self.sketch.estimate(store.keys().hashes()).astype(np.float64) for store in stores]
         size = [store.entry_bytes() for store in stores]
         store = np.repeat(np.arange(len(stores)), [store.used for store in stores])
         entry = np.concatenate([np.arange(s.used) for s in stores])
         all_use, all_size = np.concatenate(use), np.concatenate(size)
-        # By use a byte; on a tie the fetched ones, which come first, are the fresher.
+        # On a tie the fetched ones, which come first, are the fresher.
         order = np.argsort(-all_use / all_size, kind="stable")
         fits = np.cumsum(all_size[order]) <= self.segment_bytes
         chosen = order[fits]
         gain = float(all_use[chosen].sum()) - (float(use[1].sum()) if len(stores) > 1 else 0.0)
         # Entries in the order they lie in memory: the copy reads forward.
         chosen = np.sort(chosen)
-        return Choice(store[chosen], entry[chosen], gain, int(all_size[chosen].sum()))
+        return _Winners(store[chosen], entry[chosen], gain, int(all_size[chosen].sum()))
 
-    def _replace(self, number: int, choice: Choice) -> bool:
+    def _replace(self, number: int, winners: _Winners) -> bool:
+        """Write the winners to a new segment and put it in the place of another; False if there is no memory for it now."""
         stores = [self.young, *self.segments[number : number + 1]]
         keys, first_of, counts = [], [], []
         for i, store in enumerate(stores):
-            mine = choice.entry[choice.store == i]
+            mine = winners.entry[winners.store == i]
             first, many = store.places()
             keys.append(store.keys().take(mine))
             first_of.append(first[mine])
             counts.append(many[mine])
         first, count = np.concatenate(first_of), np.concatenate(counts)
         rows = int(count.sum())
-        src = np.repeat(choice.store.astype(np.int32), count)
+        src = np.repeat(winners.store.astype(np.int32), count)
         within = np.arange(rows) - np.repeat(np.cumsum(count) - count, count)
         pos = (np.repeat(first, count) + within).astype(np.int32)
-        sources = Sources([store.tuples for store in stores])
+        sources = TupleSources([store.tuples for store in stores])
         data = {
             column.name: sources.sizes(i, src, pos)[1] for i, column in enumerate(self.columns) if column.width == 0
         }
@@ -364,30 +250,7 @@ class HotSet:
         self.generations += 1
         return True
 
-    def _new_segment(self, entries: int, rows: int, data: dict[str, int]) -> KeyedStore:
-        return KeyedStore(self.columns, entries, rows, data, self.integer)
-
     def _put(self, number: int, *segments: KeyedStore) -> None:
         """Put a segment in the place of another, or after the last; or take one out."""
         self.segments[number : number + 1] = segments
         self._sources = None
-
-    def resize(self, memory: int) -> None:
-        """Another number of bytes: the least used segments go until the rest fits."""
-        self.memory = memory
-        while self.segments and self.nbytes > memory - self.segment_bytes:
-            self._put(int(np.argmin([self._mean_use(s) for s in self.segments])))
-        self._sources = None
-
-    def replace_segments(self, segments: Sequence[KeyedStore]) -> None:
-        """Take over segments; the least used go until the rest fits."""
-        self.segments = list(segments)
-        self.resize(self.memory)
-
-    def replace_young(self, young: KeyedStore) -> None:
-        self.young = young
-        self._sources = None
-
-
-def _slots(entries: int) -> int:
-    return int(entries / LOAD) + 2

@@ -1,31 +1,40 @@
 """AdaptiveJoin: the join behind algorithm="auto". Hot tuples from memory, absent keys by a filter, the rest by planned reads.
 
 Built on [SSIJ] §III-IV (index, batched look-ups, optimal read plan, memory that moves between cache and stream) with three
-changes: the cache holds tuples and not pages (DESIGN D5), a filter answers for absent keys (D10), and a batch is joined to its
-end, so nothing waits.
+changes: the cache holds tuples and not pages (DESIGN D5), a filter answers for absent keys (D10), and `join` takes a batch to its
+end, so that nothing waits after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 
-from headrace.relation.reader import Pairs
-from headrace.relation.store import StoreFull
-from headrace.semistream.adaptive.shared_hot_set import SharedHotSet
-from headrace.semistream.adaptive.unordered import AdaptivePhases
-from headrace.semistream.base import Matches
+from headrace.arrays import Int32s
+from headrace.clock import Clock
+from headrace.conditions import Condition
+from headrace.errors import BadInput, choice
+from headrace.memory import MemoryBudget
+from headrace.relation import Relation
+from headrace.semistream.adaptive.group import Group, GroupMembership
+from headrace.semistream.adaptive.keyed_store import Arrays
+from headrace.semistream.adaptive.lookup import KeyLookup
+from headrace.semistream.adaptive.memory import JoinMemory
+from headrace.semistream.adaptive.memory_plan import MemoryPlan, least_memory, plan_memory
+from headrace.semistream.adaptive.ordered import OrderedExecution
+from headrace.semistream.adaptive.unordered import UnorderedExecution
+from headrace.semistream.base import How, On, Order, SemiStreamJoin, empty
+from headrace.semistream.plan_facts import PlanFacts
+from headrace.semistream.protocols import WaitingOperator
+from headrace.semistream.results import ResultMaker
+from headrace.semistream.snapshot import Snapshot
 
-_EMA = 0.2  # weight of the newest slice in running means
-_TAKEN_BACK = ("nulls", "unique_keys", "hits", "absent", "misses")
 
+class AdaptiveJoin(SemiStreamJoin):
+    """Join a stream with the relation within a byte budget.
 
-class AdaptiveJoin(AdaptivePhases):
-    """Join each batch with the relation, to its end, within a byte budget.
-
-        stream batch -> distinct keys -> hot set -> filter -> index -> read plan -> pages -> results in stream order
+        stream batch -> distinct keys -> hot set -> filter -> index -> read plan -> pages -> results
                                           hit        absent              several reads in flight
                           +-------+--------+--------+--------+---------------+-------------+--------+
         the budget        | index | filter | sketch | hot set| stream buffer | read buffer | output |
@@ -34,6 +43,24 @@ class AdaptiveJoin(AdaptivePhases):
     Choose it unless you study a published algorithm: it needs no tuning, and no order of the relation beyond its key. Parts that
     the budget is too small for are left out, and `stats.left_out` says which and why. The split between hot set and stream buffer
     follows what the stream shows: repeated keys earn a larger hot set, scattered ones a larger buffer that shares reads.
+
+    What the object is made of, and how a batch goes through it with order="any":
+
+        AdaptiveJoin
+          |- JoinMemory (memory.py)          divided by a MemoryPlan (memory_plan.py), in part anew as the stream goes (split.py)
+          |    |- HotSet (hot_set.py)        hot tuples, counts of keys, filters: LocalHotSet or SharedHotSet
+          |    `- PageReader                 the read buffer
+          |- KeyLookup (lookup.py)           distinct keys, hot set, filter, index, planned reads
+          |- UnorderedExecution              or OrderedExecution (ordered.py): when the look-up takes which of its steps
+          `- GroupMembership (group.py)      where processes share the memory: its slot
+
+        offer     the batch is queued
+        advance   UnorderedExecution._online: a piece of the batch at a time is looked up in hot set and filter. Hits and absent
+                  keys leave; rows that miss wait. When no more can wait, ._join_phase reads for a quarter of them.
+        drain     ._join_phase reads for all rows that wait, in the order of the pages.
+        join      offer, then drain. `run` offers and advances batch by batch, and drains when the stream ends.
+
+    With order="stream", `advance` joins what was offered to its end, a slice of the batch at a time.
 
     Parameters
     ----------
@@ -61,96 +88,186 @@ class AdaptiveJoin(AdaptivePhases):
     {'product_id': [2, 1, 2], 'amount': [10, 20, 30], 'name': ['gear', 'bolt', 'gear']}
     """
 
-    def _join(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        self._meet(batch)
-        at = 0
-        while at < batch.num_rows:
-            if self._slices >= self._next_plan:
-                self._replan()
-            # Slices of equal size: a short last one would share few reads.
-            parts = -(-(batch.num_rows - at) // self._split.slice_rows)
-            rows = -(-(batch.num_rows - at) // parts)
-            if not self._room_for(rows):
-                self._publish()
-            self._hot.begin()
-            if isinstance(self._hot, SharedHotSet):
-                self._use_filter(self._hot)
-            try:
-                for out in self._join_slice(batch.slice(at, rows), schema):
-                    self.relation.disk.spend({"c_O": out.num_rows})
-                    yield out
-            finally:
-                self._hot.end()
-            at += rows
-            self._slices += 1
-            self._follow()
+    #: What pairs must satisfy beside the key: nothing. ConditionalJoin has a condition.
+    condition: Condition | None = None
 
-    def _join_slice(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Join some rows; if their matches overflow the stream buffer, make room, then take fewer rows."""
-        before = [getattr(self.stats, name) for name in _TAKEN_BACK]
-        try:
-            matches = self._match(batch)
-        except StoreFull:
-            # It is counted when it is taken again; what it read was read all the same.
-            for name, value in zip(_TAKEN_BACK, before, strict=True):
-                setattr(self.stats, name, value)
-            if self._hot.young.tuples.used:
-                self._publish()
-                if isinstance(self._hot, SharedHotSet):
-                    self._use_filter(self._hot)  # publishing pinned another generation, perhaps one without it
-                yield from self._join_slice(batch, schema)
-            elif batch.num_rows > 1:
-                half = batch.num_rows // 2
-                yield from self._join_slice(batch.slice(0, half), schema)
-                yield from self._join_slice(batch.slice(half), schema)
-            else:
-                yield from self._join_giant(batch, schema)
-            return
-        found = int((matches.count[matches.uid[matches.uid >= 0]] > 0).sum())
-        self.stats.matched += found
-        self.stats.unmatched += batch.num_rows - found
-        yield from self._emit(batch, schema, matches, self._parts.output_rows)
+    def __init__(
+        self,
+        relation: Relation,
+        on: On,
+        memory: int | str | MemoryBudget = "64MiB",
+        *,
+        how: How = "inner",
+        columns: Sequence[str] | None = None,
+        suffix: str | None = "_right",
+        clock: Clock | None = None,
+        order: Order = "stream",
+        group: Group | None = None,
+        mark: str | None = None,
+    ) -> None:
+        super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock)
+        if mark is not None and how != "left":
+            raise BadInput(f"mark={mark!r} says which rows have a match, for how='left'; how={how!r} needs none")
+        self.mark = mark
+        self.order: Order = choice("order", order, ("any", "stream"))  # type: ignore[assignment]
+        limit, shared = self.budget.left, group is not None
+        # In a group the index is not loaded here: it is shared as it is in its file.
+        index = sum(shard.index.bytes for shard in relation.opened.manifest.shards) if shared else None
+        facts = PlanFacts.of(relation, self._payload, index_bytes=index)
+        workers = 1 if group is None else group.workers
+        plan = self.plan(facts, limit, workers=workers, order=self.order, relation=relation.path)
+        self._memory = JoinMemory(relation, self._payload, plan, self.budget, self.clock, self.stats)
+        self._lookup = KeyLookup(self._memory, self.stream_key)
+        execution = OrderedExecution if self.order == "stream" else UnorderedExecution
+        results = ResultMaker(self.how, self._payload, mark)
+        self._execution: OrderedExecution | UnorderedExecution = execution(self._memory, self._lookup, results)
+        self._membership = None if group is None else GroupMembership(group, self._memory, limit)
+        if group is None:
+            self._memory.allocate()
 
-    def _match(self, batch: pa.RecordBatch) -> Matches:
-        """Find where the matches of a batch's rows are, fetching what is not in memory."""
-        part, rest = self._look_up(batch)
-        matches = part.matches
-        if rest.size:
-            self._fetch(part, rest)
-        self._learn(part, batch.num_rows, rest.size)
-        return Matches(matches.uid, matches.src, matches.pos, matches.count, self._hot.sources())
+    @staticmethod
+    def plan(
+        facts: PlanFacts, limit: int, *, workers: int = 1, order: Order = "any", relation: object = ""
+    ) -> MemoryPlan:
+        """How a budget of `limit` bytes is divided; refuses one that is too small. See memory_plan.py."""
+        return plan_memory(facts, limit, workers=workers, ordered=order == "stream", relation=relation)
 
-    def _join_giant(self, row: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """One stream tuple with more matches than the stream buffer holds: results go out as pages come in."""
-        part = self._distinct(row)
-        pairs = self._version.pairs(part.keys, part.hashes, np.zeros(1, np.int64))
-        young, stats = self._hot.young, self.stats
-        stats.unique_keys += 1
-        stats.misses += 1
-        stats.matched += 1
-        step, at = self._reader.half, 0
-        while at < pairs.size:
-            young.clear()
-            # Pages that updates moved are read in runs that go forward, so that tuples come in the key's own order.
-            back = np.flatnonzero(np.diff(pairs.place[at : at + step]) < 0)
-            taken = int(back[0]) + 1 if back.size else step
-            some = Pairs(pairs.key[at : at + taken], pairs.place[at : at + taken])
-            try:
-                _, count = self._reader.fetch(part.keys, some, young.tuples, stats)
-            except StoreFull:
-                step = max(1, step // 2)  # one page always fits: the split sees to it
-                continue
-            at += taken
-            n = int(count.sum())
-            if n:
-                matches = Matches(
-                    part.matches.uid,
-                    np.full(1, len(self._hot.segments), np.int32),
-                    np.zeros(1, np.int32),
-                    np.full(1, n, np.int32),
-                    self._hot.sources(),
-                )
-                yield from self._emit(row, schema, matches, self._parts.output_rows)
-                if self.how in ("semi", "anti"):
-                    break
-        young.clear()
+    @staticmethod
+    def least_memory(relation: Relation, columns: Sequence[str] | None = None, workers: int = 1) -> int:
+        """The smallest budget, in bytes, that is enough to give these columns to so many workers."""
+        return least_memory(PlanFacts.of(relation, relation.payload(columns)), workers)
+
+    def _right_fields(self) -> list[pa.Field]:
+        mark = [pa.field(self.mark, pa.bool_())] if self.mark else []
+        return super()._right_fields() + mark
+
+    def reset_stats(self) -> None:
+        """Set every counter to zero; the operator keeps what it holds in memory."""
+        super().reset_stats()
+        self._memory.stats = self.stats
+
+    # -- the way of a batch --------------------------------------------------------------------------------------------------
+
+    def offer(self, batch: pa.RecordBatch) -> None:
+        """Hand over stream rows. `advance` looks them up; with order="any" those that miss wait."""
+        schema = self._schema_for(batch.schema)
+        self.stats.batches += 1
+        self.stats.tuples_in += batch.num_rows
+        self._memory.expect(batch)
+        self._execution.offer(batch, schema)
+
+    def advance(self) -> Iterator[pa.RecordBatch]:
+        """Look up what was offered; read for what waits when there is much of it."""
+        yield from self._counted(self._execution.advance())
+
+    def drain(self) -> Iterator[pa.RecordBatch]:
+        """Have every row leave."""
+        yield from self._counted(self._execution.drain())
+        self.stats.memory = self.budget.held()
+        self.stats.memory_peak = self.budget.peak
+
+    def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Join one batch to its end, in stream order if that was asked for."""
+        self.offer(batch)
+        yield from self.drain()
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Join a stream. With order="any" a row that misses may wait for those of later batches."""
+        emitted, schema = False, None
+        for batch in batches:
+            schema = batch.schema
+            self.offer(batch)
+            for out in self.advance():
+                emitted = True
+                yield out
+        for out in self.drain():
+            emitted = True
+            yield out
+        if schema is not None and not emitted:
+            yield empty(self._schema_for(schema))
+
+    def _counted(self, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for out in results:
+            self.stats.results += out.num_rows
+            yield out
+
+    def as_waiting(self) -> WaitingOperator | None:
+        """This join, with order="any": rows that miss may wait for those of later batches."""
+        return self if self.order == "any" else None
+
+    @property
+    def batch_rows(self) -> int | None:
+        """How many rows of a batch it would join at once."""
+        return self.wanted_rows
+
+    # -- rows that wait ------------------------------------------------------------------------------------------------------
+
+    @property
+    def wanted(self) -> int:
+        """Rows that it looks up at a time."""
+        return self._memory.split.slice_rows
+
+    @property
+    def capacity(self) -> int:
+        """Rows that may wait at the same time."""
+        return self._memory.split.most_rows
+
+    @property
+    def output_rows(self) -> int:
+        """Rows of a result batch at most."""
+        return self._memory.plan.output_rows
+
+    @property
+    def buffered(self) -> int:
+        """Rows offered and not looked up."""
+        return self._execution.buffered
+
+    @property
+    def waiting(self) -> int:
+        """Rows offered that have not left."""
+        return self._execution.buffered + self._execution.waiting
+
+    def let_wait(self) -> pa.RecordBatch | None:
+        """Give the rows that wait back: the caller keeps them, and offers them again. They count as `deferred` alone."""
+        return self._execution.let_wait()
+
+    def by_page(self, batch: pa.RecordBatch) -> Int32s:
+        """The rows in an order in which those of a page are neighbours."""
+        return self._lookup.by_page(batch)
+
+    # -- in a group ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def wanted_rows(self) -> int:
+        """How many rows it would join at once, given them."""
+        return self._memory.split.most_rows
+
+    @property
+    def wanted_bytes(self) -> int:
+        """Bytes of stream tuples that a worker may gather to be joined at once."""
+        return self._memory.plan.input // self._memory.plan.workers
+
+    def enter(self) -> bool:
+        """Take part in the group, until `leave`; False if as many workers as it has room for do so already."""
+        assert self._membership is not None, "the join was made without a group"
+        return self._membership.enter()
+
+    def leave(self) -> None:
+        """Let another worker have the place."""
+        assert self._membership is not None, "the join was made without a group"
+        self._membership.leave()
+
+    # -- between two batches -------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """What the operator has learned and cached, between two batches. Results do not depend on it; hits do."""
+        return self._named(self._memory.dump())
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on as the operator did that the snapshot was taken of."""
+        snapshot.check(self._named({}))
+        self._memory.load(snapshot.arrays)
+
+    def _named(self, arrays: Arrays) -> Snapshot:
+        names = tuple(column.name for column in self._payload)
+        return Snapshot("AdaptiveJoin", str(self.relation.path), self.relation.version, names, arrays)

@@ -1,4 +1,4 @@
-"""How AdaptiveJoin looks keys up: in the hot set, in the filter, and in pages that a plan reads. [SSIJ] §III, §IV.D"""
+"""KeyLookup: finds the keys of stream rows in the hot set, in the filter, and in pages that a plan reads. [SSIJ] §III, §IV.D"""
 
 from __future__ import annotations
 
@@ -8,40 +8,57 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s, Int64s, UInt8s, UInt64s
 from headrace.kernels.filter import filter_test
-from headrace.relation.columns import Bytes, Longs
-from headrace.relation.keys import Hashes, Ints, Keys
-from headrace.relation.reader import Pairs
+from headrace.relation.keys import Keys
+from headrace.relation.reader import KeyPages
 from headrace.relation.store import StoreFull
-from headrace.semistream.adaptive.memory import AdaptiveMemory
-from headrace.semistream.adaptive.memory_plan import Popularity
-from headrace.semistream.base import Matches
+from headrace.semistream.adaptive.memory import JoinMemory
+from headrace.semistream.adaptive.workload import HitCurve
+from headrace.semistream.results import Matches
 
-_SAMPLE = 4096  # keys of a slice whose popularity is looked at
-_EMA = 0.2  # weight of the newest slice in running means
+_SAMPLE = 4096  # keys of a slice that the hit curve is estimated from
 
 
-@dataclass
-class Slice:
-    """A part of a batch, being joined: its distinct keys and what is known of them."""
+@dataclass(frozen=True)
+class DistinctKeys:
+    """The distinct keys of some rows, how many rows have each, and where the matches of each are, as far as is known."""
 
     keys: Keys
-    hashes: Hashes
-    counts: np.ndarray[tuple[int], np.dtype[np.int32]]
+    hashes: UInt64s
+    counts: Int32s
     matches: Matches
 
 
-class AdaptiveLookup(AdaptiveMemory):
-    """From the rows of a batch to where their matches are."""
+class KeyLookup:
+    """The steps from the rows of a batch to where their matches are. An execution says which steps it takes when.
 
-    def _look_up(self, batch: pa.RecordBatch) -> tuple[Slice, Longs]:
-        """The distinct keys of a batch, found in memory where they are; and which of them must be read."""
-        part = self._distinct(batch)
-        matches, stats, hot = part.matches, self.stats, self._hot
+        rows -> distinct keys -> hot set -> filter -> index -> planned reads -> young store
+                                 hit        absent
+
+    Parameters
+    ----------
+    memory
+        The hot set, the filters, the index and the read buffer.
+    stream_key
+        The stream's columns that must equal the relation's key.
+    """
+
+    def __init__(self, memory: JoinMemory, stream_key: tuple[str, ...]) -> None:
+        self._memory = memory
+        self._stream_key = stream_key
+
+    # -- in memory ---------------------------------------------------------------------------------------------------------
+
+    def find_in_memory(self, batch: pa.RecordBatch) -> tuple[DistinctKeys, Int64s]:
+        """The distinct keys of a batch, found in the hot set where they are; and which of them must be read for."""
+        memory = self._memory
+        part = self.distinct(batch)
+        matches, stats = part.matches, memory.stats
         stats.unique_keys += part.hashes.size
         nulls = batch.num_rows - int(part.counts.sum())
         stats.nulls += nulls
-        hot.probe(part.keys, part.hashes, matches.src, matches.pos, matches.count)
+        memory.hot.probe(part.keys, part.hashes, matches.src, matches.pos, matches.count)
         rest = np.flatnonzero(matches.src < 0)
         missed_rows = int(part.counts[rest].sum())
         stats.hits += batch.num_rows - nulls - missed_rows
@@ -49,82 +66,76 @@ class AdaptiveLookup(AdaptiveMemory):
         wanted_rows = int(part.counts[rest].sum())
         stats.absent += missed_rows - wanted_rows
         stats.misses += wanted_rows
-        self.relation.disk.spend({"c_S": batch.num_rows, "c_X": part.hashes.size + rest.size})
+        memory.relation.disk.spend({"c_S": batch.num_rows, "c_X": part.hashes.size + rest.size})
         return part, rest
 
-    def _learn(self, part: Slice, rows: int, missed: int, nothing: int | None = None) -> None:
-        """Count the keys of a slice. Last: a slice that has to be taken again is not counted twice."""
-        hot, n = self._hot, part.hashes.size
-        some = slice(None, None, max(1, n // _SAMPLE))
-        self._workload.popularity = Popularity.of(
-            hot.sketch.estimate(np.ascontiguousarray(part.hashes[some])),
-            part.counts[some],
-            hot.sketch.window,
-            hot.sketch.strangers(),
-        )
-        hot.sketch.add(part.hashes, part.counts)
-        if nothing is None:
-            nothing = int(part.counts[part.matches.count == 0].sum())
-        self._workload.observe(_EMA, rows, n, missed, nothing)
-
-    def _distinct(self, batch: pa.RecordBatch) -> Slice:
+    def distinct(self, batch: pa.RecordBatch) -> DistinctKeys:
+        """The distinct keys of a batch, none of them looked up."""
         n = batch.num_rows
-        keys, valid = self._version.codec.encode([batch.column(name) for name in self.stream_key])
+        keys, valid = self._encode(batch)
         hashes = keys.hashes()
         table = np.full(1 << max(4, int(1.5 * n).bit_length()), -1, np.int32)
         uid, first_row, counts = (np.empty(n, np.int32) for _ in range(3))
         found = keys.unique(valid, hashes, (table, uid, first_row, counts))
         first_row = first_row[:found]
         matches = Matches(uid, np.full(found, -1, np.int32), np.zeros(found, np.int32), np.zeros(found, np.int32), None)
-        return Slice(keys.take(first_row), hashes[first_row], counts[:found].copy(), matches)
+        return DistinctKeys(keys.take(first_row), hashes[first_row], counts[:found].copy(), matches)
 
-    def _not_absent(self, hashes: Hashes, rest: Longs) -> Longs:
-        if not self._filters or rest.size == 0:
+    def _encode(self, batch: pa.RecordBatch) -> tuple[Keys, UInt8s]:
+        return self._memory.version.codec.encode([batch.column(name) for name in self._stream_key])
+
+    def _not_absent(self, hashes: UInt64s, rest: Int64s) -> Int64s:
+        """Those of the keys numbered `rest` that the filter does not turn away."""
+        filters = self._memory.hot.filters
+        if not filters or rest.size == 0:
             return rest
         maybe = np.ones(rest.size, np.uint8)
-        if len(self._filters) == 1:
-            filter_test(self._filters[0], hashes, rest, maybe)
+        if len(filters) == 1:
+            filter_test(filters[0], hashes, rest, maybe)
         else:
-            shards = self._version.shards_of(hashes[rest])
-            for number, words in enumerate(self._filters):
+            shards = self._memory.version.shards_of(hashes[rest])
+            for number, words in enumerate(filters):
                 mine = np.flatnonzero(shards == number)
-                answer: Bytes = np.empty(mine.size, np.uint8)
+                answer: UInt8s = np.empty(mine.size, np.uint8)
                 filter_test(words, hashes, rest[mine], answer)
                 maybe[mine] = answer
-        kept: Longs = rest[maybe == 1]
+        kept: Int64s = rest[maybe == 1]
         return kept
 
-    def _fetch(self, part: Slice, rest: Longs) -> None:
-        """Bring the tuples of the missing keys to young, and say where they are."""
-        young, matches = self._hot.young, part.matches
-        mark, begun = young.tuples.mark(), self.clock.now()
+    # -- in pages ----------------------------------------------------------------------------------------------------------
+
+    def fetch(self, part: DistinctKeys, rest: Int64s) -> None:
+        """Read the tuples of the missing keys into the young store, and say where they are."""
+        memory = self._memory
+        young, matches = memory.hot.young, part.matches
+        mark, begun = young.tuples.mark(), memory.clock.now()
         keys = part.keys.take(rest)
-        pairs = self._version.pairs(keys, part.hashes, rest)
+        pairs = memory.version.pairs(keys, part.hashes, rest)
         try:
-            where, count = self._reader.fetch(keys, pairs, young.tuples, self.stats)
-            first, total = self._by_key(pairs, where, count, rest.size)
+            where, count = memory.reader.fetch(keys, pairs, young.tuples, memory.stats)
+            first, total = self.by_key(pairs, where, count, rest.size)
         except StoreFull:
             young.tuples.rewind(mark)
             raise
-        matches.src[rest] = len(self._hot.segments)
+        matches.src[rest] = len(memory.hot.segments)
         matches.pos[rest] = first
         matches.count[rest] = total
         hashes = part.hashes[rest]
-        kept = self._worth_keeping(hashes, part.counts[rest], young.entries - young.used)
+        kept = self.worth_keeping(hashes, part.counts[rest])
         with suppress(StoreFull):  # keys longer than expected: this slice has its tuples all the same
             young.insert(keys.take(kept), hashes[kept], first[kept], total[kept])
-        elapsed = self.clock.now() - begun
-        self.stats.io_seconds += elapsed
-        self._miss_seconds += _EMA * (elapsed / rest.size - self._miss_seconds)
+        memory.read_for(rest.size, memory.clock.now() - begun)
 
-    def _worth_keeping(self, hashes: Hashes, counts: Ints, room: int) -> Longs:
-        """Which fetched keys get an entry: all, or the most frequent ones that there is room for."""
+    def worth_keeping(self, hashes: UInt64s, counts: Int32s) -> Int64s:
+        """Which fetched keys get an entry in the young store: all, or the most frequent ones that there is room for."""
+        hot = self._memory.hot
+        room = hot.young.entries - hot.young.used
         if counts.size <= room:
             return np.arange(counts.size)
-        use = self._hot.sketch.estimate(hashes) + counts
+        use = hot.sketch.estimate(hashes) + counts
         return np.sort(np.argpartition(-use, room)[:room]) if room > 0 else np.empty(0, np.int64)
 
-    def _by_key(self, pairs: Pairs, where: Ints, count: Ints, keys: int) -> tuple[Ints, Ints]:
+    def by_key(self, pairs: KeyPages, where: Int32s, count: Int32s, keys: int) -> tuple[Int32s, Int32s]:
         """First tuple and number of tuples of each key.
 
         A key whose rows span pages has its tuples in pieces when updates moved a page or a round ended between two of
@@ -140,9 +151,43 @@ class AdaptiveLookup(AdaptiveMemory):
         first[key[::-1]] = start[::-1]  # the first of several pieces is written last
         return first, total
 
-    def _copy_in_order(self, start: Ints, size: Ints) -> Ints:
-        young = self._hot.young.tuples
+    def _copy_in_order(self, start: Int32s, size: Int32s) -> Int32s:
+        """Copy pieces of tuples in the young store to its end, one after the other; returns where each is now."""
+        hot = self._memory.hot
         within = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
         pos = (np.repeat(start, size) + within).astype(np.int32)
-        new = young.append_from(self._hot.sources(), np.full(pos.size, len(self._hot.segments), np.int32), pos)
+        new = hot.young.tuples.append_from(hot.sources(), np.full(pos.size, len(hot.segments), np.int32), pos)
         return (new + np.cumsum(size) - size).astype(np.int32)
+
+    def by_page(self, batch: pa.RecordBatch) -> Int32s:
+        """The rows of a batch in an order in which those of a page are neighbours."""
+        keys, _ = self._encode(batch)
+        if self._memory.relation.order == "key":
+            return keys.argsort().astype(np.int32)
+        return np.argsort(self._first_places(keys), kind="stable").astype(np.int32)
+
+    def first_places(self, batch: pa.RecordBatch, rows: pa.Array) -> Int64s:
+        """The first page that the key of each of these rows may be in; 0 where there is none."""
+        keys, _ = self._memory.version.codec.encode([batch.column(name).take(rows) for name in self._stream_key])
+        return self._first_places(keys)
+
+    def _first_places(self, keys: Keys) -> Int64s:
+        pairs = self._memory.version.pairs(keys, keys.hashes(), np.arange(len(keys)))
+        place = np.zeros(len(keys), np.int64)
+        place[pairs.key[::-1]] = pairs.place[::-1]  # the first of several is written last
+        return place
+
+    # -- what was seen -----------------------------------------------------------------------------------------------------
+
+    def learn(self, part: DistinctKeys, rows: int, missed: int, absent: int) -> None:
+        """Count the keys of a slice of so many rows, of which so many keys were read for and so many rows had no match.
+
+        It is called last, so that a slice which has to be taken again is not counted twice.
+        """
+        memory = self._memory
+        sketch, n = memory.hot.sketch, part.hashes.size
+        some = slice(None, None, max(1, n // _SAMPLE))
+        before = sketch.estimate(np.ascontiguousarray(part.hashes[some]))
+        memory.workload.hit_curve = HitCurve.of(before, part.counts[some], sketch.window, sketch.strangers())
+        sketch.add(part.hashes, part.counts)
+        memory.workload.observe(rows, n, missed, absent)

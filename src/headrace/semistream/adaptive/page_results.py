@@ -1,4 +1,4 @@
-"""Results put together from pages while these are in memory, and sent out by the thousand."""
+"""PageResults: results copied from pages while these are in the read buffer, and sent out by the thousand."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s, Int64s
 from headrace.relation import Relation
-from headrace.relation.columns import Column, Longs
-from headrace.relation.keys import Ints
+from headrace.relation.columns import Column
 from headrace.relation.store import StoreFull, TupleStore
 
 
-class Results:
-    """Pairs of a stream row and a tuple of R, copied from its page at once.
+class PageResults:
+    """KeyPages of a stream row and a tuple of R; the tuple is copied from its page at once.
 
     Parameters
     ----------
     relation, payload
-        Where tuples come from, and what is kept of one.
+        The relation, and the columns of a tuple that a result has.
     batch, schema
         The stream rows, and the schema of results.
     rows
-        Results of one batch that goes out.
+        Rows of a result batch at most.
     """
 
     def __init__(
@@ -42,17 +42,17 @@ class Results:
         self._begin()
 
     def _begin(self) -> None:
-        # A new one every time: what goes out lies in it.
+        # A new store every time: the batch that goes out lies in it.
         self._store = TupleStore(self._payload, self._most, self._data)
-        self._rows: list[Ints] = []
+        self._rows: list[Int32s] = []
 
     @property
     def room(self) -> int:
-        """Pairs to add at once, at most; at least one."""
+        """How many pairs may be added at once; at least one."""
         return self._most - self._store.used or self._most
 
-    def add(self, rows: Ints, at: Longs, tuples: Ints) -> Iterator[pa.RecordBatch]:
-        """Pairs: stream row, page address, row in the page. Gives what is full before them."""
+    def add(self, rows: Int32s, at: Int64s, tuples: Int32s) -> Iterator[pa.RecordBatch]:
+        """Add pairs of a stream row, a page address and a row in the page; gives the batch before them if they do not fit it."""
         if self._store.used + rows.size > self._most:
             yield from self.flush()
         try:
@@ -69,7 +69,7 @@ class Results:
         self._rows.append(rows)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """What was added since the last time."""
+        """The results that were added since the last flush, as one batch."""
         if self._rows:
             stream = self._batch.take(pa.array(np.concatenate(self._rows)))
             arrays = [self._store.array(i) for i in range(len(self._payload))]

@@ -1,8 +1,8 @@
-"""Memory that the worker processes of one executor share. (DESIGN D5)
+"""SharedMemory: memory that the worker processes of one executor map, found through a small file. (DESIGN D5)
 
 The memory has no name in the file system. Nobody can cut it short or write into it from outside, which would kill or mislead
 the processes that map it, and it is gone with the last of them: a kill -9 leaves nothing behind. A process finds it through a
-card, a small file that names processes which have it open. A card that is lost or damaged is written again by any of them.
+card, a small file that names processes which have it open. Any of them writes a card again that is lost or damaged.
 
 Locks are on bytes of the memory itself, so they cannot be deleted, and the kernel drops them with their holder.
 """
@@ -21,13 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from headrace.relation.columns import Bytes, Longs
+from headrace.arrays import Int64s, UInt8s
 
 _HOLDERS = 8  # processes named on a card: enough that one of them lives
-_NAME_WORD = 0  # where the memory holds its own name, to tell it from another that a re-used process number leads to
+_NAME_BYTES = (
+    8  # at the beginning: a random number, to tell this memory from another that a re-used process number leads to
+)
 
 
-class Arena:
+class SharedMemory:
     """One piece of memory, mapped by several processes.
 
     Parameters
@@ -40,12 +42,12 @@ class Arena:
         self._fd = fd
         self.size = os.fstat(fd).st_size
         self._map = mmap.mmap(fd, self.size)
-        self._bytes: Bytes = np.frombuffer(self._map, np.uint8)
+        self._bytes: UInt8s = np.frombuffer(self._map, np.uint8)
         self._locked: set[int] = set()
 
     @classmethod
-    def find(cls, card: Path, size: int, mine: Arena | None = None) -> Arena:
-        """The memory that the card names, `mine` if it names none, or new memory of `size` zero bytes.
+    def find(cls, card: Path, size: int, mine: SharedMemory | None = None) -> SharedMemory:
+        """Open the memory that the card names, `mine` if it names none, or new memory of `size` zero bytes.
 
         Parameters
         ----------
@@ -62,7 +64,7 @@ class Arena:
                     raise
 
     @classmethod
-    def _find(cls, card: Path, size: int, mine: Arena | None) -> Arena:
+    def _find(cls, card: Path, size: int, mine: SharedMemory | None) -> SharedMemory:
         card.parent.mkdir(parents=True, exist_ok=True)
         directory = os.open(card.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -72,23 +74,23 @@ class Arena:
                 return mine
             found = _open(text, size)
             if found is not None:
-                arena = cls(found)
+                memory = cls(found)
                 holders = text["holders"]
             else:
-                arena, holders = mine if mine is not None and mine.size == size else cls._new(size), []
-            arena._announce(card, holders)
-            return arena
+                memory, holders = mine if mine is not None and mine.size == size else cls._new(size), []
+            memory._announce(card, holders)
+            return memory
         finally:
             os.close(directory)
 
     @classmethod
-    def _new(cls, size: int) -> Arena:
+    def _new(cls, size: int) -> SharedMemory:
         fd = os.memfd_create("headrace", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, size)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-        arena = cls(fd)
-        arena.words(_NAME_WORD, 1)[0] = uuid.uuid4().int & 0x7FFFFFFFFFFFFFFF
-        return arena
+        memory = cls(fd)
+        memory.words(0, 1)[0] = uuid.uuid4().int & 0x7FFFFFFFFFFFFFFF
+        return memory
 
     def _announce(self, card: Path, holders: list[list[int]]) -> None:
         alive = [h for h in holders if Path(f"/proc/{h[0]}").exists()]
@@ -99,17 +101,19 @@ class Arena:
 
     @property
     def name(self) -> int:
-        return int(self.words(_NAME_WORD, 1)[0])
+        """The random number that the memory begins with."""
+        return int(self.words(0, 1)[0])
 
-    def words(self, at: int, count: int) -> Longs:
+    def words(self, at: int, count: int) -> Int64s:
         """64-bit words from word `at` on."""
         return self._bytes[8 * at : 8 * (at + count)].view(np.int64)
 
-    def piece(self, at: int, size: int) -> Bytes:
+    def piece(self, at: int, size: int) -> UInt8s:
+        """A view of `size` bytes from byte `at` on."""
         return self._bytes[at : at + size]
 
     def free(self, at: int, size: int) -> None:
-        """Give the whole pages in a piece back to the system; they read as zero from now on."""
+        """Return the whole pages in a piece to the system; they read as zero from now on."""
         start = -(-at // mmap.PAGESIZE) * mmap.PAGESIZE
         stop = (at + size) // mmap.PAGESIZE * mmap.PAGESIZE
         if stop > start:
@@ -134,6 +138,7 @@ class Arena:
         self._locked.add(number)
 
     def unlock(self, number: int) -> None:
+        """Release a lock; does nothing if this process does not hold it."""
         if number in self._locked:
             self._locked.discard(number)
             fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK, number))
@@ -155,7 +160,7 @@ def _flock(kind: int, number: int) -> bytes:
 
 
 def _read(card: Path) -> dict[str, Any]:
-    """What the card says; nothing if it is missing or damaged."""
+    """Name and holders on the card; empty if the card is missing or damaged."""
     try:
         text = json.loads(card.read_text())
         name, holders = int(text["name"]), [[int(pid), int(fd)] for pid, fd in text["holders"]]
@@ -173,7 +178,7 @@ def _open(text: dict[str, Any], size: int) -> int | None:
             continue
         # The process may have died and its number been given to another: whatever this is, it must have the name.
         with suppress(OSError):
-            name = int.from_bytes(os.pread(fd, 8, 8 * _NAME_WORD), "little")
+            name = int.from_bytes(os.pread(fd, _NAME_BYTES, 0), "little")
             if name == text["name"] and os.fstat(fd).st_size == size:
                 return fd
         os.close(fd)

@@ -1,11 +1,11 @@
-"""AdaptiveJoin without an order to keep: an online phase, in which hits leave, and a join phase for the rest. [SSIJ] §IV.B
+"""UnorderedExecution: results of AdaptiveJoin as they are found, in an online phase and in join phases. [SSIJ] §IV.B
 
-    batch --piece by piece--> hot set, filter --hit or absent--> results
+    batch --piece by piece--> hot set, filter --hit or absent--> results          online phase
                                    | miss
                               the rows wait: their columns and nothing else
                                    | when there is no room for more: the next quarter of them in the order of the pages,
                                    | from where the last join phase ended; all when the batch or the stream ends
-                              piece by piece: index, planned reads, results from the pages
+                              piece by piece: index, planned reads, results from the pages          join phase
 
 A row that waits takes its own bytes and a place in an order. All else that a look-up needs is held for one piece at a time, so
 the memory buys rows that share reads, and hot tuples. Join phases go round the relation, a part at a time: the pages ahead are
@@ -15,213 +15,171 @@ same: its oldest tuple names the partition that most others wait for).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s, Int64s
 from headrace.errors import BadInput
 from headrace.kernels.store import expand_pages
-from headrace.memory import give_back
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Ints, Keys
-from headrace.relation.reader import Found, Pairs
+from headrace.memory import release_freed_memory
+from headrace.relation.reader import FoundRows, KeyPages
 from headrace.relation.store import StoreFull
-from headrace.semistream.adaptive.lookup import AdaptiveLookup, Slice
-from headrace.semistream.adaptive.memory_plan import PHASE, first_split
-from headrace.semistream.adaptive.page_results import Results
-from headrace.semistream.adaptive.shared_hot_set import SharedHotSet
-from headrace.semistream.base import Matches, empty
+from headrace.semistream.adaptive.lookup import DistinctKeys, KeyLookup
+from headrace.semistream.adaptive.memory import JoinMemory
+from headrace.semistream.adaptive.page_results import PageResults
+from headrace.semistream.adaptive.split import PHASE_SHARE
+from headrace.semistream.adaptive.workload import EMA
+from headrace.semistream.results import Matches, ResultMaker
 
-_EMA = 0.2  # weight of the newest piece in running means
-_BORDER = 256  # rows among which the end of a page is looked for
+_BORDER = (
+    256  # rows at the end of a piece among which the end of a page is looked for: a page has hardly more that wait
+)
 
 
-class AdaptivePhases(AdaptiveLookup):
-    """The two phases."""
+class UnorderedExecution:
+    """Hits leave at once; rows that miss wait, also for those of later batches, and are read for together.
+
+    Parameters
+    ----------
+    memory, lookup, results
+        The parts of the join that it works with.
+    """
 
     _stream_schema: pa.Schema
+    _schema: pa.Schema
 
-    def offer(self, batch: pa.RecordBatch) -> None:
-        """Hand over stream rows. `advance` looks them up; those that miss wait. For order="any"."""
-        self._schema_for(batch.schema)
-        self.stats.batches += 1
-        self.stats.tuples_in += batch.num_rows
-        self._meet(batch)
+    def __init__(self, memory: JoinMemory, lookup: KeyLookup, results: ResultMaker) -> None:
+        self._memory = memory
+        self._lookup = lookup
+        self._results = results
+        self._offered: list[tuple[pa.RecordBatch, pa.Schema]] = []
+        self._waiting: list[list[pa.Array]] = []  # columns of rows that wait for a join phase
+        self._waiting_rows = self._waiting_bytes = 0
+        self._swept: list[pa.Array] | None = None  # the last row of the last join phase, if others still wait
+        self._since = 0  # rows since all had left
+        self._unmatched = 0.0  # share of rows read for that had no match: a running mean
+
+    # -- steps -------------------------------------------------------------------------------------------------------------
+
+    def offer(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
+        """Take in a batch, with the schema of its results."""
         if self._waiting and not batch.schema.equals(self._stream_schema):
             raise BadInput(
                 "the stream's schema changed while rows wait; call drain() before the first batch of another schema"
             )
-        self._stream_schema = batch.schema
-        self._offered.append(batch)
+        self._stream_schema, self._schema = batch.schema, schema
+        self._offered.append((batch, schema))
         self._since += batch.num_rows
 
     @property
-    def wanted(self) -> int:
-        """Rows that it looks up at a time."""
-        return self._split.slice_rows
-
-    @property
-    def capacity(self) -> int:
-        """Rows that may wait at the same time."""
-        return self._split.most_rows
-
-    @property
     def buffered(self) -> int:
-        """Rows offered and not looked up."""
-        return sum(batch.num_rows for batch in self._offered)
+        """Rows offered that were not looked up."""
+        return sum(batch.num_rows for batch, _ in self._offered)
 
     @property
     def waiting(self) -> int:
-        """Rows offered that have not left."""
-        return self.buffered + self._waiting_rows
+        """Rows that were looked up and have not left."""
+        return self._waiting_rows
 
     def advance(self) -> Iterator[pa.RecordBatch]:
-        """Look up what was offered; read for what waits when there is much of it."""
+        """Look up what was offered; read for a part of what waits whenever there is no room for more of it."""
         while self._offered:
-            batch = self._offered.pop(0)
-            yield from self._counted(self._online(batch, self._schema_for(batch.schema)))
+            yield from self._online(*self._offered.pop(0))
+
+    def drain(self) -> Iterator[pa.RecordBatch]:
+        """Look up what was offered, and read for all that waits."""
+        yield from self.advance()
+        if self._since:
+            self._memory.workload.drained(self._since)
+            self._since = 0
+        if self._waiting:
+            yield from self._join_phase(self._schema, 1.0)
 
     def let_wait(self) -> pa.RecordBatch | None:
-        """Give the rows that wait back: somebody else keeps them, and offers them again. They count as `deferred` alone."""
+        """Give the rows that wait back: the caller keeps them. They count as `deferred` alone."""
         if not self._waiting_rows:
             return None
         self._swept = None
-        batch = self._put_together()
-        for name, rows in (("tuples_in", -batch.num_rows), ("misses", -batch.num_rows), ("deferred", batch.num_rows)):
-            setattr(self.stats, name, getattr(self.stats, name) + rows)
+        batch, stats = self._put_together(), self._memory.stats
+        stats.tuples_in -= batch.num_rows
+        stats.misses -= batch.num_rows
+        stats.deferred += batch.num_rows
         return batch
 
-    def drain(self) -> Iterator[pa.RecordBatch]:
-        """Have every row leave."""
-        yield from self.advance()
-        if self._since:
-            rows, self._since = self._since, 0
-            self._workload.between = min(self._workload.between, 2.0 * rows)  # from none known to what is seen
-            self._workload.between += 0.5 * (rows - self._workload.between)
-        if self._waiting:
-            yield from self._counted(self._join_phase(self._schema_for(self._stream_schema), 1.0))
-        self.stats.memory = self.budget.held()
-        self.stats.memory_peak = self.budget.peak
-
-    def _counted(self, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for out in results:
-            self.stats.results += out.num_rows
-            yield out
-
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Join a stream. With order="any" a row that misses may wait for those of later batches."""
-        if self.order == "stream":
-            yield from super().run(batches)
-            return
-        emitted, schema = False, None
-        for batch in batches:
-            schema = batch.schema
-            self.offer(batch)
-            for out in self.advance():
-                emitted = True
-                yield out
-        for out in self.drain():
-            emitted = True
-            yield out
-        if schema is not None and not emitted:
-            yield empty(self._schema_for(schema))
-
-    def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Join one batch to its end, in stream order if that was asked for."""
-        if self.order == "stream":
-            yield from super().join(batch)
-            return
-        self.offer(batch)
-        yield from self.drain()
-
-    def _meet(self, batch: pa.RecordBatch) -> None:
-        """Take note of a batch's size. The first one decides how the operator starts."""
-        rows = batch.num_rows
-        if rows:
-            self._workload.stream_bytes = max(1.0, batch.nbytes / rows)
-        if self._slices == 0:
-            self._workload.rows = max(1, rows)
-            if self._group is None:
-                self._adopt(first_split(self.relation, self._parts, self._workload, self._payload))
-            else:
-                self._adopt(self._beside(self._hot.memory))
-        self._workload.rows += 0.5 * (rows - self._workload.rows)
+    # -- the online phase ----------------------------------------------------------------------------------------------------
 
     def _online(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Rows whose tuples are in memory, or surely nowhere, leave; the others wait."""
-        at = 0
+        """Rows whose tuples are in memory, or that surely have none, leave; the others wait."""
+        memory, at = self._memory, 0
         while at < batch.num_rows:
-            if self._slices >= self._next_plan:
-                self._replan()
-            piece = batch.slice(at, self._split.slice_rows)
+            memory.replan_if_due()
+            piece = batch.slice(at, memory.split.slice_rows)
             yield from self._pinned(self._online_piece(piece, schema))
             at += piece.num_rows
-            self._slices += 1
-            self._follow()
-            most = self._split.most_rows
-            if self._waiting_rows >= most or self._waiting_bytes > most * self._workload.stream_bytes:
-                yield from self._join_phase(schema, PHASE)
+            memory.joined_slice()
+            most = memory.split.most_rows
+            if self._waiting_rows >= most or self._waiting_bytes > most * memory.workload.stream_bytes:
+                yield from self._join_phase(schema, PHASE_SHARE)
 
     def _pinned(self, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Results of a piece, with the hot set as it is until they are out."""
-        self._hot.begin()
-        if isinstance(self._hot, SharedHotSet):
-            self._use_filter(self._hot)
-        try:
+        """Results of a piece, with the hot set as it is until they have left."""
+        with self._memory.pinned():
             for out in results:
-                self.relation.disk.spend({"c_O": out.num_rows})
+                self._memory.relation.disk.spend({"c_O": out.num_rows})
                 yield out
-        finally:
-            self._hot.end()
 
     def _online_piece(self, piece: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        part, rest = self._look_up(piece)
+        memory = self._memory
+        part, rest = self._lookup.find_in_memory(piece)
         found = part.matches
-        matches = Matches(found.uid, found.src, found.pos, found.count, self._hot.sources())
+        matches = Matches(found.uid, found.src, found.pos, found.count, memory.hot.sources())
         waits = np.zeros(part.hashes.size + 1, np.bool_)  # the last is for rows without a key
         waits[rest] = True
         waiting = waits[found.uid]
         leaving = np.flatnonzero(~waiting).astype(np.int32) if rest.size else None
         matched = int((found.count[found.uid[found.uid >= 0]] > 0).sum())
         rows = piece.num_rows - int(waiting.sum())
-        self.stats.matched += matched
-        self.stats.unmatched += rows - matched
+        memory.stats.matched += matched
+        memory.stats.unmatched += rows - matched
         if rest.size:
             some = piece.take(pa.array(np.flatnonzero(waiting)))
             self._waiting.append(some.columns)
             self._waiting_rows += some.num_rows
             self._waiting_bytes += some.nbytes
             # Put aside and sorted. They leave together, so there is no c_E.
-            self.relation.disk.spend({"c_A": some.num_rows})
-        nothing = int(part.counts[(found.count == 0) & ~waits[:-1]].sum())
-        nothing += int(self._unmatched * (piece.num_rows - rows))
-        self._learn(part, piece.num_rows, rest.size, nothing)
-        yield from self._emit(piece, schema, matches, self._parts.output_rows, leaving)
+            memory.relation.disk.spend({"c_A": some.num_rows})
+        absent = int(part.counts[(found.count == 0) & ~waits[:-1]].sum())
+        absent += int(self._unmatched * (piece.num_rows - rows))
+        self._lookup.learn(part, piece.num_rows, rest.size, absent)
+        yield from self._results.emit(piece, schema, matches, memory.plan.output_rows, leaving)
 
-    def _join_phase(self, schema: pa.Schema, part: float) -> Iterator[pa.RecordBatch]:
-        """Read for a part of what waits, in the order of the pages, from where the last join phase ended."""
+    # -- join phases -------------------------------------------------------------------------------------------------------
+
+    def _join_phase(self, schema: pa.Schema, share: float) -> Iterator[pa.RecordBatch]:
+        """Read for a share of what waits, in the order of the pages, from where the last join phase ended."""
         if not self._waiting_rows:
             return
+        memory = self._memory
         if self._swept is not None:
             # Those that were sorted before are sorted again
-            self.relation.disk.spend({"c_X": len(self._waiting[0][0])})
+            memory.relation.disk.spend({"c_X": len(self._waiting[0][0])})
             self._waiting.append(self._swept)  # a row that has left: where it comes in the order, the last phase ended
         batch = self._put_together()
-        order = self.by_page(batch)
+        order = self._lookup.by_page(batch)
         if self._swept is not None:
             mark = int(np.flatnonzero(order == batch.num_rows - 1)[0])
             order = np.concatenate([order[mark + 1 :], order[:mark]])
-        leaving, at = int(np.ceil(part * order.size)), 0
+        leaving, at = int(np.ceil(share * order.size)), 0
         while at < leaving:
             some = order[at : at + self._piece(batch, order, at, leaving)]
-            if not self._room_for(some.size):
-                self._publish()
+            memory.publish_unless_room(some.size)
             yield from self._pinned(self._join_piece(batch.take(pa.array(some)), schema))
             at += some.size
-            self._follow()
+            memory.follow()
             if leaving < order.size and leaving - at < _BORDER // 2:
                 break  # what is left of this part is hardly more than a page
         self._swept = batch.take(pa.array(order[at - 1 : at])).columns if at < order.size else None
@@ -233,68 +191,56 @@ class AdaptivePhases(AdaptiveLookup):
             self._waiting_rows = len(rest)
             self._waiting_bytes = sum(column.nbytes for column in self._waiting[0])
 
-    def _piece(self, batch: pa.RecordBatch, order: Ints, at: int, leaving: int) -> int:
+    def _piece(self, batch: pa.RecordBatch, order: Int32s, at: int, leaving: int) -> int:
         """How many rows to read for together from order[at] on: a piece, without the page that goes on in the next one.
 
         That page would be read for both, and where to go back is a seek.
         """
-        rows = min(self._split.slice_rows, leaving - at)
+        rows = min(self._memory.split.slice_rows, leaving - at)
         if at + rows == order.size:
             return rows
-        border = pa.array(order[at + rows - min(rows // 2, _BORDER) : at + rows + 1])
-        keys, _ = self._version.codec.encode([batch.column(name).take(border) for name in self.stream_key])
-        new = np.flatnonzero(np.diff(self._first_place(keys)))
-        return rows if not new.size else rows - (len(keys) - 2 - int(new[-1]))
+        border = order[at + rows - min(rows // 2, _BORDER) : at + rows + 1]
+        new = np.flatnonzero(np.diff(self._lookup.first_places(batch, pa.array(border))))
+        return rows if not new.size else rows - (border.size - 2 - int(new[-1]))
 
     def _put_together(self) -> pa.RecordBatch:
-        """What waits, as one batch: column by column, so that only one column is there twice."""
+        """The rows that wait as one batch: column by column, so that only one column is there twice."""
         stream, parts = self._stream_schema, self._waiting
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
         columns = [pa.concat_arrays([part.pop(0) for part in parts]) for _ in stream]
-        give_back()  # the pieces that they were
+        release_freed_memory()  # the pieces that they were
         return pa.RecordBatch.from_arrays(columns, schema=stream)
 
-    def by_page(self, batch: pa.RecordBatch) -> Ints:
-        """The rows in an order in which those of a page are neighbours."""
-        keys, _ = self._version.codec.encode([batch.column(name) for name in self.stream_key])
-        if self.relation.order == "key":
-            return keys.argsort().astype(np.int32)
-        return np.argsort(self._first_place(keys), kind="stable").astype(np.int32)
-
-    def _first_place(self, keys: Keys) -> Longs:
-        """The first page that each key may be in; 0 where there is none."""
-        pairs = self._version.pairs(keys, keys.hashes(), np.arange(len(keys)))
-        place = np.zeros(len(keys), np.int64)
-        place[pairs.key[::-1]] = pairs.place[::-1]  # the first of several is written last
-        return place
-
     def _join_piece(self, piece: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        part = self._distinct(piece)
+        """Results of rows that waited."""
+        memory, how = self._memory, self._results.how
+        part = self._lookup.distinct(piece)
         yield from self._read_and_join(piece, schema, part)
         count, uid = part.matches.count, part.matches.uid
         matched = int((count[uid] > 0).sum())
-        self.stats.matched += matched
-        self.stats.unmatched += piece.num_rows - matched
-        self._unmatched += _EMA * (1 - matched / piece.num_rows - self._unmatched)
-        if self.how != "inner":  # those that met nothing, or something
-            which = None if self.how != "left" else np.flatnonzero(count[uid] == 0).astype(np.int32)
-            matches = Matches(uid, part.matches.src, part.matches.pos, count, self._hot.sources())
-            yield from self._emit(piece, schema, matches, self._parts.output_rows, which)
+        memory.stats.matched += matched
+        memory.stats.unmatched += piece.num_rows - matched
+        self._unmatched += EMA * (1 - matched / piece.num_rows - self._unmatched)
+        if how != "inner":  # rows that leave without tuples of the relation
+            which = None if how != "left" else np.flatnonzero(count[uid] == 0).astype(np.int32)
+            matches = Matches(uid, part.matches.src, part.matches.pos, count, memory.hot.sources())
+            yield from self._results.emit(piece, schema, matches, memory.plan.output_rows, which)
 
-    def _read_and_join(self, batch: pa.RecordBatch, schema: pa.Schema, part: Slice) -> Iterator[pa.RecordBatch]:
-        """Results of some rows, page by page. Keys worth it get an entry in young on the way."""
-        young, matches, keys, begun = self._hot.young, part.matches, part.keys, self.clock.now()
+    def _read_and_join(self, batch: pa.RecordBatch, schema: pa.Schema, part: DistinctKeys) -> Iterator[pa.RecordBatch]:
+        """Results of some rows, page by page. Keys worth it get an entry in the young store on the way."""
+        memory = self._memory
+        young, matches, keys, begun = memory.hot.young, part.matches, part.keys, memory.clock.now()
         n = part.hashes.size
         rows = np.argsort(matches.uid, kind="stable").astype(np.int32)
         starts = np.concatenate([[0], np.cumsum(part.counts)]).astype(np.int64)
-        pairs = self._version.pairs(keys, part.hashes, np.arange(n))
+        pairs = memory.version.pairs(keys, part.hashes, np.arange(n))
         kept = np.zeros(n, np.bool_)
-        kept[self._worth_keeping(part.hashes, part.counts, young.entries - young.used)] = True
+        kept[self._lookup.worth_keeping(part.hashes, part.counts)] = True
         where, count = np.zeros(pairs.size, np.int32), np.zeros(pairs.size, np.int32)
         total = matches.count
         spent, mark = 0.0, young.tuples.mark()
-        results = Results(self.relation, self._payload, batch, schema, self._parts.output_rows)
-        with closing(self._reader.find(keys, pairs, self.stats)) as rounds:
+        results = PageResults(memory.relation, memory.payload, batch, schema, memory.plan.output_rows)
+        with closing(memory.reader.find(keys, pairs, memory.stats)) as rounds:
             for found in rounds:
                 key = pairs.key[found.pairs]
                 np.add.at(total, key, found.high - found.low)
@@ -304,28 +250,27 @@ class AdaptivePhases(AdaptiveLookup):
                         where[found.pairs], count[found.pairs] = found.only(wanted).copy_to(young.tuples)
                     except StoreFull:  # they are only warmth
                         kept[:] = False
-                spent += self.clock.now() - begun
-                if self.how in ("inner", "left"):
+                spent += memory.clock.now() - begun
+                if self._results.how in ("inner", "left"):
                     yield from self._from_pages(results, found, key, rows, starts)
-                begun = self.clock.now()
+                begun = memory.clock.now()
         yield from results.flush()
         if kept.any():
             self._keep(part, np.flatnonzero(kept), pairs, where, count, mark)
-        spent += self.clock.now() - begun
-        self.stats.io_seconds += spent
-        self._miss_seconds += _EMA * (spent / n - self._miss_seconds)
+        spent += memory.clock.now() - begun
+        memory.read_for(n, spent)
 
-    def _keep(self, part: Slice, kept: Longs, pairs: Pairs, where: Ints, count: Ints, mark: Any) -> None:
-        """Enter keys whose tuples lie in young."""
-        young = self._hot.young
+    def _keep(self, part: DistinctKeys, kept: Int64s, pairs: KeyPages, where: Int32s, count: Int32s, mark: Any) -> None:
+        """Enter keys whose tuples lie in the young store."""
+        young = self._memory.hot.young
         try:
-            first, total = self._by_key(pairs, where, count, part.hashes.size)
+            first, total = self._lookup.by_key(pairs, where, count, part.hashes.size)
             young.insert(part.keys.take(kept), part.hashes[kept], first[kept], total[kept])
         except StoreFull:
             young.tuples.rewind(mark)
 
     def _from_pages(
-        self, results: Results, found: Found, key: Ints, rows: Ints, starts: Longs
+        self, results: PageResults, found: FoundRows, key: Int32s, rows: Int32s, starts: Int64s
     ) -> Iterator[pa.RecordBatch]:
         """Results of the tuples found in pages that are in memory."""
         stop = np.zeros(3, np.int64)

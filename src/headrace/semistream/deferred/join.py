@@ -1,4 +1,4 @@
-"""DeferredJoin: AdaptiveJoin across micro-batches. Misses wait for their deadline, unmatched rows for a new version.
+"""DeferredJoin: a semi-stream join across micro-batches. Misses wait for their deadline, unmatched rows for a new version.
 
 [SSIJ] §IV.F (deadlines), §IV.E (a row sees one version of the relation).
 """
@@ -11,68 +11,102 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from headrace.clock import SystemClock
-from headrace.errors import RunLogError
-from headrace.runlog import Decided, LogFile
-from headrace.semistream.deferred.deferral import (
+from headrace.clock import Clock, SystemClock, WallClock
+from headrace.errors import OtherLog, RunLogError
+from headrace.runlog import DECISION, Decision, DecisionDraft, LogFile, ReplayDriver, RowMultiset, ShardLog, Snapshot
+from headrace.semistream.deferred.dead_letters import DeadLetters
+from headrace.semistream.deferred.deferral import Deferral
+from headrace.semistream.deferred.gathered import GatheredRows
+from headrace.semistream.deferred.matched import MatchedRows
+from headrace.semistream.deferred.notes import Notes
+from headrace.semistream.deferred.phase_timing import PhaseTiming
+from headrace.semistream.deferred.remaining import (
     ARRIVED,
     BATCH,
     DEAD,
+    EXTRA,
     FATE,
     RETRY,
     TRIED,
     WAITING,
-    Left,
+    Remaining,
     decision_schema,
     of_fate,
     with_extra,
 )
-from headrace.semistream.deferred.memory import DECISION, FINISHING
-from headrace.semistream.deferred.results import DeferredResults
+from headrace.semistream.protocols import DeferrableOperator
 
-_SHARE = 8  # of the budget: rows that leave together are gathered up to such a part of it
+Batches = Iterator[pa.RecordBatch]
 
 
-class DeferredJoin(DeferredResults):
-    """One micro-batch of one shard: what is in memory leaves; what must be read for may stay behind, in the run log.
+class DeferredJoin:
+    """Joins one micro-batch of one shard: hits leave at once; rows that pages must be read for may stay behind, in the run log.
 
         rows --> AdaptiveJoin: hot set, filter --hit or absent--> results
                       | miss
                  run log <--- until the earliest deadline is nearer than the next micro-batch and a join phase
                       +----> join phase for all of them --> results
 
-    It uses AdaptiveJoin and not SSIJ: hits come from the hot set that the workers of an executor share, so they do not depend on
-    which worker a shard meets; a row that waits is its own columns in a file, so nothing but the log has to survive.
+    It is made for AdaptiveJoin and not SSIJ: hits come from the hot set that the workers of an executor share, so they do not
+    depend on which worker a shard meets; a row that waits is its own columns in a file, so nothing but the log has to survive.
 
     A join phase takes everything that waits, as in [SSIJ]: rows whose deadline is far share reads that are made anyway. They are
     gathered, the earliest first, and put in the order of the pages; this takes up to an eighth of the budget beside it. A phase
-    comes when the earliest deadline would pass before one of the next micro-batch ends; it is expected to take a read for each
-    page at first, later as long as the worst of its size, which the log keeps.
+    comes when the earliest deadline would pass before a phase of the next micro-batch ends; it is expected to take a read for
+    each page at first, later as long as the longest phase of its size, which the log keeps.
+
+    Attempts. ReplayDriver (runlog/replay.py) calls the hooks. The decision of a micro-batch holds rows that stay behind, with
+    their fates: those of this micro-batch alone, while earlier decisions still hold the others; or all of them (`moved`), where
+    those of earlier ones were looked at again. A replay joins all rows but these, which it finds by content.
 
     Parameters
     ----------
     operator
-        The join, with order="any"; how="left" and mark=MARK where rows without a match are sorted out. Nothing waits in it
+        The join, with order="any"; how="left" and mark=MARK where rows without a match are sorted out. No row waits in it
         between two calls.
     shard
         The shard of the run log, held.
     deferral
-        What may be put off.
+        Which rows may be put off.
     batch
         The micro-batch's number.
     run
-        The run of the query; a restart is another. The time between two runs is not taken for that of a micro-batch.
+        The run of the query; a restart is another. The time between two runs is not taken for an interval.
     clock
-        Says what time it is, to this and to other runs.
+        A wall clock: arrival times in the log are read by other runs.
 
     Deviations from [SSIJ] §IV.F: rows meet no page between two join phases, so there is no inverted index to keep; a row's
     pages count as one each, or as the whole relation where there are fewer pages than rows.
     """
 
+    def __init__(
+        self,
+        operator: DeferrableOperator,
+        shard: ShardLog,
+        deferral: Deferral,
+        batch: int,
+        *,
+        run: str = "",
+        clock: Clock | None = None,
+    ) -> None:
+        self.operator, self.shard, self.deferral, self.batch = operator, shard, deferral, batch
+        self.timing = PhaseTiming(operator.relation, deferral, run, clock or WallClock())
+        self.gathered = GatheredRows(operator)
+        self.matched = MatchedRows(operator, deferral, self.timing)
+        self.letters = DeadLetters(shard, operator)
+        self._version = operator.relation.version
+        self._stream = pa.schema([])
+        self._last: Decision | None = None
+        self._notes = Notes()  # of the last micro-batch
+        self._next: Notes | None = None  # of this one
+        self._moved = False  # whether rows of earlier micro-batches are in this one's decision, or have left
+        self._retried = 0  # rows that were tried again
+        self._has_letters = False  # whether the decision has dead letters
+
     # -- the public steps ------------------------------------------------------------------------------------------------
 
-    def join(self, rows: Iterable[pa.RecordBatch], stream: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Join the rows of the micro-batch, and of earlier ones what is due. Every attempt gives the same rows.
+    def join(self, rows: Iterable[pa.RecordBatch], stream: pa.Schema) -> Batches:
+        """Join the rows of the micro-batch, and those of earlier ones that are due. Every attempt gives the same results.
 
         Parameters
         ----------
@@ -81,140 +115,83 @@ class DeferredJoin(DeferredResults):
         stream
             Their schema.
         """
-        self._stream = stream
-        rows = (pa.RecordBatch.from_arrays(batch.columns, schema=stream) for batch in rows)  # without "not null"
-        self._notes = notes = self._noted()
-        self._time.restore(notes.phases)
-        decided = self.shard.find(DECISION, self.batch)
-        if decided is None:
-            yield from self._decide(rows)
-        else:
-            yield from self._follow(decided, rows)
-        self._count()
+        self._stream = self.matched.stream = stream
+        # Fields of a batch may be "not null" where those of the stream are not.
+        some = (pa.RecordBatch.from_arrays(batch.columns, schema=stream) for batch in rows if batch.num_rows)
+        return ReplayDriver(self.shard, self.batch, self).run(some)
 
-    def finish(self, stream: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Join everything that the log holds; what has no match is a dead letter. Until `close` it can be done again."""
-        self._stream = stream
-        self._notes = notes = self._noted(finishing=True)
-        if notes.batch < 0 or not notes.waiting + notes.retrying:
-            return
-        self.shard.write(FINISHING, notes.batch, pa.schema([]), [])
-        for batch in self._remembered():
-            yield from self._feed(of_fate(batch, WAITING), WAITING)
-            yield from self._feed(of_fate(batch, RETRY), RETRY)
-        yield from self._drain()
-        if self._strays:
-            self._keep_letters(iter(self._strays), notes.batch, part="finish", replace=True)
-        self._count()
+    def finish(self, stream: pa.Schema) -> Batches:
+        """Join everything that the log holds; rows without a match become dead letters. See ReplayDriver.finish."""
+        self._stream = self.matched.stream = stream
+        return ReplayDriver(self.shard, self.batch, self).finish()
 
-    # -- the first attempt -----------------------------------------------------------------------------------------------
+    # -- hooks of the driver ---------------------------------------------------------------------------------------------
 
-    def _decide(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        notes, schema = self._notes, decision_schema(self._stream)
-        self._tidy()
-        known = notes.waiting + notes.retrying
-        at_once = not notes.waiting and self._is_due(0, notes.fresh)
-        again = notes.retrying > 0 and (notes.tried != self._version or self._over(notes.oldest))
-        begun, came = SystemClock().now(), False
-        with (
-            self.shard.draft(DECISION, self.batch, schema) as first,
-            self.shard.draft(DECISION, self.batch, schema) as second,
-        ):
-            self._left = Left(first)
-            for batch in rows:
-                came = came or batch.num_rows > 0
-                yield from self._take(with_extra(batch, self.batch, self._now), wait=not at_once)
-            if not came and not known:
-                return  # a heartbeat, and nothing to do
-            if phase := self._is_due(notes.waiting + self._left.waiting, 0):
-                self.operator.stats.deferred -= self._left.waiting  # they leave after all
-                self._left = Left(second)
-                yield from self._sort(chain(self._remembered(), first.read()), phase)
-            elif again:
-                yield from self._sort(self._remembered(), phase)
-            yield from self._drain()
-            moved = phase or again or not known
-            if phase or at_once:
-                self._learn(SystemClock().now() - begun)
-            self._left.draft.commit(self._next_notes(moved).as_facts())
-        if self._left.dead:
-            self._write_letters()
+    beside: tuple[str, ...] = ()
 
-    def _take(self, rows: pa.RecordBatch, *, wait: bool) -> Iterator[pa.RecordBatch]:
-        """Rows of this micro-batch: those that must be read for may stay behind."""
-        operator, before = self.operator, self.operator.stats.misses
-        wait = wait and self.deferral.deadline is not None
-        # With nothing to wait for, the operator takes what it can at once and reads for all at the end.
-        step = max(1, operator.wanted) if wait else max(1, rows.num_rows)
-        for at in range(0, rows.num_rows, step):
-            operator.offer(rows.slice(at, step))
-            yield from self._out(operator.advance())
-            if wait and (held := operator.let_wait()) is not None:
-                assert self._left is not None
-                self._left.add(held, WAITING)
-        self._fresh += operator.stats.misses - before
+    @property
+    def decision_schema(self) -> pa.Schema:
+        """The stream's columns, EXTRA ones, and the fate of a row."""
+        return decision_schema(self._stream)
 
-    def _sort(self, rows: Iterable[pa.RecordBatch], phase: bool) -> Iterator[pa.RecordBatch]:
-        """Rows that stayed behind: those that are due are fed, the others stay."""
-        left = self._left
-        assert left is not None
+    def restore(self, decision: Decision | None) -> None:
+        """Take up the notes of the last micro-batch."""
+        self._last, self._notes = decision, Notes.of(decision)
+        self.timing.restore(self._notes)
+
+    def on_batch(self, rows: Iterator[pa.RecordBatch], draft: DecisionDraft) -> Batches:
+        """Join rows that come, and decide which of them, and of those before, stay behind."""
+        notes, operator, begun = self._notes, self.operator, SystemClock().now()
+        remaining = self.matched.remaining = Remaining(draft)
+        at_once = not notes.waiting and self.timing.is_due(0, notes.fresh)
+        again = notes.retrying > 0 and (notes.tried != self._version or self.timing.retry_is_over(notes.oldest))
         for batch in rows:
-            waiting, retry = of_fate(batch, WAITING), of_fate(batch, RETRY)
-            if phase:
-                yield from self._feed(waiting, WAITING)
-            else:
-                left.add(waiting, WAITING)
-            old = np.asarray(retry.column(TRIED)) != self._version
-            yield from self._feed(retry.filter(pa.array(old)), RETRY)
-            rest = retry.filter(pa.array(~old))
-            over = np.asarray(rest.column(ARRIVED)) + self.deferral.retry_for <= self._now
-            left.add(rest.filter(pa.array(over)), DEAD)
-            left.add(rest.filter(pa.array(~over)), RETRY)
-            dead = of_fate(batch, DEAD)
-            left.add(dead.filter(pa.array(np.asarray(dead.column(BATCH)) == self.batch)), DEAD)
+            yield from self._take(with_extra(batch, self.batch, self.timing.now), remaining, wait=not at_once)
+        if phase := self.timing.is_due(notes.waiting + remaining.waiting, 0):
+            operator.stats.deferred -= remaining.waiting  # they leave after all
+            held = draft.take_back()
+            remaining = self.matched.remaining = Remaining(draft)
+            yield from self._sort(chain(self._remembered(), held), remaining, phase=True)
+        elif again:
+            yield from self._sort(self._remembered(), remaining, phase=False)
+        yield from self._drain()
+        if phase or at_once:
+            self.timing.learn(SystemClock().now() - begun)
+        self._moved = phase or again or not notes.owed
+        self._has_letters = remaining.dead > 0
 
-    def _feed(self, rows: pa.RecordBatch, fate: int) -> Iterator[pa.RecordBatch]:
-        """Rows that leave now. They are gathered first."""
-        if not rows.num_rows:
-            return
-        if fate == WAITING:
-            self._old_dues.append(np.asarray(rows.column(ARRIVED)) + (self.deferral.deadline or 0.0))
-        else:
-            self._retried += rows.num_rows
-        self._gathered.append(rows)
-        self._gathered_bytes += rows.nbytes
-        if self._gathered_bytes > self.operator.budget.limit // _SHARE:
-            yield from self._send()
+    def on_idle(self, draft: DecisionDraft) -> Batches:
+        """Join those of the rows before that are due."""
+        if self._notes.owed:
+            yield from self.on_batch(iter(()), draft)
 
-    def _send(self) -> Iterator[pa.RecordBatch]:
-        """What was gathered, in the order of the pages: each is read once for all of them, however few rows fit the operator."""
-        if self._gathered:
-            rows = pa.concat_batches(self._gathered)
-            self._gathered, self._gathered_bytes = [], 0
-            order, at = self.operator.by_page(rows), 0
-            while at < rows.num_rows:
-                some = order[at : at + max(1, self.operator.capacity)]
-                self.operator.offer(rows.take(pa.array(some)))
-                yield from self._out(self.operator.drain())
-                at += some.size
+    def snapshot(self) -> Snapshot | None:
+        """Note how many rows stay behind, and since when; None after a heartbeat that found none."""
+        remaining = self.matched.remaining
+        if remaining is None:
+            return None
+        now, notes, since = self.timing.notes(), self._notes, self.batch
+        if not self._moved:
+            assert self._last is not None
+            since = self._last.since
+            now.waiting, now.earliest = notes.waiting, notes.earliest
+            now.retrying, now.tried, now.oldest = notes.retrying, notes.tried, notes.oldest
+        now.fresh, now.version = remaining.waiting, self._version
+        now.add(remaining)
+        self._next = now
+        return Snapshot(facts=now.as_facts(), owed=now.owed, since=since)
 
-    def _drain(self) -> Iterator[pa.RecordBatch]:
-        yield from self._send()
-        yield from self._out(self.operator.drain())
-
-    # -- a later attempt -------------------------------------------------------------------------------------------------
-
-    def _follow(self, decided: LogFile, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Let go what the first attempt did not keep."""
-        self._check(decided)
-        table, moved = decided.table(), decided.facts["since"] == self.batch
+    def on_replay(self, decision: Decision, rows: Iterator[pa.RecordBatch]) -> Batches:
+        """Join the rows that the first attempt did not leave behind."""
+        self._check(decision.file)
+        table, moved = decision.file.table(), decision.since == self.batch
         own = np.asarray(table.column(BATCH)) == self.batch
-        mine = Decided(table.filter(pa.array(own)).select(self._stream.names))
+        mine = RowMultiset(table.filter(pa.array(own)).select(self._stream.names))
         known = [*self._stream.names, BATCH, ARRIVED]
-        old = Decided(table.filter(pa.array(~own)).select(known))
+        old = RowMultiset(table.filter(pa.array(~own)).select(known))
         for batch in rows:
             rest = batch.filter(pa.array(~mine.take(batch)))
-            yield from self._take(with_extra(rest, self.batch, self._now), wait=False)
+            yield from self._take(with_extra(rest, self.batch, self.timing.now), None, wait=False)
         for batch in self._remembered() if moved else ():
             batch = batch.filter(pa.array(np.asarray(batch.column(FATE)) != DEAD))
             batch = batch.filter(pa.array(~old.take(batch.select(known))))
@@ -222,14 +199,94 @@ class DeferredJoin(DeferredResults):
             yield from self._feed(of_fate(batch, RETRY), RETRY)
         if mine.left or old.left:
             raise RunLogError(
-                f"{decided.path} says that {mine.left + old.left} rows of batch {self.batch} stayed behind that are not among its"
-                " rows now; does a column change from one attempt to the next, or do two operators share the log?"
+                f"{decision.file.path} says that {mine.left + old.left} rows of batch {self.batch} stayed behind that are not"
+                " among its rows now; does a column change from one attempt to the next, or do two operators share the log?"
             )
         yield from self._drain()
-        self.operator.stats.deferred += int((own & (np.asarray(table.column(FATE)) == WAITING)).sum())
-        self.operator.stats.waiting += decided.facts["waiting"] + decided.facts["retrying"]
-        if bool((np.asarray(table.column(FATE)) == DEAD).any()):
-            self._write_letters()
-        if self._strays:
-            # The version of the first attempt is gone, and these rows have no match in this one.
-            self._keep_letters(iter(self._strays), self.batch, part=f"v{self._version}")
+        fates = np.asarray(table.column(FATE))
+        self.operator.stats.deferred += int((own & (fates == WAITING)).sum())
+        self._next, self._has_letters = Notes.of(decision), bool((fates == DEAD).any())
+
+    def on_decided(self) -> None:
+        """Keep dead letters, and count."""
+        if self._has_letters:
+            self.letters.keep_decided(self._stream, self.batch)
+        self.letters.keep_strays(self.matched.strays, self._stream, self.batch)
+        if self._next is not None:
+            self.operator.stats.waiting += self._next.owed
+        self._count()
+
+    def on_finish(self) -> Batches:
+        """Join all rows that stayed behind."""
+        assert self._last is not None
+        for batch in self._remembered():
+            yield from self._feed(of_fate(batch, WAITING), WAITING)
+            yield from self._feed(of_fate(batch, RETRY), RETRY)
+        yield from self._drain()
+        self.letters.keep_finished(self.matched.strays, self._stream, self._last.batch)
+        self._count()
+
+    # -- rows in ---------------------------------------------------------------------------------------------------------
+
+    def _remembered(self) -> Batches:
+        """Read the rows that stayed behind before this micro-batch, with their fates."""
+        if self._last is not None and self._notes.owed:
+            for file in self.shard.read(DECISION, before=self.batch, since=self._last.since):
+                self._check(file)
+                yield from file.batches()
+
+    def _check(self, file: LogFile) -> None:
+        if not file.schema.equals(self.decision_schema):
+            raise OtherLog(
+                f"{file.path} holds rows with columns {', '.join(file.schema.names[: -len(EXTRA) - 1])}, and the stream now has"
+                f" {', '.join(self._stream.names)}; let the query finish with the columns it had, or begin anew with another"
+                " state directory and checkpoint"
+            )
+
+    def _take(self, rows: pa.RecordBatch, remaining: Remaining | None, *, wait: bool) -> Batches:
+        """Join rows of this micro-batch. If they may wait, those that pages must be read for stay behind."""
+        operator, before = self.operator, self.operator.stats.misses
+        wait = wait and self.deferral.deadline is not None
+        # If none may wait, the operator takes as many rows as it can at once and reads for all of them at the end.
+        step = max(1, operator.wanted) if wait else max(1, rows.num_rows)
+        for at in range(0, rows.num_rows, step):
+            operator.offer(rows.slice(at, step))
+            yield from self.matched.out(operator.advance())
+            if wait and remaining is not None and (held := operator.let_wait()) is not None:
+                remaining.add(held, WAITING)
+        self.timing.read_for(operator.stats.misses - before)
+
+    def _sort(self, rows: Iterable[pa.RecordBatch], remaining: Remaining, *, phase: bool) -> Batches:
+        """Join those of the rows that stayed behind that are due; the others stay."""
+        for batch in rows:
+            waiting, retry, dead = (of_fate(batch, fate) for fate in (WAITING, RETRY, DEAD))
+            if phase:
+                yield from self._feed(waiting, WAITING)
+            else:
+                remaining.add(waiting, WAITING)
+            old = np.asarray(retry.column(TRIED)) != self._version
+            yield from self._feed(retry.filter(pa.array(old)), RETRY)
+            rest = retry.filter(pa.array(~old))
+            over = self.timing.retries_over(rest)
+            remaining.add(rest.filter(pa.array(over)), DEAD)
+            remaining.add(rest.filter(pa.array(~over)), RETRY)
+            # Those of earlier micro-batches were kept as dead letters then.
+            remaining.add(dead.filter(pa.array(np.asarray(dead.column(BATCH)) == self.batch)), DEAD)
+
+    def _feed(self, rows: pa.RecordBatch, fate: int) -> Batches:
+        """Join rows that stayed behind and leave now."""
+        if not rows.num_rows:
+            return
+        if fate == WAITING:
+            self.timing.left(rows)
+        else:
+            self._retried += rows.num_rows
+        yield from self.matched.out(self.gathered.add(rows))
+
+    def _drain(self) -> Batches:
+        """Have every row leave that was fed or taken, and not left behind."""
+        yield from self.matched.out(self.gathered.drain())
+
+    def _count(self) -> None:
+        self.operator.stats.late_matches += self._retried - self.matched.retried_in_vain
+        self.timing.count(self.operator.stats)

@@ -8,24 +8,25 @@ from typing import Any
 
 import numpy as np
 
+from headrace.arrays import Float64s
 from headrace.metrics import Overhead
-from headrace.relation import Relation
 from headrace.semistream.hash_queue import POINTER_BYTES
-from headrace.semistream.mesh.meshjoin import candidate_buffers
+from headrace.semistream.mesh.mesh_cost import candidate_buffers
+from headrace.semistream.plan_facts import PlanFacts
+from headrace.semistream.waiting_plan import page_bytes, slot_bytes
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-
-_EXACT = 4096  # terms of a sum that are added one by one; the rest is its integral
-_ROUNDS = 3  # of tuning k for an l, and l for that k
-_HALVINGS = 32
+_EXACT = 4096  # terms of a sum that are added one by one; the rest is computed by its integral
+_ROUNDS = 3  # times that k is tuned for an l, and l for that k
+_HALVINGS = 32  # of an interval, until T is known to ten digits
 
 
 @lru_cache(maxsize=64)
-def _first_sums(exponent: float) -> Floats:
+def _first_sums(exponent: float) -> Float64s:
+    """Sums of the first 0, 1, 2, ... terms."""
     return np.append(0.0, np.cumsum(np.arange(1.0, _EXACT + 1) ** -exponent))
 
 
-def zipf_sum(x: Any, exponent: float) -> Floats:
+def zipf_sum(x: Any, exponent: float) -> Float64s:
     """Sum of i ** -exponent for i = 1 .. x, for every x: exact up to 4096, then by Euler and Maclaurin to 9 digits or more."""
     x = np.asarray(x, np.float64)
     near = _first_sums(exponent)
@@ -35,11 +36,11 @@ def zipf_sum(x: Any, exponent: float) -> Floats:
     else:
         area = (tail ** (1 - exponent) - _EXACT ** (1 - exponent)) / (1 - exponent)
     beyond = area + (tail**-exponent - _EXACT**-exponent) / 2
-    sums: Floats = np.interp(np.minimum(x, _EXACT), np.arange(near.size), near) + beyond
+    sums: Float64s = np.interp(np.minimum(x, _EXACT), np.arange(near.size), near) + beyond
     return sums
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HybridCost:
     """Memory, time and tuples of one iteration as functions of k and l. [XHJ] eq. 1-9; Table 1 names the symbols.
 
@@ -86,29 +87,27 @@ class HybridCost:
     overhead: float = 0.0
 
     @classmethod
-    def of(cls, relation: Relation, slot_bytes: float, page_bytes: float, skew: float, algorithm: str) -> HybridCost:
-        """For a relation on its disk; the steps of a join cost what the disk's factors say."""
-        seek, transfer = relation.disk.costs(relation.page_size, alone=True)
-        f = relation.disk.factors
-        pages = max(1, relation.num_pages)
+    def of(cls, facts: PlanFacts) -> HybridCost:
+        """The model for these facts, with the overhead of its algorithm. A tuple without a match makes no result."""
+        f = facts.factors
         cost = cls(
-            pages,
-            max(1, relation.num_rows) / pages,
-            page_bytes,
-            slot_bytes,
-            POINTER_BYTES,
-            seek,
-            transfer,
-            f.c_E + f.c_S + f.c_A,
-            f.c_H,
-            f.c_O,
-            skew,
-            relation.order == "frequency",
+            pages=facts.pages,
+            rows_per_page=facts.rows_per_page,
+            page_bytes=page_bytes(facts),
+            slot_bytes=slot_bytes(facts),
+            pointer_bytes=POINTER_BYTES,
+            seek=facts.seek,
+            transfer=facts.transfer,
+            stream=f.c_E + f.c_S + f.c_A,
+            probe=f.c_H,
+            output=facts.matches * f.c_O,
+            skew=facts.skew,
+            popular=facts.popular,
         )
-        return cost.with_overhead(relation.disk.overhead(algorithm))
+        return cost.with_overhead(facts.overhead)
 
     def with_overhead(self, overhead: Overhead) -> HybridCost:
-        """On a machine where an iteration, a request and the steps take longer."""
+        """The model of a machine where an iteration, a request and the steps take longer."""
         return replace(
             self,
             seek=self.seek + overhead.request,
@@ -189,7 +188,7 @@ class HybridCost:
         p_N = self.p_N(l)
         return 1 / n, p_N + (1 - p_N) / n
 
-    def _partitions(self, k: float, l: float) -> tuple[Floats, Floats]:
+    def _partitions(self, k: float, l: float) -> tuple[Float64s, Float64s]:
         """The chance of a stream tuple to need a partition, for groups of like partitions, and how many each group has."""
         n = -(-(self.pages - l) // k)
         edges = np.array([0.0, *(b for b in candidate_buffers(int(n), int(n)) if b < n), n])

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s
 from headrace.clock import Clock
 from headrace.errors import BadInput, choice
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Ints
-from headrace.relation.reader import PageReader
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.hash_queue import POINTER_BYTES
 from headrace.semistream.hybrid.hybrid_cost import HybridCost
-from headrace.semistream.mesh.meshjoin import DEFAULT_BUFFER, Tuning
-from headrace.semistream.waiting_join import LEAST_WINDOW, WaitingJoin
-
-_DEFAULT_SHARE = 0.25  # of the memory, for a disk buffer of the default size
+from headrace.semistream.hybrid.hybrid_plan import HybridPlan, hybrid_output
+from headrace.semistream.hybrid.partition_loader import PartitionLoader, concat_slots
+from headrace.semistream.mesh.mesh_plan import Tuning
+from headrace.semistream.plan_facts import PlanFacts
+from headrace.semistream.reservations import Reservations
+from headrace.semistream.waiting_join import WaitingJoin
+from headrace.semistream.waiting_plan import OutputPlan
+from headrace.semistream.waiting_store import HashWindow
 
 
 class HybridJoin(WaitingJoin):
@@ -84,113 +87,94 @@ class HybridJoin(WaitingJoin):
         count_index: bool = True,
     ) -> None:
         self.tuning: Tuning = choice("tuning", tuning, ("optimal", "default"))  # type: ignore[assignment]
-        if k is not None and k < 1:
-            raise BadInput(f"k={k} is not a number of pages; give 1 or more")
-        if not 0 <= skew < np.inf:
-            raise BadInput(f"skew={skew} is not a Zipf exponent; give 0 (uniform) or more")
-        if not relation.unique:
-            raise BadInput(
-                f"{type(self).__name__} needs unique keys, and {relation.path} has keys with up to"
-                f" {relation.describe()['max_frequency']:,} rows; use AdaptiveJoin or MeshJoin for it"
-            )
+        check_hybrid(type(self).__name__, relation, k, skew)
         self.k, self.skew, self.count_index = k, skew, count_index
-        self._met: list[Ints] = []  # slots that the pages being probed matched
         super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock, order=order)
-        if count_index:
-            self._reserve("index", relation.index_bytes)
-        self._rest = self._places  # pages that are loaded when they are needed
+        self._memory.hold("index", relation.index_bytes if count_index else 0)
+        self._pages = self._probe_of(self._H)
+        self._swappable = PartitionLoader(relation, self.stream_key, self._H)
 
-    # -- sizes -----------------------------------------------------------------------------------------------------------
+    # -- memory ----------------------------------------------------------------------------------------------------------
 
-    def _least(self) -> int:
-        window = LEAST_WINDOW * int(self._slot_bytes + POINTER_BYTES + 80)
-        return self._index_bytes + self._least_pages * self._page_bytes + window
-
-    @property
-    def _least_pages(self) -> int:
-        """Of the disk buffer."""
-        return min(self.k or 1, max(1, self._places.size))
-
-    @property
-    def _index_bytes(self) -> int:
-        return self.relation.index_bytes if self.count_index else 0
+    @staticmethod
+    def plan(
+        facts: PlanFacts, limit: int, *, k: int | None = None, tuning: Tuning = "optimal", count_index: bool = True
+    ) -> HybridPlan:
+        """How it divides a memory: see HybridPlan."""
+        return HybridPlan.of(facts, limit, k=k, l=0, tuning=tuning, count_index=count_index)
 
     def cost(self, stream_bytes: float) -> HybridCost:
         """The cost model for stream tuples of so many bytes. [XHJ] §4.3"""
-        slot = self._slot_bytes - self._stream_bytes + stream_bytes
-        return HybridCost.of(self.relation, slot, self._page_bytes, self.skew, type(self).__name__.lower())
+        return HybridCost.of(replace(self._facts(), stream_bytes=stream_bytes))
+
+    @property
+    def sizes(self) -> HybridPlan:
+        """The sizes that it has; known with the first stream tuple."""
+        return self._plan
+
+    def _facts(self) -> PlanFacts:
+        return replace(super()._facts(), skew=self.skew)
+
+    def _new_store(self) -> HashWindow:
+        self._H = HashWindow(self.relation)
+        return self._H
+
+    def _output_plan(self) -> OutputPlan:
+        return hybrid_output(self._facts(), self._memory.room, k=self.k, l=0, count_index=self.count_index)
 
     def _begin(self) -> None:
-        memory = self._room - self._output_bytes - self._index_bytes
-        cost = self.cost(self._stream_bytes)
-        self._k, self._l = self._sizes(cost, memory)
-        self._reserve("disk buffer", (self._k + self._l) * self._page_bytes)
-        self._make_window(max(1, cost.h_S(memory, self._k, self._l)))
-        self._disk_buffer = PageReader(self._version, self._k * self.relation.page_size, whole=True)
+        self._plan = plan = self.plan(
+            self._facts(), self._memory.room, k=self.k, tuning=self.tuning, count_index=self.count_index
+        )
+        hold_hybrid(self._memory, plan)
+        self._H.resize(max(1, plan.h_S))
+        self._swappable.resize(plan.k)
 
-    def _sizes(self, cost: HybridCost, memory: int) -> tuple[int, int]:
-        """k and l."""
-        k = self.k or (self._default(memory) if self.tuning == "default" else cost.best(memory, l=0)[0])
-        return min(k, max(1, self._places.size)), 0
-
-    def _default(self, memory: int) -> int:
-        """Pages of a disk buffer of the default size."""
-        return max(1, min(DEFAULT_BUFFER, int(memory * _DEFAULT_SHARE)) // self._page_bytes)
-
-    # -- an iteration ----------------------------------------------------------------------------------------------------
+    # -- the algorithm: [XHJ] Algorithm 1 without lines 1 and 8 to 14 ----------------------------------------------------
 
     def _wanted_now(self) -> int:
-        return self._H.room  # as many as left; h_S in the beginning
+        return self._H.room  # as many as left; h_S in the beginning (lines 2, 20)
+
+    def _room_now(self) -> int:
+        return self._H.room
 
     def _early(self) -> Iterator[pa.RecordBatch]:
         """What H has room for waits there and not in the stream buffer, which has no memory of its own."""
-        yield from self._take_in(self._H.room)
+        yield from self._pages.take_in(self._H.room)
 
     def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
-        yield from self._take_in(w)
-        oldest, absent, place = self._oldest_needs()
+        """One iteration of Algorithm 1, lines 4 to 23."""
+        yield from self._pages.take_in(w)  # lines 4-7
+        oldest, absent, place = self._swappable.oldest()  # line 15
         yield from self._leave(absent)
         if oldest.size:
-            for _, _, addresses in self._disk_buffer.read(self._partition(place), self.stats, bridge=False):
-                yield from self._probe(addresses)
-            met = self._matched()
-            yield from self._leave(met if bool((met == oldest).any()) else np.append(met, oldest))
+            met: list[Int32s] = []
+            for pages in self._swappable.load(place, self.stats):  # line 16
+                yield from self._pages.probe(self._swappable.reader, pages, self.stats, met)  # lines 17-19
+            yield from self._leave(with_oldest(concat_slots(met), oldest))  # lines 20-21
 
-    def _oldest_needs(self) -> tuple[Ints, Ints, int]:
-        """The slot of the oldest tuple that may have a match, older ones that the index proves to have none, and its page."""
-        looked = 1
-        while True:
-            slots = self._H.oldest(looked)
-            places = self._places_of(slots)
-            some = np.flatnonzero(places >= 0)
-            if some.size:
-                return slots[some[:1]], slots[: some[0]], int(places[some[0]])
-            if looked >= self._H.used:
-                return slots[:0], slots, -1
-            looked *= 4  # in steps that grow: a run of absent keys takes few looks
 
-    def _places_of(self, slots: Ints) -> Longs:
-        """Where the index says that tuples' keys are; -1 where nowhere."""
-        places = np.full(slots.size, -1, np.int64)
-        if slots.size:
-            stream = self._stream(slots)
-            keys, _ = self._version.codec.encode([stream.column(name) for name in self.stream_key])
-            pairs = self._version.pairs(keys, keys.hashes(), np.arange(slots.size))
-            places[pairs.key] = pairs.place
-            self._spend(c_X=slots.size)
-        return places
+def with_oldest(met: Int32s, oldest: Int32s) -> Int32s:
+    """The slots of tuples that leave: those that met their match, and the oldest, matched or not."""
+    return met if bool((met == oldest).any()) else np.append(met, oldest)
 
-    def _partition(self, place: int) -> Longs:
-        """The aligned run of k pages that a page is in."""
-        first = int(np.searchsorted(self._rest, place)) // self._k * self._k
-        return self._rest[first : first + self._k]
 
-    def _found(self, slots: Ints, at: Longs, row: Ints) -> Iterator[pa.RecordBatch]:
-        self._met.append(slots)
-        yield from super()._found(slots, at, row)
+def hold_hybrid(memory: Reservations, plan: HybridPlan) -> None:
+    """Reserve what a plan says; at least one tuple, where a model would say that none has room."""
+    tuples = max(1, plan.h_S)
+    memory.hold("disk buffer", plan.parts["disk buffer"])
+    memory.hold("hash table", int(tuples * plan.cost.slot_bytes))
+    memory.hold("queue", tuples * POINTER_BYTES)
 
-    def _matched(self) -> Ints:
-        """Slots of the tuples that met their match since the last call."""
-        met = np.concatenate([np.empty(0, np.int32), *self._met])
-        self._met = []
-        return met
+
+def check_hybrid(name: str, relation: Relation, k: int | None, skew: float) -> None:
+    """Refuse sizes that are none, and a relation with keys that repeat."""
+    if k is not None and k < 1:
+        raise BadInput(f"k={k} is not a number of pages; give 1 or more")
+    if not 0 <= skew < np.inf:
+        raise BadInput(f"skew={skew} is not a Zipf exponent; give 0 (uniform) or more")
+    if not relation.unique:
+        raise BadInput(
+            f"{name} needs unique keys, and {relation.path} has keys with up to"
+            f" {relation.describe()['max_frequency']:,} rows; use AdaptiveJoin or MeshJoin for it"
+        )

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s
 from headrace.clock import Clock
-from headrace.errors import BadInput
+from headrace.errors import BadInput, choice
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
-from headrace.relation.keys import Hashes, Ints, Keys
-from headrace.relation.reader import PageReader
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.hybrid.hybrid_cost import HybridCost
-from headrace.semistream.hybrid.hybridjoin import HybridJoin
-from headrace.semistream.mesh.meshjoin import Tuning
+from headrace.semistream.hybrid.hybrid_plan import HybridPlan, hybrid_output
+from headrace.semistream.hybrid.hybridjoin import check_hybrid, hold_hybrid, with_oldest
+from headrace.semistream.hybrid.non_swappable import NonSwappable
+from headrace.semistream.hybrid.partition_loader import PartitionLoader, concat_slots
+from headrace.semistream.mesh.mesh_plan import Tuning
+from headrace.semistream.plan_facts import PlanFacts
+from headrace.semistream.waiting_join import WaitingJoin
+from headrace.semistream.waiting_plan import OutputPlan
+from headrace.semistream.waiting_store import HashWindow
 
 
-class XHybridJoin(HybridJoin):
+class XHybridJoin(WaitingJoin):
     """HYBRIDJOIN with a second part of the disk buffer that is never swapped: the first pages of a relation stored by popularity.
 
         R  p1 ... pl --once--> [non-swappable: l pages] <--looked up by-- w new tuples <-- S
@@ -66,6 +70,7 @@ class XHybridJoin(HybridJoin):
     proportion. Tuples that the non-swappable part serves are hits (Fig. 3d).
     """
 
+    unique_keys = True
     needs_popularity = True
 
     def __init__(
@@ -92,88 +97,90 @@ class XHybridJoin(HybridJoin):
                 f"XHybridJoin needs a relation stored by popularity, and {relation.path} is stored by key; make it with"
                 " Relation.create(..., order='frequency', frequencies=...), or use HybridJoin"
             )
-        self.l = l
-        self._new: list[tuple[Ints, Hashes]] = []  # slots and hashes of tuples that came in
-        super().__init__(
-            relation,
-            on,
-            memory,
-            how=how,
-            columns=columns,
-            suffix=suffix,
-            clock=clock,
-            order=order,
-            k=k,
-            tuning=tuning,
-            skew=skew,
-            count_index=count_index,
-        )
+        self.tuning: Tuning = choice("tuning", tuning, ("optimal", "default"))  # type: ignore[assignment]
+        check_hybrid(type(self).__name__, relation, k, skew)
+        self.k, self.l, self.skew, self.count_index = k, l, skew, count_index
+        super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock, order=order)
+        self._memory.hold("index", relation.index_bytes if count_index else 0)
+        self._pages = self._probe_of(self._H)
+        self._swappable = PartitionLoader(relation, self.stream_key, self._H)
+        self._non_swappable = NonSwappable(relation)
 
-    # -- sizes -----------------------------------------------------------------------------------------------------------
+    # -- memory ----------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def plan(
+        facts: PlanFacts,
+        limit: int,
+        *,
+        k: int | None = None,
+        l: int | None = None,
+        tuning: Tuning = "optimal",
+        count_index: bool = True,
+    ) -> HybridPlan:
+        """How it divides a memory: see HybridPlan."""
+        return HybridPlan.of(facts, limit, k=k, l=l, tuning=tuning, count_index=count_index)
+
+    def cost(self, stream_bytes: float) -> HybridCost:
+        """The cost model for stream tuples of so many bytes. [XHJ] §4.3"""
+        return HybridCost.of(replace(self._facts(), stream_bytes=stream_bytes))
 
     @property
-    def _least_pages(self) -> int:
-        return super()._least_pages + min(self.l or 0, self._places.size)
+    def sizes(self) -> HybridPlan:
+        """The sizes that it has; known with the first stream tuple."""
+        return self._plan
 
-    def _sizes(self, cost: HybridCost, memory: int) -> tuple[int, int]:
-        if self.tuning == "default":
-            k = self.k or self._default(memory)
-            l = k if self.l is None else self.l
-        else:
-            k, l = cost.best(memory, self.k, self.l)
-        pages = self._places.size
-        l = min(l, pages)
-        return min(k, max(1, pages - l)), l
+    def _facts(self) -> PlanFacts:
+        return replace(super()._facts(), skew=self.skew)
+
+    def _new_store(self) -> HashWindow:
+        self._H = HashWindow(self.relation)
+        return self._H
+
+    def _output_plan(self) -> OutputPlan:
+        return hybrid_output(self._facts(), self._memory.room, k=self.k, l=self.l, count_index=self.count_index)
 
     def _begin(self) -> None:
-        super()._begin()
-        first = self._most_popular(self._l)
-        self._rest = np.setdiff1d(self._places, first, assume_unique=True)
-        # Their addresses stay good as long as the reader does.
-        self._pinned = PageReader(self._version, max(1, self._l) * self.relation.page_size, whole=True)
-        addresses = [some for _, _, some in self._pinned.read(first, self.stats, bridge=False)]
-        keys, at, row = self._tuples_of(np.concatenate([np.empty(0, np.int64), *addresses]))
-        hashes = keys.hashes()
-        by_hash = np.argsort(hashes)
-        self._popular: tuple[Keys, Hashes, Longs, Ints] = (
-            keys.take(by_hash),
-            hashes[by_hash],
-            at[by_hash],
-            row[by_hash],
+        self._plan = plan = self.plan(
+            self._facts(), self._memory.room, k=self.k, l=self.l, tuning=self.tuning, count_index=self.count_index
         )
+        hold_hybrid(self._memory, plan)
+        self._H.resize(max(1, plan.h_S))
+        self._non_swappable.load(plan.l, self._pages, self.stats)  # line 1
+        self._swappable.resize(plan.k, without=self._non_swappable.places)
 
-    def _most_popular(self, pages: int) -> Longs:
-        """The first pages of the relation; of each shard in proportion to its pages. Sorted."""
-        shards = [self._version.places(s) for s in range(self.relation.num_shards)]
-        places = np.concatenate([np.empty(0, np.int64), *shards])
-        depth = np.concatenate([np.empty(0), *((np.arange(some.size) + 0.5) / max(1, some.size) for some in shards)])
-        return np.sort(places[np.argsort(depth, kind="stable")[:pages]])
+    # -- the algorithm: [XHJ] Algorithm 1 --------------------------------------------------------------------------------
 
-    # -- an iteration ----------------------------------------------------------------------------------------------------
+    def _wanted_now(self) -> int:
+        return self._H.room  # as many as left; h_S in the beginning (lines 2, 11, 20)
+
+    def _room_now(self) -> int:
+        return self._H.room
+
+    def _early(self) -> Iterator[pa.RecordBatch]:
+        """What H has room for waits there and not in the stream buffer, which has no memory of its own."""
+        yield from self._pages.take_in(self._H.room, self._non_swappable.new)
 
     def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
-        yield from self._take_in(w)
-        yield from self._look_up_new()
-        yield from super()._iterate(0)
-
-    def _enter(self, batch: pa.RecordBatch, hashes: Any, numbers: Longs) -> None:
-        slots = self._H.insert(hashes, numbers, self.clock.now())
-        self._window.enter(batch, numbers, slots)
-        self._new.append((slots, hashes))
+        """One iteration of Algorithm 1, lines 4 to 23."""
+        yield from self._pages.take_in(w, self._non_swappable.new)  # lines 4-7
+        yield from self._look_up_new()  # lines 8-14
+        oldest, absent, place = self._swappable.oldest()  # line 15
+        yield from self._leave(absent)
+        if oldest.size:
+            met: list[Int32s] = []
+            for pages in self._swappable.load(place, self.stats):  # line 16
+                yield from self._pages.probe(self._swappable.reader, pages, self.stats, met)  # lines 17-19
+            yield from self._leave(with_oldest(concat_slots(met), oldest))  # lines 20-21
 
     def _look_up_new(self) -> Iterator[pa.RecordBatch]:
-        """Serve new tuples from the non-swappable part."""
-        keys, hashes, at, row = self._popular
-        self.stats.probes += hashes.size
-        self._spend(c_H=hashes.size)
-        new, self._new = self._new, []
-        for slots, wanted in new:
-            low, high = np.searchsorted(hashes, wanted), np.searchsorted(hashes, wanted, side="right")
-            many = high - low  # more than one where texts share a hash
-            slots = np.repeat(slots, many)
-            r = (np.repeat(low - np.cumsum(many) + many, many) + np.arange(slots.size)).astype(np.int32)
-            for a in range(0, r.size, self._output_rows):
-                some, pairs = self._really(keys, r[a : a + self._output_rows], slots[a : a + self._output_rows])
-                if some.size:
-                    yield from self._found(pairs, at[some], row[some])
-        yield from self._leave(self._matched(), hits=True)
+        """Lines 8 to 14: serve new tuples from the non-swappable part."""
+        part, met = self._non_swappable, []
+        self.stats.probes += part.size
+        self.relation.disk.spend({"c_H": part.size})
+        for r, slots in part.served(self._results.rows):
+            some, slots = self._pages.equal(part.keys, r, slots)
+            if some.size:
+                met.append(slots)
+                yield from self._results.found(slots, part.at[some], part.row[some])
+        yield from self._leave(concat_slots(met), hits=True)

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
+from headrace.arrays import Int64s
 from headrace.clock import Clock
 from headrace.conditions import Condition
 from headrace.errors import BadInput
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
-from headrace.relation.reader import PageReader
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.hash_queue import POINTER_BYTES
-from headrace.semistream.mesh.meshjoin import MeshCost
-from headrace.semistream.waiting_join import LEAST_WINDOW, WaitingJoin
+from headrace.semistream.mesh.cyclic_scan import CyclicScan
+from headrace.semistream.mesh.mesh_cost import MeshCost
+from headrace.semistream.mesh.mesh_plan import MeshPlan, mesh_output
+from headrace.semistream.plan_facts import PlanFacts
+from headrace.semistream.waiting_join import WaitingJoin
+from headrace.semistream.waiting_plan import LEAST_WINDOW, OutputPlan, page_bytes, slot_bytes
+from headrace.semistream.waiting_store import HashWindow
 
-_EMA = 0.3  # weight of the newest arrivals in the rate, and of the newest iteration in how slow they are
-_HEADROOM = 1.1  # the rate to keep up with, over the one observed
+_EMA = 0.3  # weight of the newest arrivals in the rate, and of the newest iteration in how slow iterations are
+_HEADROOM = 1.1  # the rate to keep up with is so many times the one observed
+_SPARE, _LEAST_USE = (
+    4,
+    0.65,
+)  # a window grows by a quarter more than it must, and shrinks when it is used less than this
 
 Tuner = Callable[["AMeshJoin"], tuple[int, int]]
 
@@ -116,26 +125,34 @@ class AMeshJoin(WaitingJoin):
         tuner: Tuner | None = None,
     ) -> None:
         self.tuner: Tuner = tuner or RateTuner()
-        self.condition = condition
-        super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock, order=order)
-        self._page = 0  # currPage
-        self._Q: deque[tuple[int, int]] = deque()  # packets: tuples, start page
-        self._next = (0, 0)
+        self._known: tuple[pa.Schema, PlanFacts] | None = None  # facts of the stream with this schema
+        super().__init__(
+            relation,
+            on,
+            memory,
+            how=how,
+            columns=columns,
+            suffix=suffix,
+            clock=clock,
+            order=order,
+            condition=condition,
+        )
+        self._pages = self._probe_of(self._H)
+        self._scan = CyclicScan(relation)
+        self._Q: deque[tuple[int, int]] = deque()  # packets: tuples, startPage
+        self._next = (0, 0)  # w and b of the next iteration, once they are asked for
         self.last: tuple[int, int, float] | None = None
         """tuples and pages of the last iteration, and the seconds it took"""
-
-    def _least(self) -> int:
-        return self._page_bytes + LEAST_WINDOW * int(self._slot_bytes + POINTER_BYTES + 80)
 
     @property
     def most_memory(self) -> int:
         """Bytes for disk buffer, stream buffer, H and Q at most."""
-        return self._room - self._output_bytes
+        return self._memory.room - self._memory.held("output")
 
     @property
     def backlog(self) -> int:
         """Stream tuples offered that are not in H yet."""
-        return self._buffered
+        return self._input.rows
 
     @property
     def packets(self) -> list[tuple[int, int]]:
@@ -145,15 +162,43 @@ class AMeshJoin(WaitingJoin):
     @property
     def page(self) -> int:
         """currPage: the next page to be read."""
-        return self._page
+        return self._scan.page
 
-    def cost(self) -> MeshCost:
-        """The cost model for the stream at hand. [MESH] §3.2"""
-        return MeshCost.of(self.relation, self._stream_bytes, self._slot_bytes, self._page_bytes, "ameshjoin")
+    # -- the algorithm: [MESH] Fig. 6 ------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
-        self._disk_buffer = PageReader(self._version, self.relation.page_size, whole=True)
-        self._make_window(LEAST_WINDOW)
+    def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
+        """One iteration of Fig. 6, lines 3 to 14."""
+        self._wanted_now()
+        b, self._next = self._next[1], (0, 0)  # line 3
+        begun, offered = self.clock.now(), self._input.rows
+        self._resize(w, b)
+        before, currPage, N_R = self._H.used, self._scan.page, self._scan.pages
+        yield from self._pages.take_in(w)  # line 5
+        if self._H.used > before:  # line 6
+            self._Q.append((self._H.used - before, currPage))
+        if not N_R:
+            yield from self._leave(self._H.oldest(self._H.used))
+            self._Q.clear()
+            return
+        wrapped = max(0, currPage + b - N_R)
+        for places in (self._scan.places[currPage : currPage + b], self._scan.places[:wrapped]):  # line 4
+            for pages in self._scan.read(places, self.stats):
+                yield from self._join_pages(pages)
+        self.last = offered - self._input.rows, b, self.clock.now() - begun
+
+    def _join_pages(self, pages: Int64s) -> Iterator[pa.RecordBatch]:
+        """Lines 7 to 14 for pages from currPage on; a packet leaves before its start page comes again."""
+        N_R, reader, done = self._scan.pages, self._scan.reader, 0
+        while self._Q:
+            left = (self._Q[0][1] - self._scan.page - 1) % N_R + 1  # pages that the oldest packet has still to meet
+            if left > pages.size - done:
+                break
+            yield from self._pages.probe(reader, pages[done : done + left], self.stats)  # line 8
+            yield from self._leave(self._H.oldest(self._Q.popleft()[0]))  # lines 9-12
+            done += left
+            self._scan.page = (self._scan.page + left) % N_R  # line 13
+        yield from self._pages.probe(reader, pages[done:], self.stats)
+        self._scan.page = (self._scan.page + pages.size - done) % N_R
 
     def _wanted_now(self) -> int:
         if not self._next[0]:
@@ -162,71 +207,84 @@ class AMeshJoin(WaitingJoin):
 
     def _room_now(self) -> int:
         self._wanted_now()
-        return self._fitted(self._buffered or 1, self._next[1])[0]
+        return self._fitted(self._input.rows or 1, self._next[1])[0]
+
+    # -- memory ----------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def cost_model(facts: PlanFacts) -> MeshCost:
+        """The cost model for these facts. [MESH] §3.2"""
+        return MeshCost.of(facts)
+
+    @staticmethod
+    def plan(facts: PlanFacts, limit: int) -> MeshPlan:
+        """How it divides all of a memory, which it holds while the stream is fast: see MeshPlan."""
+        return MeshPlan.of(AMeshJoin.cost_model(facts), facts, limit)
+
+    def cost(self) -> MeshCost:
+        """The cost model for the stream at hand. [MESH] §3.2"""
+        return self.cost_model(self._facts())
+
+    def _facts(self) -> PlanFacts:
+        """As WaitingJoin has it, but gathered once a stream: each iteration asks for it. What reads cost may change."""
+        if self._known is None or self._known[0] is not self._input.schema:
+            self._known = self._input.schema, super()._facts()
+        facts, disk, page = self._known[1], self.relation.disk, self.relation.page_size
+        (seek, transfer), scan_seek = disk.costs(page, alone=True), disk.scan_costs(page)[0]
+        if (seek, transfer, scan_seek) == (facts.seek, facts.transfer, facts.scan_seek):
+            return facts
+        return replace(facts, seek=seek, transfer=transfer, scan_seek=scan_seek)
+
+    def _new_store(self) -> HashWindow:
+        self._H = HashWindow(self.relation, self.condition, alone=not self.stream_key)
+        return self._H
+
+    def _output_plan(self) -> OutputPlan:
+        return mesh_output(self._facts(), self._memory.room)
+
+    def _begin(self) -> None:
+        self._make_window(LEAST_WINDOW)
+
+    def _make_window(self, tuples: int) -> None:
+        """Let H and Q have room for so many tuples; those that wait stay."""
+        self._memory.hold("hash table", int(tuples * slot_bytes(self._facts())))
+        self._memory.hold("queue", tuples * POINTER_BYTES)
+        self._H.resize(tuples)
 
     def _fitted(self, w: int, b: int) -> tuple[int, int]:
         """As much of (w, b) as the maximum of memory has room for beside the tuples that wait."""
         if w < 1 or b < 1:
             raise BadInput(f"the tuner gave w={w}, b={b}; both must be 1 or more")
-        each = self._slot_bytes + POINTER_BYTES
-        spare = self.most_memory - (self._H.used + 1) * each - self._stream_bytes
-        b = max(1, min(b, self._places.size, int(spare / self._page_bytes)))
-        fits = int((spare - b * self._page_bytes) / (each + self._stream_bytes))
+        facts = self._facts()
+        page, each, v_S = page_bytes(facts), slot_bytes(facts) + POINTER_BYTES, facts.stream_bytes
+        spare = self.most_memory - (self._H.used + 1) * each - v_S
+        b = max(1, min(b, self._scan.pages, int(spare / page)))
+        fits = int((spare - b * page) / (each + v_S))
         return max(1, min(w, fits)), b
-
-    def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
-        self._wanted_now()
-        b, self._next = self._next[1], (0, 0)
-        begun, taken = self.clock.now(), self._buffered
-        self._resize(w, b)
-        before = self._H.used
-        yield from self._take_in(w)
-        if self._H.used > before:
-            self._Q.append((self._H.used - before, self._page))
-        if not self._places.size:
-            yield from self._leave(self._H.oldest(self._H.used))
-            self._Q.clear()
-            return
-        start, n = self._page, self._places.size
-        wrapped = max(0, start + b - n)
-        for places in (self._places[start : start + b], self._places[:wrapped]):
-            for _, _, addresses in self._disk_buffer.read(places, self.stats, bridge=False):
-                yield from self._join_pages(addresses)
-        self.last = taken - self._buffered, b, self.clock.now() - begun
-
-    def _join_pages(self, addresses: Longs) -> Iterator[pa.RecordBatch]:
-        """Join pages from currPage on; a packet leaves before its start page comes again."""
-        n, done = self._places.size, 0
-        while self._Q:
-            left = (self._Q[0][1] - self._page - 1) % n + 1  # pages the oldest packet has still to meet
-            if left > addresses.size - done:
-                break
-            yield from self._probe(addresses[done : done + left])
-            yield from self._leave(self._H.oldest(self._Q.popleft()[0]))
-            done += left
-            self._page = (self._page + left) % n
-        yield from self._probe(addresses[done:])
-        self._page = (self._page + addresses.size - done) % n
 
     def _resize(self, w: int, b: int) -> None:
         """Hold what this iteration needs, and no more."""
-        capacity = max(LEAST_WINDOW, self._H.used + w)
-        room = self.most_memory - b * self._page_bytes - int(w * self._stream_bytes)
-        fits = self._H.capacity * (self._slot_bytes + POINTER_BYTES) <= room
-        if not (fits and 0.65 * self._H.capacity <= capacity <= self._H.capacity):
+        facts, memory = self._facts(), self._memory
+        disk_buffer, stream_buffer = b * page_bytes(facts), int(w * facts.stream_bytes)
+        capacity, each = max(LEAST_WINDOW, self._H.used + w), slot_bytes(facts) + POINTER_BYTES
+        room = self.most_memory - disk_buffer - stream_buffer
+        fits = self._H.capacity * each <= room
+        if not (fits and _LEAST_USE * self._H.capacity <= capacity <= self._H.capacity):
             # Some more than now, so that a window that grows is not copied in every iteration.
-            most = max(capacity, min(capacity + capacity // 4, int(room / (self._slot_bytes + POINTER_BYTES))))
-            for part in ("disk buffer", "stream buffer"):
-                self._reserve(part, 0)
+            most = max(capacity, min(capacity + capacity // _SPARE, int(room / each)))
+            memory.hold("disk buffer", 0)
+            memory.hold("stream buffer", 0)
             self._make_window(most)
-        if self._disk_buffer.pages != b:
-            self._disk_buffer = PageReader(self._version, b * self.relation.page_size, whole=True)
-        self._reserve("stream buffer", 0)
-        self._reserve("disk buffer", b * self._page_bytes)
-        self._reserve("stream buffer", int(w * self._stream_bytes))
+        if self._scan.b != b:
+            self._scan.resize(b)
+        memory.hold("stream buffer", 0)
+        memory.hold("disk buffer", disk_buffer)
+        memory.hold("stream buffer", stream_buffer)
 
-    def _position(self) -> list[int]:
-        return [self._page]
+    # -- snapshots -------------------------------------------------------------------------------------------------------
 
-    def _go_to(self, position: list[int]) -> None:
-        self._page = position[0]
+    def _position(self) -> int:
+        return self._scan.page
+
+    def _go_to(self, position: int) -> None:
+        self._scan.go_to(position)

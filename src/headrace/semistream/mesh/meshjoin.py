@@ -4,162 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, Literal, Self
+from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 
 from headrace.clock import Clock
 from headrace.conditions import Condition
 from headrace.errors import BadInput, MemoryRefused, choice
-from headrace.metrics import Overhead
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
-from headrace.relation.reader import PageReader
 from headrace.semistream.base import How, On, Order
-from headrace.semistream.hash_queue import POINTER_BYTES
-from headrace.semistream.waiting_join import LEAST_WINDOW, WaitingJoin
+from headrace.semistream.mesh.cyclic_scan import CyclicScan
+from headrace.semistream.mesh.mesh_cost import MeshCost
+from headrace.semistream.mesh.mesh_plan import MeshPlan, Tuning, mesh_output
+from headrace.semistream.plan_facts import PlanFacts
+from headrace.semistream.waiting_join import WaitingJoin
+from headrace.semistream.waiting_plan import OutputPlan
+from headrace.semistream.waiting_store import HashWindow
 from headrace.units import format_size
-
-Tuning = Literal["optimal", "default"]
-DEFAULT_BUFFER = 930_000  # bytes of the disk buffer that [DEF] recommends whatever the budget
-_DEFAULT_SHARE = 0.25  # of the budget, where that is more
-
-
-@dataclass(frozen=True)
-class MeshCost:
-    """Memory and time of one iteration as functions of w and b. [MESH] §3.2, eq. 1-3; Table 1 names the symbols.
-
-    Parameters
-    ----------
-    pages, rows_per_page, page_bytes
-        N_R, v_P / v_R, v_P (with what is noted of a page's tuples).
-    stream_bytes, slot_bytes, pointer_bytes
-        v_S, f * v_S, sizeof(ptr).
-    seek, transfer
-        c_I/O(b) = seek + b * transfer.
-    stream, probe, output
-        c_E + c_S + c_A; c_H; c_O.
-    matches
-        Results a stream tuple gives: sigma, seen from the other side.
-    overhead
-        Seconds of an iteration whatever w and b are. The text has none; without it the least memory for a slow stream is one page
-        and a few tuples, at thousands of iterations a second.
-    """
-
-    pages: int
-    rows_per_page: float
-    page_bytes: float
-    stream_bytes: float
-    slot_bytes: float
-    pointer_bytes: float
-    seek: float
-    transfer: float
-    stream: float
-    probe: float
-    output: float
-    matches: float = 1.0
-    overhead: float = 0.0
-
-    @classmethod
-    def of(
-        cls, relation: Relation, stream_bytes: float, slot_bytes: float, page_bytes: float, algorithm: str
-    ) -> MeshCost:
-        """For a relation on its disk; the steps of a join cost what the disk's factors say."""
-        seek, transfer = relation.disk.scan_costs(relation.page_size)
-        factors = relation.disk.factors
-        cost = cls(
-            max(1, relation.num_pages),
-            relation.num_rows / max(1, relation.num_pages),
-            page_bytes,
-            stream_bytes,
-            slot_bytes,
-            POINTER_BYTES,
-            seek,
-            transfer,
-            factors.c_E + factors.c_S + factors.c_A,
-            factors.c_H,
-            factors.c_O,
-        )
-        return cost.with_overhead(relation.disk.overhead(algorithm))
-
-    def with_overhead(self, overhead: Overhead) -> Self:
-        """On a machine where an iteration, a request and the steps take longer."""
-        return replace(
-            self,
-            seek=self.seek + overhead.request,
-            stream=overhead.steps * self.stream,
-            probe=overhead.steps * self.probe,
-            output=overhead.steps * self.output,
-            overhead=overhead.iteration,
-        )
-
-    def iterations(self, b: Any) -> Any:
-        """Of one scan of R: packets that H holds."""
-        return -(-self.pages // b)
-
-    def memory(self, w: Any, b: Any) -> Any:
-        """M(w, b), eq. 1."""
-        return b * self.page_bytes + w * self._each(b)
-
-    def _each(self, b: Any) -> Any:
-        """Bytes that one more tuple an iteration takes."""
-        return self.stream_bytes + self.iterations(b) * (self.pointer_bytes + self.slot_bytes)
-
-    def w(self, memory: float, b: float) -> int:
-        """The largest w within a memory: eq. 1 solved, [DEF] eq. 3."""
-        return int(self._w(memory, b))
-
-    def _w(self, memory: float, b: Any) -> Any:
-        return np.maximum(0, np.trunc((memory - b * self.page_bytes) / self._each(b)))
-
-    def loop(self, w: Any, b: Any) -> Any:
-        """c_loop, eq. 2: seconds of an iteration."""
-        io, probes = self.seek + b * self.transfer, b * self.rows_per_page * self.probe
-        return self.overhead + io + w * self.stream + probes + w * self.matches * self.output
-
-    def rate(self, memory: float, b: float) -> float:
-        """mu, eq. 3: stream tuples a second with all of a memory in use."""
-        w = self.w(memory, b)
-        return float(w / self.loop(w, b))
-
-    def best_b(self, memory: float) -> int:
-        """The disk buffer that makes mu largest. [MESH] §3.3"""
-        b = np.array(candidate_buffers(self.pages, int(memory / self.page_bytes)))
-        w = self._w(memory, b)
-        return int(b[np.argmax(w / self.loop(w, b))])
-
-    def least(self, rate: float) -> tuple[int, int, float]:
-        """w, b and M of the least memory that keeps up with a rate. [MESH] §3.3"""
-        # w = rate * c_loop, and c_loop grows with w: solved for w.
-        alone = self.stream + self.matches * self.output
-        if rate * alone >= 1:
-            raise BadInput(
-                f"{rate:,.0f} tuples a second cannot be kept up with by MESHJOIN in any memory: a tuple alone takes"
-                f" {1e6 * alone:.1f} µs"
-            )
-        b = np.array(candidate_buffers(self.pages, self.pages))
-        w = np.ceil(rate * self.loop(0, b) / (1 - rate * alone))
-        memory = self.memory(w, b)
-        best = int(np.argmin(memory))
-        return int(w[best]), int(b[best]), float(memory[best])
-
-
-def candidate_buffers(pages: int, most: int) -> list[int]:
-    """Sizes of a disk buffer to compare: every small one, then in steps of an eighth."""
-    last = max(1, min(pages, most))
-    return [b for b in _sizes(last.bit_length()) if b <= last]
-
-
-@lru_cache
-def _sizes(bits: int) -> tuple[int, ...]:
-    sizes, b = [], 1
-    while b < 1 << bits:
-        sizes.append(b)
-        b = max(b + 1, b + b // 8)
-    return tuple(sizes)
 
 
 class MeshJoin(WaitingJoin):
@@ -219,82 +80,104 @@ class MeshJoin(WaitingJoin):
         tuning: Tuning = "optimal",
     ) -> None:
         self.tuning: Tuning = choice("tuning", tuning, ("optimal", "default"))  # type: ignore[assignment]
-        for name, value in (("w", w), ("b", b)):
-            if value is not None and value < 1:
-                raise BadInput(
-                    f"{name}={value} is not a number of {'tuples' if name == 'w' else 'pages'}; give 1 or more"
-                )
-        self.w, self.b, self.condition = w, b, condition
-        super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock, order=order)
-        self._page = 0  # where the scan is
+        self.w, self.b = checked_sizes(w, b)
+        super().__init__(
+            relation,
+            on,
+            memory,
+            how=how,
+            columns=columns,
+            suffix=suffix,
+            clock=clock,
+            order=order,
+            condition=condition,
+        )
+        self._pages = self._probe_of(self._H)
+        self._scan = CyclicScan(relation)
         self._Q: deque[tuple[int, int]] = deque()  # packets: tuples, and the iteration at whose start they leave
         self._iteration = 0
-        self._w = self._b = 0
 
-    def _least(self) -> int:
-        return self._page_bytes + LEAST_WINDOW * int(self._slot_bytes + POINTER_BYTES + 80)
+    # -- memory ----------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def cost_model(facts: PlanFacts) -> MeshCost:
+        """The cost model for these facts. [MESH] §3.2"""
+        return MeshCost.of(facts)
+
+    @staticmethod
+    def plan(
+        facts: PlanFacts, limit: int, *, w: int | None = None, b: int | None = None, tuning: Tuning = "optimal"
+    ) -> MeshPlan:
+        """How it divides a memory: see MeshPlan."""
+        return MeshPlan.of(MeshJoin.cost_model(facts), facts, limit, w=w, b=b, tuning=tuning)
 
     def cost(self, stream_bytes: float) -> MeshCost:
         """The cost model for stream tuples of so many bytes. [MESH] §3.2"""
-        slot = self._slot_bytes - self._stream_bytes + stream_bytes
-        return MeshCost.of(self.relation, stream_bytes, slot, self._page_bytes, type(self).__name__.lower())
-
-    def _begin(self) -> None:
-        memory = self._room - self._output_bytes
-        cost = self.cost(self._stream_bytes)
-        self._b = min(self.b or self._tuned(cost, memory), max(1, self._places.size))
-        self._w = self.w or cost.w(memory, self._b)
-        if not self._w:
-            self._refuse(cost)
-        self._reserve("disk buffer", self._b * self._page_bytes)
-        self._reserve("stream buffer", int(self._w * self._stream_bytes))
-        self._make_window(self._w * max(1, self._partitions))
-        self._disk_buffer = PageReader(self._version, self._b * self.relation.page_size, whole=True)
-
-    def _refuse(self, cost: MeshCost) -> None:
-        """Not even one stream tuple an iteration has room."""
-        buffers = [self._b] if self.b else candidate_buffers(cost.pages, cost.pages)
-        least = min(cost.memory(1, b) for b in buffers) + self._output_bytes
-        least += max(0.0, least - self._room) / 8  # the output takes its part of what is added
-        whole = format_size(int(least * self.budget.limit / self._room) + 1)
-        raise MemoryRefused(
-            f"memory={format_size(self.budget.limit)} is too small for {type(self).__name__} with {self.relation.path}: a stream"
-            f" tuple for each iteration of a scan and the disk buffer need {whole}; give {whole} or more"
-        )
-
-    def _tuned(self, cost: MeshCost, memory: int) -> int:
-        if self.tuning == "default":
-            return max(1, min(DEFAULT_BUFFER, int(memory * _DEFAULT_SHARE)) // self._page_bytes)
-        return cost.best_b(memory)
+        return self.cost_model(replace(self._facts(), stream_bytes=stream_bytes))
 
     @property
-    def _partitions(self) -> int:
-        """Iterations of one round: packets that Q holds."""
-        return -(-self._places.size // self._b)
+    def sizes(self) -> MeshPlan:
+        """The sizes that it has; known with the first stream tuple."""
+        return self._plan
+
+    def _new_store(self) -> HashWindow:
+        self._H = HashWindow(self.relation, self.condition, alone=not self.stream_key)
+        return self._H
+
+    def _output_plan(self) -> OutputPlan:
+        return mesh_output(self._facts(), self._memory.room)
+
+    def _begin(self) -> None:
+        self._plan = self.plan(self._facts(), self._memory.room, w=self.w, b=self.b, tuning=self.tuning)
+        if not self._plan.w:
+            raise too_small(self, self._plan, self.b, self._memory.room)
+        for part, nbytes in self._plan.parts.items():
+            self._memory.hold(part, nbytes)
+        self._H.resize(self._plan.tuples)
+        self._scan.resize(self._plan.b)
+
+    # -- the algorithm: [MESH] Fig. 4 ------------------------------------------------------------------------------------
 
     def _wanted_now(self) -> int:
-        return self._w
+        return self._plan.w
+
+    def _room_now(self) -> int:
+        return self._H.room
 
     def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
-        while self._Q and self._Q[0][1] <= self._iteration:
-            yield from self._leave(self._H.oldest(self._Q.popleft()[0]))
-        before = self._H.used
-        yield from self._take_in(w)
-        if self._H.used > before:
-            self._Q.append((self._H.used - before, self._iteration + self._partitions))
-        for addresses in self._next_pages(self._b):
-            yield from self._probe(addresses)
+        """One iteration of Fig. 4, lines 2 to 10."""
+        H, Q = self._H, self._Q
+        while Q and Q[0][1] <= self._iteration:  # lines 3-6: the oldest packet has met every page
+            yield from self._leave(H.oldest(Q.popleft()[0]))
+        before = H.used
+        yield from self._pages.take_in(w)  # lines 2, 7
+        if H.used > before:  # line 8
+            Q.append((H.used - before, self._iteration + self._plan.packets))
+        for pages in self._scan.next_pages(self.stats):  # line 2
+            yield from self._pages.probe(self._scan.reader, pages, self.stats)  # lines 9-10
         self._iteration += 1
 
-    def _next_pages(self, b: int) -> Iterator[Longs]:
-        """Read the next b pages of the scan, fewer before its end; yields their addresses."""
-        places = self._places[self._page : self._page + b]
-        for _, _, addresses in self._disk_buffer.read(places, self.stats, bridge=False):
-            yield addresses
-        self._page = (self._page + places.size) % max(1, self._places.size)
+    # -- snapshots -------------------------------------------------------------------------------------------------------
 
-    def _position(self) -> list[int]:
-        return [self._page]
+    def _position(self) -> int:
+        return self._scan.page
 
-    def _go_to(self, position: list[int]) -> None:
-        self._page = position[0]
+    def _go_to(self, position: int) -> None:
+        self._scan.go_to(position)
+
+
+def checked_sizes(w: int | None, b: int | None) -> tuple[int | None, int | None]:
+    """w and b as they were given; refuses what is not a number of tuples or pages."""
+    for name, value, what in (("w", w, "tuples"), ("b", b, "pages")):
+        if value is not None and value < 1:
+            raise BadInput(f"{name}={value} is not a number of {what}; give 1 or more")
+    return w, b
+
+
+def too_small(op: WaitingJoin, plan: MeshPlan, b: int | None, room: int) -> MemoryRefused:
+    """The refusal of a memory in which not even one stream tuple an iteration has room."""
+    whole = format_size(int(plan.least(b) * op.budget.limit / room) + 1)
+    return MemoryRefused(
+        f"memory={format_size(op.budget.limit)} is too small for {type(op).__name__} with {op.relation.path}: a stream"
+        f" tuple for each iteration of a scan and the disk buffer need {whole}; give {whole} or more"
+    )

@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
 
-import numpy as np
+import pyarrow as pa
 
 from headrace.clock import Clock
 from headrace.conditions import Condition
-from headrace.errors import BadInput
+from headrace.errors import BadInput, choice
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
 from headrace.semistream.base import How, On, Order
-from headrace.semistream.mesh.meshjoin import MeshCost, MeshJoin, Tuning
-
-PARTITIONS = 512  # of the queue
-
-
-@dataclass(frozen=True)
-class RMeshCost(MeshCost):
-    """As MeshCost, with Q in so many partitions whatever b is: an iteration is N_R / partitions pages of the scan."""
-
-    partitions: int = PARTITIONS
-
-    @property
-    def step(self) -> float:
-        """Pages of the scan an iteration."""
-        return self.pages / self.partitions
-
-    def iterations(self, b: Any) -> Any:
-        """Of one scan of R."""
-        return self.partitions
-
-    def loop(self, w: Any, b: Any) -> Any:
-        """Seconds of an iteration: the buffer is filled every b / step iterations."""
-        io = self.overhead + self.step * (self.seek / b + self.transfer)
-        return io + w * (self.stream + self.matches * self.output) + self.step * self.rows_per_page * self.probe
+from headrace.semistream.mesh.cyclic_scan import SteppedScan
+from headrace.semistream.mesh.mesh_cost import PARTITIONS, RMeshCost
+from headrace.semistream.mesh.mesh_plan import MeshPlan, Tuning, mesh_output
+from headrace.semistream.mesh.meshjoin import checked_sizes, too_small
+from headrace.semistream.plan_facts import PlanFacts
+from headrace.semistream.waiting_join import WaitingJoin
+from headrace.semistream.waiting_plan import OutputPlan
+from headrace.semistream.waiting_store import HashWindow
 
 
-class RMeshJoin(MeshJoin):
+class RMeshJoin(WaitingJoin):
     """MESHJOIN that chooses the disk buffer for the disk, and the queue's partitions for the stream.
 
         R --b pages a read--> [disk buffer: b pages] --N_R / partitions pages an iteration--> H
@@ -82,8 +65,8 @@ class RMeshJoin(MeshJoin):
         if partitions < 1:
             raise BadInput(f"partitions={partitions} is not a number of packets; give 1 or more")
         self.partitions = partitions
-        self._loaded: Longs = np.empty(0, np.int64)  # addresses of pages read and not yet joined
-        self._ahead = 0  # the page after them
+        self.tuning: Tuning = choice("tuning", tuning, ("optimal", "default"))  # type: ignore[assignment]
+        self.w, self.b = checked_sizes(w, b)
         super().__init__(
             relation,
             on,
@@ -94,37 +77,86 @@ class RMeshJoin(MeshJoin):
             clock=clock,
             order=order,
             condition=condition,
-            w=w,
-            b=b,
-            tuning=tuning,
         )
+        self._pages = self._probe_of(self._H)
+        self._scan = SteppedScan(relation)
+        self._Q: deque[tuple[int, int]] = deque()  # packets: tuples, and the iteration at whose start they leave
+        self._iteration = 0
+
+    # -- memory ----------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def cost_model(facts: PlanFacts, partitions: int = PARTITIONS) -> RMeshCost:
+        """The cost model for these facts."""
+        return RMeshCost.in_partitions(facts, partitions)
+
+    @staticmethod
+    def plan(
+        facts: PlanFacts,
+        limit: int,
+        *,
+        w: int | None = None,
+        b: int | None = None,
+        tuning: Tuning = "optimal",
+        partitions: int = PARTITIONS,
+    ) -> MeshPlan:
+        """How it divides a memory: see MeshPlan."""
+        cost = RMeshJoin.cost_model(facts, partitions)
+        return MeshPlan.of(cost, facts, limit, w=w, b=b, tuning=tuning)
 
     def cost(self, stream_bytes: float) -> RMeshCost:
         """The cost model for stream tuples of so many bytes."""
-        base = super().cost(stream_bytes)
-        names = MeshCost.__dataclass_fields__
-        return RMeshCost(**{name: getattr(base, name) for name in names}, partitions=self._partitions)
+        return self.cost_model(replace(self._facts(), stream_bytes=stream_bytes), self.partitions)
 
     @property
-    def _partitions(self) -> int:
-        """Iterations of one round."""
-        step = -(-self._places.size // min(self.partitions, max(1, self._places.size)))
-        return max(1, -(-self._places.size // max(1, step)))
+    def sizes(self) -> MeshPlan:
+        """The sizes that it has; known with the first stream tuple."""
+        return self._plan
 
-    def _next_pages(self, b: int) -> Iterator[Longs]:
-        """The pages of the next iteration, from the buffer; it is filled when it is empty."""
-        n = self._places.size
-        wanted = min(-(-n // self._partitions), n - self._page)
-        while wanted:
-            if not self._loaded.size:
-                places = self._places[self._ahead : self._ahead + b]
-                (loaded,) = (addresses for _, _, addresses in self._disk_buffer.read(places, self.stats, bridge=False))
-                self._loaded, self._ahead = loaded, (self._ahead + places.size) % n
-            some, self._loaded = self._loaded[:wanted], self._loaded[wanted:]
-            yield some
-            wanted -= some.size
-            self._page = (self._page + some.size) % n
+    def _new_store(self) -> HashWindow:
+        self._H = HashWindow(self.relation, self.condition, alone=not self.stream_key)
+        return self._H
 
-    def _go_to(self, position: list[int]) -> None:
-        super()._go_to(position)
-        self._ahead, self._loaded = self._page, np.empty(0, np.int64)
+    def _output_plan(self) -> OutputPlan:
+        return mesh_output(self._facts(), self._memory.room)
+
+    def _begin(self) -> None:
+        self._plan = self.plan(
+            self._facts(), self._memory.room, w=self.w, b=self.b, tuning=self.tuning, partitions=self.partitions
+        )
+        if not self._plan.w:
+            raise too_small(self, self._plan, self.b, self._memory.room)
+        for part, nbytes in self._plan.parts.items():
+            self._memory.hold(part, nbytes)
+        self._H.resize(self._plan.tuples)
+        self._scan.resize(self._plan.b)
+        self._scan.step = -(-self._scan.pages // self._plan.packets)
+
+    # -- the algorithm: [MESH] Fig. 4, with pages in steps ---------------------------------------------------------------
+
+    def _wanted_now(self) -> int:
+        return self._plan.w
+
+    def _room_now(self) -> int:
+        return self._H.room
+
+    def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
+        """One iteration of Fig. 4; its pages are N_R / partitions, whatever a read brings."""
+        H, Q = self._H, self._Q
+        while Q and Q[0][1] <= self._iteration:  # lines 3-6: the oldest packet has met every page
+            yield from self._leave(H.oldest(Q.popleft()[0]))
+        before = H.used
+        yield from self._pages.take_in(w)  # lines 2, 7
+        if H.used > before:  # line 8
+            Q.append((H.used - before, self._iteration + self._plan.packets))
+        for pages in self._scan.next_pages(self.stats):  # line 2
+            yield from self._pages.probe(self._scan.reader, pages, self.stats)  # lines 9-10
+        self._iteration += 1
+
+    # -- snapshots -------------------------------------------------------------------------------------------------------
+
+    def _position(self) -> int:
+        return self._scan.page
+
+    def _go_to(self, position: int) -> None:
+        self._scan.go_to(position)

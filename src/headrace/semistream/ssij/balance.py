@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from headrace.arrays import Int32s, Int64s, UInt8s
 from headrace.kernels.pairs import wanted_by_half
-from headrace.relation.columns import Bytes, Longs
 from headrace.relation.disk import Disk, PlanKind
-from headrace.relation.keys import Ints
 
 _FIRST = 0.8
 _LEAST, _MOST = 0.02, 0.995
@@ -60,23 +59,23 @@ def sharing(
     page_size: int,
     longest: int,
     plan: PlanKind,
-    places: Longs,
-    ranks: Ints,
-    starts: Ints,
-    slots: Ints,
+    places: Int64s,
+    ranks: Int32s,
+    starts: Int32s,
+    slots: Int32s,
     together: int = 1 << 30,
 ) -> float:
     """1 - the exponent by which the cost of a pass grows with its tuples, from a plan for every second of them.
 
     The pass is over places[ranks], with lists of slots; `together`: so many pages are planned at a time.
     """
-    half: Bytes = np.empty(ranks.size, np.uint8)
+    half: UInt8s = np.empty(ranks.size, np.uint8)
     wanted_by_half(starts, slots, half)
     if half.all() or not half.any():
         return float(half.all())
     seek, transfer = disk.costs(page_size)
 
-    def cost(wanted: Longs) -> float:
+    def cost(wanted: Int64s) -> float:
         _, length = disk.runs(wanted, page_size, longest, plan=plan)
         return float(length.size * seek + int(length.sum()) * transfer)
 

@@ -4,29 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s, Int64s
 from headrace.clock import Clock
 from headrace.conditions import Between
 from headrace.errors import BadInput, choice
-from headrace.kernels.cache import spell_out
 from headrace.kernels.pairs import cross_off
 from headrace.relation import Relation
-from headrace.relation.columns import Longs
 from headrace.relation.disk import PlanKind
-from headrace.relation.keys import Ints, Keys
+from headrace.relation.keys import Keys
+from headrace.relation.reader import key_column
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.deadlines import seconds
 from headrace.semistream.page_ranges import Spans, keys_of, range_columns
+from headrace.semistream.plan_facts import PlanFacts
+from headrace.semistream.sizes import tuple_bytes
+from headrace.semistream.snapshot import Snapshot
 from headrace.semistream.ssij.memory import SSIJMemory
+from headrace.semistream.ssij.memory_plan import SSIJPlan, ssij_output
 from headrace.semistream.ssij.page_cache import Policy
-from headrace.semistream.ssij.stream_buffer import LIST_BYTES, PAIR_BYTES, Times
+from headrace.semistream.ssij.page_search import search_pages
+from headrace.semistream.ssij.stream_buffer import LIST_BYTES, PAIR_BYTES, StreamBuffer
+from headrace.semistream.ssij.urgency import Urgency
+from headrace.semistream.waiting_join import WaitingJoin
+from headrace.semistream.waiting_plan import OutputPlan
 from headrace.units import parse_duration
 
 
-class SSIJ(SSIJMemory):
+class SSIJ(WaitingJoin):
     """Answer from cached pages at once; let the other tuples wait until many share the reads.
 
         S --> [IB] --online phase--> index --page cached--> join with [CR: pages, utility] --> results
@@ -110,17 +119,159 @@ class SSIJ(SSIJMemory):
             raise BadInput(
                 f"split={split} is not a share of the memory for CR; give 0 to below 1, or None for a dynamic one"
             )
-        self.plan: PlanKind = choice("plan", plan, ("optimal", "greedy", "none"))  # type: ignore[assignment]
+        self.read_plan: PlanKind = choice("plan", plan, ("optimal", "greedy", "none"))  # type: ignore[assignment]
         self.cache: Policy = choice("cache", cache, ("utility", "lru"))  # type: ignore[assignment]
         self.IB_thresh, self.SB_thresh, self.max_scan, self.split = IB_thresh, SB_thresh, max_scan, split
         self.deadline = None if deadline is None else parse_duration(deadline, name="deadline")
-        self._range = range_columns(condition, on, relation)
-        super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock, order=order)
-        self.condition = condition
+        range_columns(condition, on, relation)  # refuses what an index does not help with
+        super().__init__(
+            relation,
+            on,
+            memory,
+            how=how,
+            columns=columns,
+            suffix=suffix,
+            clock=clock,
+            order=order,
+            condition=condition,
+        )
+        self._memory.hold("index", relation.index_bytes)
+        self._urgency = Urgency(relation, self.clock)
+        self._ending = False
         if self.deadline is not None and order == "stream":
             raise BadInput(
                 f"order='stream' keeps tuples in order, and deadline={deadline!r} takes the most urgent first; choose one"
             )
+
+    # -- the phases: [SSIJ] §IV.B ----------------------------------------------------------------------------------------
+
+    def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
+        """An online phase if IB_thresh tuples are there, and a join phase if SB_thresh tuples wait; both before a deadline."""
+        parts, IB_thresh = self._parts, self._parts.plan.IB
+        if self._input.rows >= IB_thresh or self._ending or self._pressed:
+            yield from self._online_phase(min(self._input.rows, IB_thresh))
+        at_the_end = self._ending and not self._input.rows
+        if parts.SB.used >= parts.SB_now or at_the_end or self._pressed or self._results.holds_much:
+            # Tuples whose deadline would pass during the join phase take part in it. [SSIJ] §IV.F
+            while self._input.rows and self._urgency.must_take_part(parts):
+                yield from self._online_phase(min(self._input.rows, IB_thresh))
+            yield from self._join_phase()
+            parts.resize()
+
+    def _online_phase(self, count: int) -> Iterator[pa.RecordBatch]:
+        """Algorithm 1."""
+        if not count:
+            return
+        begun, parts = self.clock.now(), self._parts
+        if not parts.has_room_for(count):
+            yield from self._join_phase()
+            parts.resize()
+            each = parts.plan.column_bytes + PAIR_BYTES + LIST_BYTES
+            count = max(1, min(count, int(parts.waiting_room / each)))
+        SB, II = parts.SB, parts.II
+        deadlines, urgent = self._urgency.IB.take(count)
+        taken, numbers = self._input.take(count) if urgent is None else self._input.take_rows(urgent)
+        columns = [[name] for name in self._range] if self._range else [list(self.stream_key)]
+        keys, rows = keys_of(self.relation.codec, taken, columns)
+        self.relation.disk.spend({"c_S": count, "c_X": rows.size})
+        if rows.size < count:
+            yield from self._leave_at_once(taken, numbers, np.setdiff1d(np.arange(count), rows, assume_unique=True))
+            taken, numbers, deadlines = taken.take(pa.array(rows)), numbers[rows], deadlines[rows]
+        slots = SB.enter(taken, numbers, self.clock.now(), deadlines)
+        version = self.relation.opened
+        # Lines 1-2: MB, by one pass over the index in the order of the keys
+        MB = Spans.equal(version, keys[0]) if len(keys) == 1 else Spans.between(version, *keys)
+        SB.pending[slots] = MB.pages(slots.size)
+        yield from self._discard(slots[SB.pending[slots] == 0])
+        stop: Int64s = np.zeros(2, np.int64)
+        while stop[0] < MB.size:
+            room = II.room(parts.waiting_room - parts.waiting_bytes)
+            if room < 1 and II.pairs:
+                yield from self._join_phase()
+                continue
+            row, places = MB.some(stop, max(1, min(parts.plan.chunk, room)))
+            yield from self._meet(keys, row, slots, places)
+        parts.book()  # lines 17-19: CR gives way
+        self._urgency.time.online(self.clock.now() - begun)
+
+    def _meet(self, keys: list[Keys], row: Int32s, slots: Int32s, places: Int64s) -> Iterator[pa.RecordBatch]:
+        """Lines 3 to 16 for pairs of a tuple and a page: join with pages that are cached, note the others in II."""
+        SB, II, CR = self._parts.SB, self._parts.II, self._parts.CR
+        slot, frame = slots[row], CR.find(places)
+        here = frame >= 0
+        if here.any():
+            CR.count(frame[here])  # line 5
+            yield from search_pages(
+                self._results, self.relation.disk, keys, row[here], slot[here], CR.addresses(frame[here])
+            )  # line 4
+            cross_off(slot[here], SB.pending)
+            seen = np.unique(slot[here])
+            yield from self._discard(seen[SB.pending[seen] == 0])  # lines 9-12
+        if not here.all():
+            new, first = np.unique(slot[~here], return_index=True)
+            fresh = ~SB.waits(new)
+            SB.add_keys(new[fresh], [some.take(row[~here][first[fresh]]) for some in keys])  # line 16
+            self.relation.disk.spend({"c_A": int(fresh.sum())})
+            II.add(places[~here], slot[~here])  # lines 13-15
+
+    def _join_phase(self) -> Iterator[pa.RecordBatch]:
+        """Algorithm 2."""
+        parts = self._parts
+        SB, II, CR = parts.SB, parts.II, parts.CR
+        if not II.pairs:
+            return
+        begun = self.clock.now()
+        P_u, starts, slots = II.lists()  # line 2
+        keys = SB.keys()
+        parts.book()
+        parts.weigh(P_u, starts, slots)
+        to_keep = CR.choose(starts, parts.CR_capacity)  # line 1; ToRemove leaves at once (lines 5-7)
+        parts.book(CR.used + int(to_keep.sum()))
+        for start, places in parts.read_plans(P_u):  # line 3
+            with closing(parts.reader.read(places, self.stats)) as sequences:  # lines 4, 8
+                for i, j, addresses in sequences:
+                    a, b = start + i, start + j
+                    yield from self._meet_pages(keys, addresses, starts[a : b + 1], slots)  # lines 9-10
+                    kept = to_keep[a:b]  # lines 11-13
+                    CR.put(places[i:j][kept], addresses[kept], np.diff(starts[a : b + 1])[kept])
+        cross_off(slots, SB.pending)
+        del slots  # the memory of II
+        II.clear()  # line 14
+        for done in SB.done(parts.plan.chunk):  # line 17
+            yield from self._free(done)
+        SB.drop_removed()
+        self._urgency.time.joined(P_u.size, self.clock.now() - begun)
+        SB.forget()
+        CR.clear_counters()  # line 18
+        parts.book()
+
+    def _meet_pages(
+        self, keys: list[Keys], addresses: Int64s, starts: Int32s, slots: Int32s
+    ) -> Iterator[pa.RecordBatch]:
+        """Join pages in memory with the tuples in their lists: so many pairs at a time, however popular one page is."""
+        chunk = self._parts.plan.chunk
+        for a in range(int(starts[0]), int(starts[-1]), chunk):
+            b = min(a + chunk, int(starts[-1]))
+            some = np.clip(starts, a, b)
+            each: Int32s = some[1:] - some[:-1]
+            yield from search_pages(
+                self._results,
+                self.relation.disk,
+                keys,
+                self._parts.SB.which(slots[a:b]),
+                slots[a:b],
+                np.repeat(addresses, each),
+            )
+
+    def _discard(self, slots: Int32s) -> Iterator[pa.RecordBatch]:
+        """Let go of tuples that an online phase is done with: those that never waited were hits."""
+        waited = self._parts.SB.waits(slots)
+        yield from self._leave(slots[waited])
+        yield from self._leave(slots[~waited], hits=True, queued=False)
+
+    def _free(self, slots: Int32s, *, hits: bool = False, queued: bool = True) -> Iterator[pa.RecordBatch]:
+        self.stats.late += self._parts.SB.late(slots, self.clock.now())
+        yield from super()._free(slots, hits=hits, queued=queued)
 
     # -- the public steps ------------------------------------------------------------------------------------------------
 
@@ -138,23 +289,26 @@ class SSIJ(SSIJMemory):
         waits = np.full(batch.num_rows, limit) if deadlines is None else seconds(deadlines, batch.num_rows)
         super().offer(batch)
         if batch.num_rows:
-            self._IB.add(self.clock.now() + waits)
-            self._book()
+            self._urgency.IB.add(self.clock.now() + waits)
+            self._parts.book()
 
     @property
     def due(self) -> float:
         """When, by its clock, the next `advance` must come so that no deadline passes; inf when there is none."""
-        earliest = min(self._IB.earliest, self._SB.earliest)
-        if np.isinf(earliest):
-            return np.inf
-        return earliest - self._time.estimate(self._II.distinct, self._SB.used, self._buffered)
+        return self._urgency.due(self._parts, self._input.rows)
 
     @property
     def _pressed(self) -> bool:
         return self.clock.now() >= self.due
 
+    def _wanted_now(self) -> int:
+        return max(1, self._input.rows) if self._pressed else self._parts.plan.IB
+
+    def _room_now(self) -> int:
+        return self._parts.SB.room
+
     def drain(self) -> Iterator[pa.RecordBatch]:
-        """The end of the stream: every tuple leaves."""
+        """Let every tuple leave: the stream has ended."""
         self._ending = True
         try:
             yield from super().drain()
@@ -163,22 +317,83 @@ class SSIJ(SSIJMemory):
 
     def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Join one batch to its end."""
-        self._lent = True
+        self._parts.lent = True
         try:
             yield from super().join(batch)
         finally:
-            self._lent = False
+            self._parts.lent = False
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join a stream: a phase whenever there are tuples for one, or a deadline is near, and all that is left at the end."""
-        self._lent = True
+        self._parts.lent = True
         try:
             yield from super().run(batches)
         finally:
-            self._lent = False
+            self._parts.lent = False
+
+    # -- memory: [SSIJ] §IV.A --------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def plan(facts: PlanFacts, limit: int, *, IB_thresh: int | None = None) -> SSIJPlan:
+        """How it divides a memory: see SSIJPlan. What SB, II and CR share moves while it runs."""
+        return SSIJPlan.of(facts, limit, IB_thresh=IB_thresh)
+
+    @property
+    def sizes(self) -> SSIJPlan:
+        """The sizes that it has; known with the first stream tuple."""
+        return self._parts.plan
+
+    @property
+    def cached_pages(self) -> int:
+        """Pages in CR."""
+        return self._parts.CR.used
+
+    @property
+    def backlog_room(self) -> int:
+        """Stream tuples that IB may have, with the memory that CR would give up for them. [SSIJ] §IV.A"""
+        return self._parts.backlog_room if self._input.tuple_bytes else 0
+
+    @property
+    def _range(self) -> tuple[str, str] | None:
+        """The stream's columns that name a range of keys."""
+        return (self.condition.low, self.condition.high) if isinstance(self.condition, Between) else None
+
+    def _new_store(self) -> StreamBuffer:
+        self._parts = SSIJMemory(
+            relation=self.relation,
+            ranges=self._range,
+            memory=self._memory,
+            stream=self._input,
+            SB_thresh=self.SB_thresh,
+            split=self.split,
+            cache=self.cache,
+            read_plan=self.read_plan,
+        )
+        return self._parts.SB
+
+    def _facts(self) -> PlanFacts:
+        return replace(super()._facts(), longest=self.max_scan)
+
+    def _output_plan(self) -> OutputPlan:
+        return ssij_output(self._facts(), self._memory.room)
+
+    def _begin(self) -> None:
+        plan = self.plan(self._facts(), self._memory.room, IB_thresh=self.IB_thresh)
+        self._parts.begin(plan, self._ordered_tuples())
+        self._urgency.begin(self.relation, self._parts.places.size, plan.scan)
+
+    def _ordered_tuples(self) -> float:
+        """Tuples that may wait: in stream order their results are held until the last of them has met its page."""
+        if self.order == "any":
+            return np.inf
+        facts = self._facts()
+        width = facts.stream_bytes + tuple_bytes(self.relation, [c for c in self._payload if c.name]) + 8
+        return self._memory.ordered_room / 2 / max(1.0, facts.rows_per_key) / width
+
+    # -- updates: [SSIJ] §IV.E -------------------------------------------------------------------------------------------
 
     def before_update(self) -> Iterator[pa.RecordBatch]:
-        """A forced join phase: no tuple has seen a part of the relation and waits for the rest. [SSIJ] §IV.E"""
+        """A forced join phase: no tuple has seen a part of the relation and waits for the rest."""
         yield from self._counted(self._join_phase())
 
     def refresh(self, relation: Relation | None = None) -> Iterator[pa.RecordBatch]:
@@ -187,182 +402,32 @@ class SSIJ(SSIJMemory):
         new = self.relation.refresh() if relation is None else relation
         if new.path != self.relation.path:
             raise BadInput(f"{new.path} is another relation than {self.relation.path}; make a new SSIJ for it")
-        self._follow(new)
+        self.relation = new
+        payload = new.payload(self.columns)
+        if self.how in ("inner", "left"):
+            self._payload = (key_column(new.codec), *payload) if self._key_columns else payload
+        facts = self._facts()
+        output = self._results.follow(new, self._payload, facts)
+        self._memory.hold("index", new.index_bytes)
+        if self._input.tuple_bytes:
+            self._parts.follow(new, facts, output, self._ordered_tuples())
+        else:
+            self._parts.move_to(new)
 
-    # -- phases ----------------------------------------------------------------------------------------------------------
+    # -- snapshots -------------------------------------------------------------------------------------------------------
 
-    def _wanted_now(self) -> int:
-        return max(1, self._buffered) if self._pressed else self._IB_now
+    def snapshot(self) -> Snapshot:
+        """Sizes and the pages of CR, between two batches that were joined to their end."""
+        assert not self.waiting, "take a snapshot when nothing waits"
+        sizes = np.array([self._input.tuple_bytes, self._parts.balance.share])
+        return self._named({"sizes": sizes} | self._parts.CR.dump())
 
-    def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
-        if self._buffered >= self._IB_now or self._ending or self._pressed:
-            yield from self._online_phase(min(self._buffered, self._IB_now))
-        if self._SB.used >= self._SB_now or (self._ending and not self._buffered) or self._pressed or self._held_much:
-            # Tuples whose deadline would pass during the join phase take part in it. [SSIJ] §IV.F
-            while self._buffered and self._IB.earliest < self.clock.now() + self._time.estimate(
-                self._II.distinct, self._SB.used, self._IB_now
-            ):
-                yield from self._online_phase(min(self._buffered, self._IB_now))
-            yield from self._join_phase()
-            self._resize()
-
-    def _online_phase(self, count: int) -> Iterator[pa.RecordBatch]:
-        """Algorithm 1."""
-        if not count:
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on as the operator did that the snapshot was taken of; the pages of CR are read again."""
+        snapshot.check(self._named({}))
+        arrays, parts = snapshot.arrays, self._parts
+        self._input.tuple_bytes, parts.balance.share = (float(x) for x in arrays["sizes"])
+        if not self._input.tuple_bytes:
             return
-        begun = self.clock.now()
-        if self._SB.room < count or self._waiting_bytes + self._more_bytes_for(count) > self._waiting_room:
-            yield from self._join_phase()
-            self._resize()
-            each = self._column_bytes + PAIR_BYTES + LIST_BYTES
-            count = max(1, min(count, int(self._waiting_room / each)))
-        SB = self._SB
-        taken, numbers, deadlines = self._pick(count)
-        columns = [[name] for name in self._range] if self._range else [list(self.stream_key)]
-        keys, rows = keys_of(self._version.codec, taken, columns)
-        self._spend(c_S=count, c_X=rows.size)
-        if rows.size < count:
-            yield from self._leave_at_once(taken, numbers, np.setdiff1d(np.arange(count), rows, assume_unique=True))
-            taken, numbers, deadlines = taken.take(pa.array(rows)), numbers[rows], deadlines[rows]
-        slots = SB.add(numbers, self.clock.now(), deadlines)
-        self._window.enter(taken, numbers, slots)
-        spans = Spans.equal(self._version, keys[0]) if len(keys) == 1 else Spans.between(self._version, *keys)
-        SB.pending[slots] = spans.pages(slots.size)
-        yield from self._finish(slots[SB.pending[slots] == 0])
-        stop: Longs = np.zeros(2, np.int64)
-        while stop[0] < spans.size:
-            room = self._II.room(self._waiting_room - self._waiting_bytes)
-            if room < 1 and self._II.pairs:
-                yield from self._join_phase()
-                continue
-            row, places = spans.some(stop, max(1, min(self._chunk, room)))
-            yield from self._meet(keys, row, slots, places)
-        self._book()
-        self._time.online(self.clock.now() - begun)
-
-    def _meet(self, keys: list[Keys], row: Ints, slots: Ints, places: Longs) -> Iterator[pa.RecordBatch]:
-        """Join tuples of the online phase with pages that are cached; note the others in II."""
-        SB = self._SB
-        slot, frame = slots[row], self._CR.find(places)
-        here = frame >= 0
-        if here.any():
-            self._CR.count(frame[here])
-            yield from self._search(keys, row[here], slot[here], self._CR.addresses(frame[here]))
-            cross_off(slot[here], SB.pending)
-            seen = np.unique(slot[here])
-            yield from self._finish(seen[SB.pending[seen] == 0])
-        if not here.all():
-            new, first = np.unique(slot[~here], return_index=True)
-            fresh = ~SB.waits(new)
-            SB.add_keys(new[fresh], [some.take(row[~here][first[fresh]]) for some in keys])
-            self._spend(c_A=int(fresh.sum()))
-            self._II.add(places[~here], slot[~here])
-
-    def _join_phase(self) -> Iterator[pa.RecordBatch]:
-        """Algorithm 2."""
-        if not self._II.pairs:
-            return
-        begun = self.clock.now()
-        SB = self._SB
-        ranks, starts, slots = self._II.lists()
-        keys = SB.keys()
-        self._book()
-        self._weigh(ranks, starts, slots)
-        keep = self._CR.choose(starts, self._capacity(self._beside))
-        self._book(self._CR.used + int(keep.sum()))
-        for start, places in self._plans(ranks):
-            with closing(self._disk_buffer.read(places, self.stats)) as rounds:
-                for i, j, addresses in rounds:
-                    a, b = start + i, start + j
-                    yield from self._meet_pages(keys, addresses, starts[a : b + 1], slots)
-                    kept = keep[a:b]
-                    self._CR.put(places[i:j][kept], addresses[kept], np.diff(starts[a : b + 1])[kept])
-        cross_off(slots, SB.pending)
-        del slots  # the memory of II
-        self._II.clear()
-        for done in SB.done(self._chunk):
-            yield from self._let_go(done)
-        self._window.keep(self._numbers())
-        self._time.joined(ranks.size, self.clock.now() - begun)
-        SB.forget()
-        self._CR.clear_counters()
-        self._book()
-
-    def _plans(self, ranks: Ints) -> Iterator[tuple[int, Longs]]:
-        """Pages to plan together, and how many came before: without the last run, which may go on in the next plan."""
-        start = 0
-        while start < ranks.size:
-            places = self._places[ranks[start : start + self._planned]]
-            if start + places.size < ranks.size:
-                disk, page = self.relation.disk, self.relation.page_size
-                first, _ = disk.runs(places, page, self._scan, plan=self.plan)
-                if first.size > 1:
-                    places = places[: int(np.searchsorted(places, first[-1]))]
-            yield start, places
-            start += places.size
-
-    def _meet_pages(self, keys: list[Keys], addresses: Longs, starts: Ints, slots: Ints) -> Iterator[pa.RecordBatch]:
-        """Join pages in memory with the tuples in their lists: many at a time, so that one popular page takes no more memory."""
-        for a in range(int(starts[0]), int(starts[-1]), self._chunk):
-            b = min(a + self._chunk, int(starts[-1]))
-            some = np.clip(starts, a, b)
-            each: Ints = some[1:] - some[:-1]
-            yield from self._search(keys, self._SB.which(slots[a:b]), slots[a:b], np.repeat(addresses, each))
-
-    def _search(self, keys: list[Keys], which: Ints, slots: Ints, pages: Longs) -> Iterator[pa.RecordBatch]:
-        """Join tuples, keys[which] in `slots`, each with one page in memory."""
-        low, high = np.empty(which.size, np.int32), np.empty(which.size, np.int32)
-        keys[0].find(pages, which, low, high)
-        if len(keys) == 2:
-            keys[1].find(pages, which, np.empty_like(low), high)
-            np.maximum(low, high, out=high)  # a range whose end is before its begin
-        self._spend(c_H=which.size)
-        if self.how in ("semi", "anti"):
-            hit = np.unique(slots[high > low])
-            for a in range(0, hit.size, self._output_rows):
-                yield from self._found(hit[a : a + self._output_rows], pages, low)
-            return
-        stop: Longs = np.zeros(2, np.int64)
-        while stop[0] < which.size:
-            pair, row = np.empty(self._output_rows, np.int32), np.empty(self._output_rows, np.int32)
-            n = int(spell_out(low, high, stop, pair, row))
-            if n:
-                yield from self._found(slots[pair[:n]], pages[pair[:n]], row[:n])
-
-    # -- stream tuples come and go ---------------------------------------------------------------------------------------
-
-    def _pick(self, count: int) -> tuple[pa.RecordBatch, Longs, Times]:
-        """Take tuples from IB, the most urgent first, their numbers and their deadlines."""
-        deadlines, first = self._IB.take(count)
-        if first is None:
-            return *self._next_tuples(count), deadlines
-        numbers = np.arange(self._numbered, self._numbered + count)
-        self._numbered += count
-        whole = pa.concat_batches(self._buffer)
-        rest = np.setdiff1d(np.arange(whole.num_rows), first, assume_unique=True)
-        self._buffer, self._buffered = [whole.take(pa.array(rest))], rest.size
-        return whole.take(pa.array(first)), numbers, deadlines
-
-    def _finish(self, slots: Ints) -> Iterator[pa.RecordBatch]:
-        """Tuples that an online phase is done with: those that never waited were hits."""
-        waited = self._SB.waits(slots)
-        yield from self._leave(slots[waited])
-        yield from self._leave(slots[~waited], hits=True, queued=False)
-
-    def _let_go(self, slots: Ints, *, hits: bool = False, queued: bool = True) -> Iterator[pa.RecordBatch]:
-        self.stats.late += self._SB.late(slots, self.clock.now())
-        yield from super()._let_go(slots, hits=hits, queued=queued)
-
-    def _stream_key(self, on: On | None) -> tuple[str, ...]:
-        return () if self._range else super()._stream_key(on)
-
-    def output_schema(self, stream: pa.Schema) -> pa.Schema:
-        """The schema of results for a stream of this schema; refuses what cannot be joined, by name."""
-        for name in self._range or ():
-            if stream.names.count(name) != 1:
-                raise BadInput(
-                    f"the stream has {'no' if name not in stream.names else 'more than one'} column {name!r}; its columns are"
-                    f" {', '.join(stream.names)}"
-                )
-            self.relation.codec.check([stream.field(name)])
-        return super().output_schema(stream)
+        self._begin()
+        parts.load_cache(arrays, self.stats)

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from headrace.arrays import Bools, Int32s, Int64s, UInt8s
 from headrace.kernels.cache import copy_pages
-from headrace.relation.columns import Bytes, Longs, address
-from headrace.relation.keys import Ints
+from headrace.relation.columns import address
 from headrace.relation.reader import Version
 
 Policy = Literal["utility", "lru"]
@@ -37,10 +37,10 @@ class PageCache:
         self.policy = policy
         self.frames = 0  # all below are in use or free; all above have given their memory back
         self._map = mmap.mmap(-1, max(1, most) * page_size)
-        self._memory: Bytes = np.frombuffer(self._map, np.uint8)
+        self._memory: UInt8s = np.frombuffer(self._map, np.uint8)
         self._base = address(self._memory)
-        self.places: Longs = np.empty(0, np.int64)
-        self._frame: Ints = np.empty(0, np.int32)
+        self.places: Int64s = np.empty(0, np.int64)
+        self._frame: Int32s = np.empty(0, np.int32)
         self._utility = np.zeros(most, np.int64)
         self._used_at = np.zeros(most, np.int64)
         self._worth = np.zeros(most, np.int64)
@@ -52,7 +52,7 @@ class PageCache:
         return self.places.size
 
     @property
-    def utility(self) -> Longs:
+    def utility(self) -> Int64s:
         """Stream tuples that joined with each page of `places` since the last join phase."""
         return self._utility[self._frame]
 
@@ -66,29 +66,29 @@ class PageCache:
         return float(self.utility[last].mean()) if self.used else 0.0
 
     @property
-    def used_at(self) -> Longs:
+    def used_at(self) -> Int64s:
         """When each page of `places` was last used, as a count of uses."""
         return self._used_at[self._frame]
 
-    def find(self, places: Longs) -> Ints:
+    def find(self, places: Int64s) -> Int32s:
         """Frames of pages, -1 where a page is not here."""
         if not self.places.size:
             return np.full(places.size, -1, np.int32)
         at = np.minimum(np.searchsorted(self.places, places), self.places.size - 1)
         return np.where(self.places[at] == places, self._frame[at], np.int32(-1)).astype(np.int32)
 
-    def addresses(self, frames: Ints) -> Longs:
+    def addresses(self, frames: Int32s) -> Int64s:
         """Where frames are."""
         return self._base + frames.astype(np.int64) * self.page_size
 
-    def count(self, frames: Ints) -> None:
+    def count(self, frames: Int32s) -> None:
         """Stream tuples joined with the pages in these frames, once each time a frame is given."""
         uses = np.bincount(frames, minlength=1)
         self._utility[: uses.size] += uses
         self._tick += 1
         self._used_at[frames] = self._tick
 
-    def choose(self, starts: Ints, capacity: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def choose(self, starts: Int32s, capacity: int) -> Bools:
         """Which of the pages about to be read are to stay: ToKeep. Pages that give way to them, ToRemove, leave now.
 
         Nothing but the read pages is needed during a join phase, so which page of ToRemove leaves when makes no difference.
@@ -115,7 +115,7 @@ class PageCache:
             self.shrink(capacity)
         return stays[have:]
 
-    def put(self, places: Longs, addresses: Longs, uses: Longs) -> None:
+    def put(self, places: Int64s, addresses: Int64s, uses: Int64s) -> None:
         """Copy pages in. The caller has made room."""
         if not places.size:
             return
@@ -156,7 +156,7 @@ class PageCache:
         """A join phase is over: what was useful before it counts no more."""
         self._utility[:] = 0
 
-    def follow(self, old: Version, new: Version, there: Longs) -> None:
+    def follow(self, old: Version, new: Version, there: Int64s) -> None:
         """Go over to another version, whose pages are `there`, sorted; pages that it does not have leave.
 
         A page is known by the tag of its file and its number in it, and never changes; only its place does.
@@ -173,7 +173,7 @@ class PageCache:
         rising = np.argsort(places)
         self.places, self._frame = places[rising], frame[rising]
 
-    def dump(self) -> dict[str, Longs]:
+    def dump(self) -> dict[str, Int64s]:
         """Its pages and their counters, to be read and set again by `load`."""
         return {
             "places": self.places,
@@ -182,23 +182,23 @@ class PageCache:
             "worth": self._worth[self._frame],
         }
 
-    def load(self, arrays: dict[str, Longs]) -> None:
+    def load(self, arrays: dict[str, Int64s]) -> None:
         """Counters of the pages, which are here again, as they once were."""
         at = self._frame
         self._utility[at], self._used_at[at], self._worth[at] = arrays["utility"], arrays["used_at"], arrays["worth"]
         self._tick = int(self._used_at[at].max(initial=0))
 
-    def _keep(self, stays: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
+    def _keep(self, stays: Bools) -> None:
         self.places, self._frame = self.places[stays], self._frame[stays]
 
 
-def _largest(value: Any, count: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _largest(value: Any, count: int) -> Bools:
     """Which of the values are the so many largest; of equal ones the first. Takes less memory than an order of all of them."""
     least = value.size - count
     if least <= 0 or count <= 0:
         return np.full(value.size, count > 0)
     limit = np.partition(value, least)[least]
-    stays: np.ndarray[tuple[int], np.dtype[np.bool_]] = value > limit
+    stays: Bools = value > limit
     ties = value == limit
     stays |= ties & (np.cumsum(ties, dtype=np.int32) <= count - int(stays.sum()))
     return stays

@@ -5,23 +5,28 @@ from __future__ import annotations
 import mmap
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from headrace.arrays import Bools, Float64s, Int32s, Int64s, UInt8s
+from headrace.errors import BadInput
 from headrace.kernels.pairs import count_pages, free_slots, take_slots, unpack
-from headrace.relation.columns import Bytes, Longs
-from headrace.relation.keys import IntKeys, Ints, KeyCodec, Keys, concat_keys
+from headrace.relation.keys import IntKeys, KeyCodec, Keys, concat_keys
+from headrace.semistream.stream_window import StreamWindow
 
-SLOT_BYTES = 8 + 4 + 1 + 1 + 8  # of a tuple in SB, besides its columns; a key that is text is extra
-PAIR_BYTES = 8  # of a tuple in the list of a page
-LIST_BYTES = 4 + 4 + 4 + 7  # of a page in II during a join phase: its rank, its list, its worth, and whether to keep it
-NUMBER_BYTES = 8  # of a tuple among the columns: its number
+SLOT_BYTES = (
+    8 + 4 + 1 + 1 + 8
+)  # bytes of a tuple in SB besides its columns: number, pages to meet, state, match, integer key
+PAIR_BYTES = 8  # bytes of a tuple in the list of a page
+LIST_BYTES = (
+    4 + 4 + 4 + 7
+)  # bytes of a page in II during a join phase: its rank, its list, its worth, and whether to keep it
+NUMBER_BYTES = 8  # bytes of a tuple among the columns: its number
+_TEXT_KEY_BYTES = 16.0  # bytes of a key that is text, beside the text itself
 
 _PARTS = 64  # pieces of keys before they are put together
 _FREE, _LOOKED_UP, _WAITS = 0, 1, 2  # what a slot is: nobody's, of a tuple in an online phase, of one that is in II
-
-Times = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def tuples_that_fit(room: float, each: float, pages_each: float, pages: int) -> float:
@@ -33,49 +38,96 @@ def tuples_that_fit(room: float, each: float, pages_each: float, pages: int) -> 
 
 
 class StreamBuffer:
-    """SB: what is known of each waiting tuple, in slots. It stands where other joins have H and Q.
+    """SB: the tuples that wait, with their columns in batches, and what is known of each in slots. It is SSIJ's WaitingStore.
 
     Parameters
     ----------
-    capacity
-        Tuples there is room for.
     codec
-        Of their keys.
+        Of the keys of its tuples.
     ranges
-        Whether a tuple has two keys, the ends of a range.
+        The stream's two columns that name a range of keys, if tuples have two keys.
     """
 
-    def __init__(self, capacity: int, codec: KeyCodec, *, ranges: bool = False) -> None:
-        self.capacity = capacity
+    condition_row_bytes = condition_slot_bytes = 0.0  # a range of keys is looked up in the index, and takes nothing
+
+    def __init__(self, codec: KeyCodec, ranges: tuple[str, str] | None = None) -> None:
         self._codec = codec
-        self.number: Longs = np.empty(capacity, np.int64)  # in the order of arrival
-        self.pending: Ints = np.arange(1, capacity + 1, dtype=np.int32)  # pages to meet; of a free slot, the next one
-        self._head: Longs = np.zeros(1, np.int64)  # the first free slot
-        self._state: Bytes = np.zeros(capacity, np.uint8)
-        self.matched: Bytes = np.zeros(capacity, np.uint8)
+        self._ranges = ranges
+        self.column_extra_bytes = 0.0 if codec.integer else _TEXT_KEY_BYTES
+        self._columns = StreamWindow()
+        self.resize(0)
+
+    def resize(self, capacity: int) -> None:
+        """Have room for so many tuples. Nothing is in it."""
+        self.capacity = capacity
+        self.number: Int64s = np.empty(capacity, np.int64)  # in the order of arrival
+        self.pending: Int32s = np.arange(1, capacity + 1, dtype=np.int32)  # pages to meet; of a free slot, the next one
+        self._head: Int64s = np.zeros(1, np.int64)  # the first free slot
+        self._state: UInt8s = np.zeros(capacity, np.uint8)
+        self.matched: UInt8s = np.zeros(capacity, np.uint8)
         # Where a key that is text is among `keys`
-        self._key: Ints = np.empty(0 if codec.integer else capacity, np.int32)
-        self.deadline: Times | None = None  # inf in free slots too; there from the first tuple on that has one
+        self._key: Int32s = np.empty(0 if self._codec.integer else capacity, np.int32)
+        self.deadline: Float64s | None = None  # inf in free slots too; there from the first tuple on that has one
         self.used = 0
         # Numbers rise with time, so that the first of each online phase tells when a tuple came.
         self._firsts: list[int] = []
         self._times: list[float] = []
-        ends = 2 if ranges else 1
+        ends = 2 if self._ranges else 1
         # Integer keys, by slot
-        self._values = [np.empty(capacity if codec.integer else 0, np.int64) for _ in range(ends)]
+        self._values = [np.empty(capacity if self._codec.integer else 0, np.int64) for _ in range(ends)]
         self._keys: list[list[Keys]] = [[] for _ in range(ends)]  # others
         self._count = 0
+
+    # -- the stream's columns --------------------------------------------------------------------------------------------
+
+    def begin_stream(self, schema: pa.Schema) -> None:
+        """Hold tuples of this schema from now on. Nothing waits."""
+        # In batches: slots for columns would be memory that CR cannot have while they are free.
+        self._columns = StreamWindow()
+
+    def check_stream(self, schema: pa.Schema) -> None:
+        """Refuse a stream without the columns of the range, or with types that are not the key's."""
+        for name in self._ranges or ():
+            if schema.names.count(name) != 1:
+                raise BadInput(
+                    f"the stream has {'no' if name not in schema.names else 'more than one'} column {name!r}; its columns are"
+                    f" {', '.join(schema.names)}"
+                )
+            self._codec.check([schema.field(name)])
+
+    def columns(self, slots: Int32s) -> pa.RecordBatch:
+        """The columns of the tuples in these slots; of tuples that were removed too, until they are dropped."""
+        return self._columns.take(self.number[slots], slots)
+
+    def drop(self, numbers: Int64s) -> None:
+        """Drop the columns of removed tuples with these numbers."""
+        self._columns.leave(numbers)
+
+    def drop_removed(self) -> None:
+        """Drop the columns of all removed tuples."""
+        self._columns.keep(self.number[self.oldest(self.used)])
+
+    @property
+    def held_rows(self) -> int:
+        """Tuples whose columns are held, with those that left and were not dropped yet."""
+        return self._columns.rows
+
+    # -- slots -----------------------------------------------------------------------------------------------------------
 
     @property
     def room(self) -> int:
         """Tuples there is room for."""
         return self.capacity - self.used
 
-    def add(self, numbers: Longs, now: float, deadlines: Times) -> Ints:
+    def enter(self, batch: pa.RecordBatch, numbers: Int64s, now: float, deadlines: Float64s) -> Int32s:
         """Take tuples in, which came later than all that are in it; returns their slots."""
         slots = np.empty(numbers.size, np.int32)
-        if not numbers.size:
-            return slots
+        if numbers.size:
+            self._take_slots(slots, numbers, now, deadlines)
+        self._columns.enter(batch, numbers, slots)
+        return slots
+
+    def _take_slots(self, slots: Int32s, numbers: Int64s, now: float, deadlines: Float64s) -> None:
         take_slots(self.pending, self._head, slots)
         self.used += slots.size
         self._firsts.append(int(numbers[0]))
@@ -86,18 +138,17 @@ class StreamBuffer:
         if self.deadline is not None:
             self.deadline[slots] = deadlines
         self.matched[slots], self._state[slots], self.pending[slots] = 0, _LOOKED_UP, 0
-        return slots
 
-    def remove(self, slots: Ints) -> None:
-        """Let tuples go."""
+    def remove(self, slots: Int32s) -> None:
+        """Free slots. The columns of their tuples stay until `drop`."""
         free_slots(self.pending, self._head, slots)
         self.used -= slots.size
         self._state[slots] = _FREE
         if self.deadline is not None:
             self.deadline[slots] = np.inf
 
-    def waited(self, slots: Ints, now: float) -> Times:
-        """How long tuples have been here."""
+    def waited(self, slots: Int32s, now: float) -> Float64s:
+        """Seconds that these tuples have been here."""
         phase = np.searchsorted(np.array(self._firsts), self.number[slots], side="right") - 1
         return now - np.array(self._times)[phase]
 
@@ -106,20 +157,20 @@ class StreamBuffer:
         """The first deadline of a tuple in it."""
         return np.inf if self.deadline is None else float(self.deadline.min(initial=np.inf))
 
-    def late(self, slots: Ints, now: float) -> int:
+    def late(self, slots: Int32s, now: float) -> int:
         """How many of these tuples have passed their deadline."""
         return 0 if self.deadline is None else int((self.deadline[slots] < now).sum())
 
-    def slots(self) -> Ints:
-        """Of all tuples in it."""
+    def slots(self) -> Int32s:
+        """Slots of all tuples in it."""
         return np.flatnonzero(self._state).astype(np.int32)
 
-    def waits(self, slots: Ints) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def waits(self, slots: Int32s) -> Bools:
         """Whether tuples are in II, and their keys known."""
-        waiting: np.ndarray[Any, np.dtype[np.bool_]] = self._state[slots] == _WAITS
+        waiting: Bools = self._state[slots] == _WAITS
         return waiting
 
-    def done(self, few: int) -> Iterator[Ints]:
+    def done(self, few: int) -> Iterator[Int32s]:
         """Slots of the tuples that waited and have met all their pages, a few at a time."""
         for a in range(0, self.capacity, few):
             b = a + few
@@ -127,12 +178,12 @@ class StreamBuffer:
             if here.any():
                 yield (np.flatnonzero(here) + a).astype(np.int32)
 
-    def oldest(self, count: int) -> Ints:
+    def oldest(self, count: int) -> Int32s:
         """Slots of the tuples that came first, in order."""
         slots = self.slots()
         return slots[np.argsort(self.number[slots])[:count]]
 
-    def add_keys(self, slots: Ints, keys: list[Keys]) -> None:
+    def add_keys(self, slots: Int32s, keys: list[Keys]) -> None:
         """Remember the keys of tuples that will wait: one a tuple, or both ends of a range."""
         self._state[slots] = _WAITS
         if self._codec.integer:
@@ -155,7 +206,7 @@ class StreamBuffer:
             parts[:] = [concat_keys(parts, self._codec)]
         return [parts[0] for parts in self._keys]
 
-    def which(self, slots: Ints) -> Ints:
+    def which(self, slots: Int32s) -> Int32s:
         """Where the keys of waiting tuples are among `keys`."""
         return slots if self._codec.integer else self._key[slots]
 
@@ -175,35 +226,35 @@ class StreamBuffer:
 
     @property
     def key_bytes(self) -> int:
-        """Of keys that are text, and of bringing them together."""
+        """Bytes of keys that are text, and of bringing them together."""
         return 2 * sum(keys.nbytes for parts in self._keys for keys in parts)
 
 
 def _new_memory(nbytes: int) -> mmap.mmap:
-    """The system's until it is written to, and again when it is dropped."""
+    """Memory that is the system's until it is written to, and again when it is dropped."""
     return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 class InvertedIndex:
     """II: pairs of a page and a tuple in SB that waits for it, brought in the order of pages when asked for.
 
-    Pairs are sorted where they are, and their lists take their place. Memory is the system's until it is written to.
+    KeyPages are sorted where they are, and their lists take their place. Memory is the system's until it is written to.
 
     Parameters
     ----------
     places
         Of all pages of the relation, sorted: a pair is the rank of its page and a slot in one number.
     most
-        Pairs there is room for.
+        KeyPages there is room for.
     """
 
-    def __init__(self, places: Longs, most: int = 0) -> None:
+    def __init__(self, places: Int64s, most: int = 0) -> None:
         self._all, self._most = places, most
-        self._pairs: Longs = np.frombuffer(_new_memory(max(1, most) * PAIR_BYTES), np.int64)
+        self._pairs: Int64s = np.frombuffer(_new_memory(max(1, most) * PAIR_BYTES), np.int64)
         self.pairs = 0
         self._distinct = 0
         self._sorted = 0  # pairs, of which the first so many are in order
-        self._lists: tuple[Ints, Ints, Ints] | None = None
+        self._lists: tuple[Int32s, Int32s, Int32s] | None = None
 
     @staticmethod
     def size(pairs: float, pages: int) -> int:
@@ -212,18 +263,18 @@ class InvertedIndex:
 
     @property
     def nbytes(self) -> int:
-        """Of it as it is, with the lists it will become."""
+        """Bytes of it as it is, with the lists that it will become."""
         return self.size(self.pairs, self._all.size)
 
     def room(self, nbytes: int) -> int:
-        """Pairs more that so many bytes more have room for."""
+        """KeyPages more that so many bytes more have room for."""
         alone = max(0, self._all.size - self.pairs)  # each with a list of its own
         few = max(0, nbytes) // (PAIR_BYTES + LIST_BYTES)
         fits = few if few < alone else alone + (nbytes - alone * (PAIR_BYTES + LIST_BYTES)) // PAIR_BYTES
         return min(fits, self._most - self.pairs)
 
-    def add(self, places: Longs, slots: Ints) -> None:
-        """Tuples that wait for pages."""
+    def add(self, places: Int64s, slots: Int32s) -> None:
+        """Add tuples that wait for pages."""
         assert self._lists is None, "lists are read and then cleared"
         self._pairs[self.pairs : self.pairs + places.size] = (np.searchsorted(self._all, places) << 32) | slots
         self.pairs += places.size
@@ -237,7 +288,7 @@ class InvertedIndex:
             self._distinct, self._sorted = int(count_pages(pairs)), self.pairs
         return self._distinct
 
-    def lists(self) -> tuple[Ints, Ints, Ints]:
+    def lists(self) -> tuple[Int32s, Int32s, Int32s]:
         """Ranks of P_u, rising; where the list of each starts, and the end; the slots in the lists.
 
         Until `clear`, no more is added.
@@ -252,5 +303,5 @@ class InvertedIndex:
         return self._lists
 
     def clear(self) -> None:
-        """All pages were read."""
+        """Forget all pairs: their pages were read."""
         self.__init__(self._all, self._most)  # type: ignore[misc]

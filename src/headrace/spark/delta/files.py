@@ -10,6 +10,7 @@ import json
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -253,6 +254,6 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, str):
         return value if len(value) <= 256 else None
-    if type(value).__name__ == "date":
+    if type(value) is date:  # and not a datetime, which is one too
         return str(value.isoformat())
     return None

@@ -21,14 +21,13 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.errors import BadInput, HeadraceError
-from headrace.spark.batches import check_options, check_transaction, start
+from headrace.spark.batches import check_options, check_transaction
 from headrace.spark.delta.files import FACTS, TableFiles
 from headrace.spark.delta.schema import check_partitions, check_schema, delta_types
-from headrace.spark.enrich import Plan, stream_schema
+from headrace.spark.plan import Plan
+from headrace.spark.schemas import stream_schema
 from headrace.spark.shared_paths import local_table
-from headrace.spark.shed import with_partitions
-from headrace.spark.sinks import NumberedSink
-from headrace.spark.worker import Task
+from headrace.spark.sinks import NumberedSink, writing_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -92,9 +91,7 @@ def load(
     sink = Sink(local_table(path), plan, by)
     if not df.isStreaming:
         return sink.load(plan.source, *numbered, plan)
-    query = start(plan.source, sink.load_batch, checkpoint, trigger, name)
-    query._headrace_sink = sink  # for hr.finish
-    return query
+    return sink.start(checkpoint, trigger, name)
 
 
 class Sink(NumberedSink[Loaded]):
@@ -142,7 +139,7 @@ class Sink(NumberedSink[Loaded]):
         )
 
     def nothing(self) -> Loaded:
-        """The table as it is."""
+        """The result of a load without rows: the table stays at its version."""
         return Loaded(self.table.version(), 0, 0, 0, repeated=False)
 
     def load(self, df: DataFrame, app: str, number: int, plan: Plan, finish: str | None = None) -> Loaded:
@@ -154,7 +151,7 @@ class Sink(NumberedSink[Loaded]):
         files = TableFiles(
             str(self.path), self.schema, self.partition_by, self.required, f"{_prefix(app)}-{number:010d}"
         )
-        rows = plan.map(df, FACTS, Task(with_partitions(plan.steps, df), files, finish)).collect()
+        rows = plan.map(df, FACTS, writing_task(plan, df, files, finish)).collect()
         facts = [json.loads(row.facts) for row in rows]
         if facts:
             if not self._commit(facts, app, number):

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.sources.upsert import Stage, Target
-from headrace.spark.batches import check_options, check_transaction, start
+from headrace.sources.upsert import StagingTable, UpsertTarget
+from headrace.spark.batches import check_options, check_transaction
 from headrace.spark.delta.files import FACTS
-from headrace.spark.enrich import Plan, stream_schema
-from headrace.spark.shed import with_partitions
-from headrace.spark.sinks import NumberedSink
-from headrace.spark.worker import Task
+from headrace.spark.plan import Plan
+from headrace.spark.schemas import stream_schema
+from headrace.spark.sinks import NumberedSink, writing_task
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
@@ -76,12 +75,10 @@ def load_postgresql(
     check_options(df, checkpoint, trigger, name, transaction)
     app, number = check_transaction(transaction)
     keys = (key,) if isinstance(key, str) else tuple(key)
-    sink = PostgreSQLSink(Target.describe(table, url, stream_schema(plan.schema), keys, latest_by), plan)
+    sink = PostgreSQLSink(UpsertTarget.describe(table, url, stream_schema(plan.schema), keys, latest_by), plan)
     if not df.isStreaming:
         return sink.load(plan.source, app, number, plan)
-    query = start(plan.source, sink.load_batch, checkpoint, trigger, name)
-    query._headrace_sink = sink  # for hr.finish
-    return query
+    return sink.start(checkpoint, trigger, name)
 
 
 class PostgreSQLSink(NumberedSink[Upserted]):
@@ -95,7 +92,7 @@ class PostgreSQLSink(NumberedSink[Upserted]):
         What is loaded.
     """
 
-    def __init__(self, target: Target, plan: Plan) -> None:
+    def __init__(self, target: UpsertTarget, plan: Plan) -> None:
         super().__init__(plan)
         self.target = target
 
@@ -104,7 +101,7 @@ class PostgreSQLSink(NumberedSink[Upserted]):
         return self.target.last(app)
 
     def nothing(self) -> Upserted:
-        """No rows."""
+        """The result of a load without rows."""
         return Upserted(0, repeated=False)
 
     def load(self, df: DataFrame, app: str, number: int, plan: Plan, finish: str | None = None) -> Upserted:
@@ -113,7 +110,7 @@ class PostgreSQLSink(NumberedSink[Upserted]):
             return Upserted(0, repeated=True)
         stage = self.target.new_stage(app)
         try:
-            rows = plan.map(df, FACTS, Task(with_partitions(plan.steps, df), StageWriter(stage), finish)).collect()
+            rows = plan.map(df, FACTS, writing_task(plan, df, StageWriter(stage), finish)).collect()
             facts = [json.loads(row.facts) for row in rows]
             written = self.target.merge(stage, app, number, [fact["tag"] for fact in facts])
         except Exception:
@@ -124,9 +121,9 @@ class PostgreSQLSink(NumberedSink[Upserted]):
 
 @dataclass(frozen=True)
 class StageWriter:
-    """What a task does with its rows."""
+    """Copies the rows of a task beside the table."""
 
-    stage: Stage
+    stage: StagingTable
 
     def write(self, batches: Iterator[pa.RecordBatch], context: TaskContext) -> Iterator[pa.RecordBatch]:
         """Copy all batches; gives the attempt's tag."""

@@ -19,9 +19,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructField, StructType
 
 from headrace.errors import BadInput, UnsupportedType
-from headrace.sources.columns import Column
+from headrace.sources.columns import PostgreSQLColumn
 from headrace.sources.postgresql import Offset, TableReader
-from headrace.sources.secret import Url
+from headrace.sources.secret import SecretUrl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -144,19 +144,19 @@ class PostgreSQLSource(DataSource):  # type: ignore[misc]
         return NAME
 
     def reader(self, schema: StructType) -> BatchReader:
-        """Of a batch."""
+        """The reader of a batch DataFrame."""
         return BatchReader(self._table(), int(self.options["tasks"]))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        """Of a stream."""
+        """The reader of a streaming DataFrame."""
         return StreamReader(self._table(), int(self.options["tasks"]), int(self.options["max_rows"]))
 
     def _table(self) -> TableReader:
-        return _load(self.options["table"], Url(self.options[_SECRET], self.options["shown"]))
+        return _load(self.options["table"], SecretUrl(self.options[_SECRET], self.options["shown"]))
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
-    """The whole table.
+    """Reads the whole table.
 
     Args:
         table: what to read.
@@ -168,16 +168,16 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self.tasks = tasks
 
     def partitions(self) -> Sequence[Range]:
-        """One, or by the growing column; its nulls go with the last."""
+        """One part or, by ranges of the growing column, several; rows with a null there are in the last."""
         return [Range(a, b) for a, b in self.table.cuts(None, None, self.tasks, LEAST_ROWS)]
 
     def read(self, partition: Range) -> Iterator[pa.RecordBatch]:
-        """Its rows."""
+        """The rows of one part."""
         return self.table.read(partition.after, partition.until)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """What is new by the growing column.
+    """Reads the rows that are new by the growing column.
 
     Args:
         table: what to read.
@@ -192,19 +192,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._target: tuple[Offset] | None = None
 
     def initialOffset(self) -> dict[str, Offset]:
-        """Before all rows."""
+        """The offset before all rows."""
         return {_AFTER: ""}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """`max_rows`."""
+        """At most `max_rows` rows in a micro-batch."""
         return ReadMaxRows(self.max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What there is now is all that this run reads."""
+        """Note where the table ends now: a bounded run reads no further."""
         self._target = (self.table.bound(None),)
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
-        """Up to where no row can come in later, within the limit."""
+        """The last offset, within the limit, before which no more rows can appear."""
         after = _offset(start)
         until = None
         if self._target is not None:
@@ -216,7 +216,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return {_AFTER: self.table.bound(after, rows, until) or ""}
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[Range]:
-        """The range in parts."""
+        """A range of offsets, cut into parts that tasks read."""
         if start == end:
             return []
         return [Range(a, b) for a, b in self.table.cuts(_offset(start), _offset(end), self.tasks, LEAST_ROWS)]
@@ -245,11 +245,11 @@ def _dump(reader: TableReader) -> str:
     )
 
 
-def _load(text: str, url: Url) -> TableReader:
+def _load(text: str, url: SecretUrl) -> TableReader:
     body = json.loads(text)
     types = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["types"])))
     columns = [
-        Column(name, kind, type_, field.type, as_text)
+        PostgreSQLColumn(name, kind, type_, field.type, as_text)
         for (name, kind, type_, as_text), field in zip(body["columns"], types, strict=True)
     ]
     by = columns.pop() if body["by"] else None

@@ -1,4 +1,4 @@
-"""A streaming source that ticks: Spark runs no micro-batch without new data, and rows that wait must leave. (DESIGN D7)"""
+"""A streaming source that ticks: without data Spark runs no micro-batch, and rows that wait could not leave. (DESIGN D7)"""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class HeartbeatReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         self._last: int | None = None
 
     def initialOffset(self) -> dict[str, int]:
-        """Before the first tick."""
+        """The offset before the first tick."""
         return {_TICK: 0}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """The tick of now. Never back, should the clock be set back."""
+        """The tick of the current time; never an earlier one, should the clock be set back."""
         now = int(self.clock.now() / self.period)
         if self._ends:
             if self._last is None:
@@ -58,12 +58,12 @@ class HeartbeatReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         return {_TICK: max(start[_TICK], now)}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The next tick is the last, unless something is owed then."""
+        """Make the next tick the last of a bounded run, unless something is owed then."""
         self._ends = True
         self._before = self._notes()
 
     def _owes(self) -> bool:
-        """Whether a task of this run says so: what others left behind does not count."""
+        """Whether a task of this run noted that it owes something; notes of earlier runs do not count."""
         return any(self._before.get(path) != note for path, note in self._notes().items())
 
     def _notes(self) -> dict[Path, str]:
@@ -74,11 +74,11 @@ class HeartbeatReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         return notes
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """One, however many ticks have passed."""
+        """One partition, however many ticks have passed."""
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Every shard once."""
+        """A row for every shard."""
         yield pa.record_batch({"shard": pa.array(range(self.shards), pa.int32())})
 
 
@@ -91,7 +91,7 @@ class Heartbeat(DataSource):  # type: ignore[misc]
         return NAME
 
     def schema(self) -> str:
-        """The number of a shard."""
+        """One column, the number of a shard."""
         return "shard int"
 
     def streamReader(self, schema: object) -> HeartbeatReader:
@@ -103,7 +103,7 @@ class Heartbeat(DataSource):  # type: ignore[misc]
 
 def heartbeat(session: SparkSession, shards: int, period: float, owed: tuple[str, str] | None = None) -> DataFrame:
     """A stream of shard numbers, all of them with every tick."""
-    # Kept with the session: to make one starts a Python process, which takes a second.
+    # Kept with the session, and gone with it: to make one starts a Python process, which takes a second.
     made: dict[object, DataFrame] = session.__dict__.setdefault(_MADE, {})
     name = shards, period, owed
     if name not in made:

@@ -1,11 +1,11 @@
-"""A plan whose relations are pinned, each at its latest version, for one micro-batch after another."""
+"""Pins: the driver holds the relations of a plan open, each at its latest version, for one micro-batch after another."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from headrace.relation import Relation
-from headrace.spark.enrich import Plan
+from headrace.spark.plan import Plan
 
 
 class Pins:
@@ -27,5 +27,5 @@ class Pins:
         self._relations = latest
         pairs = zip(self.plan.steps, latest, strict=True)
         # A step that remembers takes the version that its first attempt noted, also after a restart.
-        steps = (s if r is None else replace(s, version=r.version, follow=s.deferral is not None) for s, r in pairs)
+        steps = (s if r is None else s.at_version(r.version, follow=s.remembers is not None) for s, r in pairs)
         return replace(self.plan, steps=tuple(steps))

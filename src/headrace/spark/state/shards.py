@@ -3,49 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.errors import RunLogError
 from headrace.runlog import RunLog
-from headrace.semistream import AdaptiveJoin
+from headrace.semistream.deferred.deferral import Deferral
 from headrace.semistream.deferred.join import DeferredJoin
+from headrace.semistream.protocols import GroupMember
+from headrace.spark.steps import Batches, SparkTask, StateKeeping
 
-if TYPE_CHECKING:
-    from pyspark import TaskContext
-
-    from headrace.spark.worker import Step
-
-Batches = Iterator[pa.RecordBatch]
-_AFTER_ALL = 1 << 62  # later than every micro-batch
+_AFTER_ALL = 1 << 62  # the micro-batch of hr.finish: later than every other
 
 
-def deferred(step: Step, operator: AdaptiveJoin, batches: Batches, context: TaskContext, finish: str | None) -> Batches:
-    """The results of a task: its rows, and what waited of its shards. With `finish`, all that waits in that query's log."""
-    local = context.getLocalProperty
-    query, batch = finish or local("sql.streaming.queryId"), local("streaming.sql.batchId")
-    if query is None or (batch is None and not finish):
-        raise RunLogError(
-            "this join remembers rows from one micro-batch to the next, and the task is not of a streaming query"
-        )
-    assert step.deferral is not None and step.stream is not None
-    log = RunLog(step.state, query, step.log, shards=step.shards)
-    number = _AFTER_ALL if finish else int(batch)
-    for shard, rows in by_shard(batches, step.stream, _rows):
+def open_log(keeping: StateKeeping, task: SparkTask, refusal: str) -> tuple[RunLog, int]:
+    """The run log of a task's query, and the micro-batch's number there; refuses a task of no streaming query."""
+    if task.query is None or (task.batch is None and not task.finishing):
+        raise RunLogError(refusal)
+    log = RunLog(keeping.directory, task.query, keeping.log, shards=keeping.shards)
+    return log, _AFTER_ALL if task.batch is None else task.batch
+
+
+def deferred(
+    deferral: Deferral,
+    keeping: StateKeeping,
+    stream: pa.Schema,
+    operator: GroupMember,
+    batches: Batches,
+    task: SparkTask,
+) -> Batches:
+    """The results of a task's rows, and of rows that waited in its shards; of all that wait, when the query is finished.
+
+    Parameters
+    ----------
+    deferral
+        Which rows may wait.
+    keeping
+        Where they do.
+    stream
+        The schema of the rows.
+    operator
+        The join.
+    batches
+        The rows, each with its shard and whether it is a heartbeat.
+    """
+    log, number = open_log(
+        keeping,
+        task,
+        "this join remembers rows from one micro-batch to the next, and the task is not of a streaming query",
+    )
+    for shard, rows in by_shard(batches, stream, _rows):
         with log.shard(shard) as held:
-            join = DeferredJoin(operator, held, step.deferral, number, run=local("spark.jobGroup.id") or "")
-            if finish:
-                yield from join.finish(step.stream)
+            join = DeferredJoin(operator, held, deferral, number, run=task.run)
+            if task.finishing:
+                yield from join.finish(stream)
             else:
-                yield from join.join(rows, step.stream)
+                yield from join.join(rows, stream)
 
 
 def by_shard(
     batches: Batches, stream: pa.Schema, rows_of: Callable[[pa.RecordBatch, pa.Schema], pa.RecordBatch]
 ) -> Iterator[tuple[int, Batches]]:
-    """The rows of each shard, as `rows_of` makes them. A partition has one shard; rows of others are put by meanwhile."""
+    """The rows of each shard in a partition, as `rows_of` makes them.
+
+    A partition has one shard as a rule. Rows of others are held until that one has ended.
+    """
     others: dict[int, list[pa.RecordBatch]] = {}
 
     def of(shard: int) -> Batches:
@@ -68,7 +91,7 @@ def by_shard(
         done.add(todo[0])
         rows = of(todo[0])
         yield todo[0], rows
-        for _ in rows:  # `finish` wants none, but the shards of the rest
+        for _ in rows:  # `finish` reads no rows, but they say which shards the rest has
             pass
 
 
@@ -80,7 +103,7 @@ def _split(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def _rows(batch: pa.RecordBatch, stream: pa.Schema) -> pa.RecordBatch:
-    """Without heartbeats, and without the columns that say so."""
+    """The stream's rows of a batch, without heartbeats and without the columns for shard and heartbeat."""
     beats = batch.column(batch.num_columns - 1)
     if beats.true_count:
         batch = batch.filter(pa.array(~np.asarray(beats)))

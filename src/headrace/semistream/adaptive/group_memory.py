@@ -1,0 +1,261 @@
+"""GroupMemory: what the workers of a group share for one relation, and where it lies in their shared memory. (DESIGN D5)
+
+    header | index | filter | sketch | regions, a segment each | slots, one a worker: read buffer, young store
+
+The header is one record (`_header_type`). A worker joins in a slot: its read buffer and young store lie there, so what a process
+fetched serves the next one that gets the slot, and an idle process holds nothing. Segments lie in regions. A generation is a list
+of segments (a directory), written beside the last one and then made current by storing its number. Readers never lock: they note
+in their slot the generation they read (a pin), and a region that is out of the current generation is written again only when no
+living reader is pinned to a generation that had it.
+
+Every field that several processes use is an aligned 64-bit integer, stored and loaded at once. The order of the stores is part of
+the protocol.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from headrace.arrays import Int64s, UInt8s
+from headrace.relation import Relation
+from headrace.relation.columns import Column
+from headrace.relation.store import ArrayAllocator
+from headrace.semistream.adaptive.hot_set import SEGMENTS
+from headrace.semistream.adaptive.keyed_store import KeyedStore, Records
+from headrace.semistream.adaptive.memory_plan import MemoryPlan
+from headrace.semistream.adaptive.shared_memory import SharedMemory
+from headrace.semistream.adaptive.sketch import Sketch
+
+Sidecar = Literal["index", "filter"]
+REGIONS = SEGMENTS + 1  # one is spare: a new segment is written before an old one goes
+_PAGE = 4096  # bytes of a page of the system's memory, at whose borders the parts begin
+_PUBLISH_LOCK, _FIRST_SLOT_LOCK = 0, 1  # numbers of locks: the right to publish, and then one for each slot
+
+
+def _header_type(columns: int, workers: int) -> np.dtype[Any]:
+    """The record that the shared memory begins with.
+
+    name
+        The memory's own, see SharedMemory.
+    content
+        A hash of what the parts hold; 0 while they are filled.
+    generation
+        The number of the current generation of the hot set.
+    hot_bytes, agreement
+        The size of the hot set, and a number that changes with it.
+    window
+        Stream tuples that the sketch's counts stand for.
+    published
+        Generations that put a new segment in.
+    filter_out
+        One more than the first generation without the filter, while the filter's memory is still to be freed; else 0.
+    directories
+        The last two generations. Each: how many segments, whether the filter may be asked, and of each segment the region
+        it lies in and its state.
+    out_since, written
+        Of each region: one more than the first generation without it, and how many of its bytes were written.
+    slots
+        Of each worker: one more than the generation that it reads (0: none), whether it is at work, the agreement that its
+        young store was made for, and the state of that store.
+    """
+    state = KeyedStore.state_type(columns)
+    entry = np.dtype([("region", np.int64), ("state", state)])
+    directory = np.dtype([("count", np.int64), ("filtered", np.int64), ("segments", entry, (SEGMENTS,))])
+    slot = np.dtype([("pin", np.int64), ("busy", np.int64), ("made_for", np.int64), ("young", state)])
+    words = ("name", "content", "generation", "hot_bytes", "agreement", "window", "published", "filter_out")
+    return np.dtype(
+        [
+            *((word, np.int64) for word in words),
+            ("directories", directory, (2,)),
+            ("out_since", np.int64, (REGIONS,)),
+            ("written", np.int64, (REGIONS,)),
+            ("slots", slot, (workers,)),
+        ]
+    )
+
+
+class GroupMemory:
+    """The shared memory of a group for one relation, set of columns and plan.
+
+    Parameters
+    ----------
+    card
+        Path of the file through which the processes find the memory.
+    relation, payload, plan
+        The relation, the columns that are kept, and how the budget is divided.
+    """
+
+    def __init__(self, card: Path, relation: Relation, payload: Sequence[Column], plan: MemoryPlan) -> None:
+        self.card = card
+        self.relation = relation
+        self.columns = tuple(payload)
+        self.workers = plan.workers
+        self.header_type = _header_type(len(self.columns), self.workers)
+        at = header = _up(self.header_type.itemsize)
+        self._sidecars: dict[Sidecar, list[tuple[int, int]]] = {"index": [], "filter": []}
+        shards = relation.opened.manifest.shards
+        for part, places in self._sidecars.items():
+            for facts in shards if part == "index" or plan.filter else []:
+                size = getattr(facts, part).bytes
+                places.append((at, size))
+                at += _up(size)
+        self._sketch = (at, Sketch.size(plan.sketch))
+        at += _up(self._sketch[1])
+        slack = ArrayAllocator.slack(KeyedStore.arrays(self.columns))
+        moving = plan.moving_bytes(filtered=False)
+        self._region = (at, _up(moving // REGIONS + slack))
+        at += REGIONS * self._region[1]
+        self.read_bytes = plan.read // self.workers
+        self._slot = (at, _up(self.read_bytes) + _up(moving // self.workers + slack))
+        # As large for every version, so that an update goes on in the same memory. What is not written takes none.
+        pieces = 2 * relation.num_shards + 1 + REGIONS + 2 * self.workers
+        self.size = header + _up(3 * plan.limit) + pieces * (_PAGE + _up(slack))
+        assert at + self.workers * self._slot[1] <= self.size
+        # Another version of the relation, or a relation made anew, or another division, is another content.
+        tags = [file.tag for shard in shards for file in (*shard.files, shard.index, shard.filter)]
+        layout = (self._sidecars, self._sketch, self._region, self._slot, self.read_bytes)
+        text = f"{relation.path}:{relation.version}:{tags}:{[c.name for c in payload]}:{layout}"
+        self.content = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1 | 1
+        self.memory = SharedMemory.find(self.card, self.size)
+
+    # -- slots -------------------------------------------------------------------------------------------------------------
+
+    def open_slot(self, first_hot: int) -> int | None:
+        """Take a free slot of a memory that holds this content; None if there is none.
+
+        Whoever fills the memory makes the hot set `first_hot` bytes large.
+        """
+        memory = self.memory = SharedMemory.find(self.card, self.size, self.memory)
+        if not self._filled() and not self._fill(first_hot):
+            return None
+        for number in range(self.workers):
+            if memory.lock(_FIRST_SLOT_LOCK + number):
+                if self._filled():
+                    return number
+                memory.unlock(_FIRST_SLOT_LOCK + number)
+        return None
+
+    def close_slot(self, number: int) -> None:
+        """Leave a slot to another worker."""
+        self.memory.unlock(_FIRST_SLOT_LOCK + number)
+
+    def _filled(self) -> bool:
+        return int(self.header["content"][0]) == self.content
+
+    def _fill(self, first_hot: int) -> bool:
+        """Start over with this content; False if somebody is at work with another."""
+        self.memory.wait(_PUBLISH_LOCK)  # another may be filling it with the same just now
+        slots: list[int] = []
+        try:
+            if self._filled():
+                return True
+            for slot in range(_FIRST_SLOT_LOCK, _FIRST_SLOT_LOCK + self.workers):
+                if not self.memory.lock(slot):
+                    return False
+                slots.append(slot)
+            self.header["content"][0] = 0
+            self.memory.free(_PAGE, self.size - _PAGE)
+            behind = self.header_type.fields["generation"][1]  # type: ignore[index]  # offset in bytes
+            self.memory.piece(behind, _PAGE - behind)[:] = 0
+            for part in self._sidecars:
+                self.read_sidecars(part)
+            self.header["hot_bytes"][0] = first_hot
+            self.header["agreement"][0] = 1
+            self.directory(0)["filtered"][0] = 1
+            while slots:  # before the content is there: whoever sees that it is finds them free
+                self.memory.unlock(slots.pop())
+            self.header["content"][0] = self.content
+            return True
+        finally:
+            for number in (*slots, _PUBLISH_LOCK):
+                self.memory.unlock(number)
+
+    # -- what lies where ---------------------------------------------------------------------------------------------------
+
+    @property
+    def header(self) -> Records:
+        """The header, as an array of one record: header["generation"][0] is one 64-bit integer of the memory."""
+        return self.memory.piece(0, self.header_type.itemsize).view(self.header_type)
+
+    @property
+    def hot_bytes(self) -> int:
+        """The size of the hot set that the group agreed on."""
+        return int(self.header["hot_bytes"][0])
+
+    def sidecars(self, part: Sidecar) -> list[UInt8s]:
+        """Where the indexes, or the filters, of the relation's shards lie."""
+        return [self.memory.piece(at, size) for at, size in self._sidecars[part]]
+
+    def read_sidecars(self, part: Sidecar) -> None:
+        """Read the indexes, or the filters, from their files."""
+        for shard, piece in enumerate(self.sidecars(part)):
+            self.relation.opened.sidecar(shard, part, piece)
+
+    def free_sidecars(self, part: Sidecar) -> None:
+        """Return the memory of the indexes, or of the filters, to the system."""
+        for at, size in self._sidecars[part]:
+            self.memory.free(at, size)
+
+    def sketch(self, horizon: int) -> Sketch:
+        """The counts of all workers together."""
+        at, size = self._sketch
+        return Sketch(size, horizon, self.memory.piece(at, size), self.header["window"])
+
+    def region(self, number: int) -> tuple[int, int]:
+        """Place and size of a region."""
+        return self._region[0] + number * self._region[1], self._region[1]
+
+    def read_buffer_memory(self, slot: int) -> tuple[int, int]:
+        """Place and size of a worker's read buffer."""
+        return self._slot[0] + slot * self._slot[1], self.read_bytes
+
+    def young_memory(self, slot: int) -> tuple[int, int]:
+        """Place and size of a worker's young store."""
+        used = _up(self.read_bytes)
+        return self._slot[0] + slot * self._slot[1] + used, self._slot[1] - used
+
+    def slot_header(self, slot: int) -> Records:
+        """The header of a slot, as an array of one record."""
+        header: Records = self.header["slots"][0][slot : slot + 1]
+        return header
+
+    def out_since(self) -> Int64s:
+        """Of each region: the generation it went out with."""
+        generations: Int64s = self.header["out_since"][0]
+        return generations
+
+    def written(self) -> Int64s:
+        """Of each region: how many of its bytes were written."""
+        nbytes: Int64s = self.header["written"][0]
+        return nbytes
+
+    def directory(self, generation: int) -> Records:
+        """The list of segments of a generation, as an array of one record: the last two generations have their places."""
+        place = generation & 1
+        directory: Records = self.header["directories"][0][place : place + 1]
+        return directory
+
+    def pinned(self) -> list[int]:
+        """Pins of living readers: one more than the generation that each reads."""
+        pins = [(n, int(self.slot_header(n)["pin"][0])) for n in range(self.workers)]
+        return [pin for n, pin in pins if pin and self.memory.held(_FIRST_SLOT_LOCK + n)]
+
+    @contextmanager
+    def publishing(self) -> Iterator[bool]:
+        """Whether this process is the one that may change generation and agreement."""
+        mine = self.memory.lock(_PUBLISH_LOCK)
+        try:
+            yield mine
+        finally:
+            if mine:
+                self.memory.unlock(_PUBLISH_LOCK)
+
+
+def _up(size: int) -> int:
+    return -(-size // _PAGE) * _PAGE

@@ -1,0 +1,65 @@
+"""Notes: what a DeferredJoin knows after a micro-batch without reading the rows that stayed behind."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from math import inf
+from typing import Any
+
+from headrace.runlog import Decision
+from headrace.semistream.deferred.remaining import Remaining
+
+
+@dataclass(kw_only=True)
+class Notes:
+    """The facts of a decision. Times are seconds of the wall clock."""
+
+    at: float = -inf
+    """when the micro-batch began; -inf if there was none, or nothing is known of it any more"""
+    run: str = ""
+    """the run of the query that it was of"""
+    interval: float = 0.0
+    """the longest time between two micro-batches lately, in seconds"""
+    fresh: int = 0
+    """rows of this micro-batch that wait for their deadline"""
+    waiting: int = 0
+    """rows of all micro-batches that do"""
+    earliest: float = inf
+    """when the first of those came"""
+    retrying: int = 0
+    """rows that wait for a new version of the relation"""
+    tried: int = 0
+    """the oldest version in which one of those had no match"""
+    oldest: float = inf
+    """when the first of those came"""
+    version: int = 0
+    """the version of the relation that the micro-batch was joined with"""
+    phases: dict[str, list[float]] = field(default_factory=dict)
+    """how long join phases took, as JoinTime keeps it"""
+
+    @property
+    def owed(self) -> int:
+        """Rows that have not left."""
+        return self.waiting + self.retrying
+
+    def add(self, remaining: Remaining) -> None:
+        """Count rows that stay behind beside those that were counted before."""
+        if remaining.retrying:
+            self.tried = min(self.tried, remaining.tried) if self.retrying else remaining.tried
+        self.waiting += remaining.waiting
+        self.earliest = min(self.earliest, remaining.earliest)
+        self.retrying += remaining.retrying
+        self.oldest = min(self.oldest, remaining.oldest)
+
+    def as_facts(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, decision: Decision | None) -> Notes:
+        """Read the notes of a decision; if all that it left was given out by hr.finish, only what phases took still holds."""
+        if decision is None:
+            return cls()
+        if decision.finished:
+            return cls(phases=decision.facts["phases"])
+        return cls(**{name: decision.facts[name] for name in cls.__dataclass_fields__})

@@ -1,0 +1,38 @@
+"""The parts of one operator's memory, by name."""
+
+from __future__ import annotations
+
+from headrace.memory import MemoryBudget, Reservation
+
+
+class Reservations:
+    """What each part of an operator has reserved from its budget; a part may grow and shrink.
+
+    Parameters
+    ----------
+    budget
+        The operator's memory.
+    room
+        Bytes for everything but results that wait for their turn in stream order.
+    """
+
+    def __init__(self, budget: MemoryBudget, room: int) -> None:
+        self.budget = budget
+        self.room = room
+        self._parts: dict[str, Reservation] = {}
+
+    @property
+    def ordered_room(self) -> int:
+        """Bytes for results that wait for their turn in stream order."""
+        return self.budget.limit - self.room
+
+    def hold(self, part: str, nbytes: int) -> None:
+        """Reserve so many bytes for a part, in place of what it had reserved before."""
+        if part in self._parts:
+            self._parts[part].resize(nbytes)
+        else:
+            self._parts[part] = self.budget.reserve(part, nbytes)
+
+    def held(self, *parts: str) -> int:
+        """Bytes that these parts have reserved."""
+        return sum(self._parts[part].nbytes for part in parts if part in self._parts)

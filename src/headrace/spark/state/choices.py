@@ -1,0 +1,83 @@
+"""The note of which algorithm joins in a query, in the relation's directory, which all executors see under one path.
+
+    relation/batches/<query>/choice-<step>     {"algorithm": "inl", "why": "...", "run": "..."}
+    relation/batches/jobs/choice-<step>        of a batch DataFrame
+
+The first task to create the file has chosen for all. A restart of the query has new steps, and chooses again.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.clock import WallClock
+from headrace.relation.batch_versions import batch_notes
+from headrace.runlog.files import write_text
+
+_PREFIX = "choice-"
+_JOBS = "jobs"  # in place of a query's id, which is a UUID
+_KEPT = 7 * 86_400.0  # seconds that a note of an earlier run or of a batch job stays: longer than such a job takes
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An algorithm, and why that one."""
+
+    algorithm: str
+    why: str
+
+
+@dataclass(frozen=True)
+class ChoiceNote:
+    """The file that holds a choice.
+
+    Parameters
+    ----------
+    path
+        Where it is, or will be.
+    query
+        The streaming query; None for a batch DataFrame.
+    """
+
+    path: Path
+    query: str | None
+
+    def read(self) -> Chosen | None:
+        """The choice; None if there is none yet."""
+        try:
+            note = json.loads(self.path.read_text())
+        except FileNotFoundError:
+            return None
+        return Chosen(str(note["algorithm"]), str(note["why"]))
+
+    def write(self, choice: Chosen, run: str) -> Chosen | None:
+        """Make a choice known, unless another task was first; gives what was chosen, or None where nothing can be written."""
+        text = json.dumps({"algorithm": choice.algorithm, "why": choice.why, "run": run})
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if write_text(self.path, text):
+                self._remove_old(run)
+                return choice
+        except OSError as error:
+            if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+                return self.read()
+            raise
+        return self.read()
+
+    def _remove_old(self, run: str) -> None:
+        """Remove notes that no task asks for any more: those of earlier runs of the query, and of batch jobs that have ended."""
+        since = WallClock().now() - _KEPT
+        for path in self.path.parent.glob(f"{_PREFIX}*"):
+            with suppress(OSError, ValueError):
+                mine = self.query is not None and json.loads(path.read_text()).get("run") == run
+                if path.stat().st_mtime < since and not mine:
+                    path.unlink()
+
+
+def noted_choice(root: Path, query: str | None, step: str) -> ChoiceNote:
+    """The note of a step, in the directory of its relation."""
+    return ChoiceNote(batch_notes(root, query or _JOBS) / f"{_PREFIX}{step}", query)

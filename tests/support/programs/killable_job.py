@@ -1,0 +1,56 @@
+"""What the programs that tests kill share: where their files are, their Spark session, and a step at which they stand still."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+
+class Job:
+    """Where everything is."""
+
+    def __init__(self, root: Path) -> None:
+        self.relation, self.input, self.table = root / "relation", root / "in", root / "table"
+        self.checkpoint, self.scratch = root / "checkpoint", root / "scratch"
+        self.held = root / "held"
+
+
+def stand_still(owner: Any, step: str, job: Job) -> None:
+    """From a call of a step on, go no further, and say so; HEADRACE_HOLD is how many calls go through before it.
+
+    Who kills at a moment that it waits for may be stopped itself, and come too late: this is as far as the program gets.
+    """
+    do, calls, last = getattr(owner, step), count(), int(os.environ.get("HEADRACE_HOLD", -1))
+    test = os.getppid()
+
+    def held(*args: Any, **options: Any) -> Any:
+        if next(calls) == last:
+            job.held.touch()
+            while os.getppid() == test:  # it is killed here, or nobody is left to do so
+                time.sleep(0.1)
+            os._exit(1)
+        return do(*args, **options)
+
+    setattr(owner, step, held)
+
+
+def session(job: Job) -> Any:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2,4]")  # a task may fail four times
+    for key, value in {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(job.scratch),
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    }.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
