@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.arrays import Bools, Int64s, UInt8s, UInt64s
+if TYPE_CHECKING:  # compare runs this file with revisions that have no such module
+    from headrace.arrays import Bools, Int64s, UInt8s, UInt64s
+
 
 Records = npt.NDArray[np.void]
 

@@ -126,7 +126,7 @@ class Told(FlushPolicy):
 
     def __init__(self, chances: Numbers, phase: int, share: float = 1 / 32) -> None:
         super().__init__(share)
-        self._chances = chances
+        self.chances = chances
         self._phase = phase
         self._came = 0
 
@@ -136,5 +136,5 @@ class Told(FlushPolicy):
 
     def scores(self, stats: PartitionStats) -> Numbers:
         """Return the probability of each partition until the next change."""
-        now = self._chances[(self._came - 1) // self._phase]
+        now = self.chances[(self._came - 1) // self._phase]
         return np.stack([now, now])

@@ -192,7 +192,7 @@ def test_what_waits_at_the_end_is_finished_once(spark, database, tmp_path):
     query = run(2)
     # Killed before the merge: the rows wait again.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headrace.sources.upsert.Target.merge", lambda *_: 1 / 0)
+        patch.setattr("headrace.sources.upsert.UpsertTarget.merge", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             hr.finish(query)
     query = run(3)

@@ -1,4 +1,4 @@
-"""How SSIJ divides its memory between the tuples that wait and the pages that stay, where it is not told."""
+"""How SSIJ moves memory between the tuples that wait and the pages that stay, where neither SB_thresh nor split is given."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from headrace.arrays import Int32s, Int64s, UInt8s
 from headrace.kernels.pairs import wanted_by_half
 from headrace.relation.disk import Disk, PlanKind
 
-_FIRST = 0.8
-_LEAST, _MOST = 0.02, 0.995
-_STEP = 0.6  # by which the odds of SB against CR move; less where they went to and fro
-_LEAST_PACE = 0.125
-_CLEARLY = 1.1  # better
+_FIRST = 0.8  # share of SB before the first pass
+_LEAST, _MOST = 0.02, 0.995  # shares between which it moves: neither side vanishes, or nothing could be learned of it
+_STEP = 0.6  # the factor by which the odds of SB against CR move in a step; nearer to 1 where they went to and fro
+_LEAST_PACE = 0.125  # of a whole step: it never stands still
+_CLEARLY = 1.1  # times as much must be saved by one side as by the other for a step
 
 
 class Balance:
@@ -31,7 +31,7 @@ class Balance:
     def move(
         self, tail: float, page_bytes: float, misses: int, tuple_bytes: float, tuples: int, sharing: float
     ) -> None:
-        """Look at the last pass.
+        """Move the share by what the last pass tells.
 
         Parameters
         ----------
@@ -65,9 +65,10 @@ def sharing(
     slots: Int32s,
     together: int = 1 << 30,
 ) -> float:
-    """1 - the exponent by which the cost of a pass grows with its tuples, from a plan for every second of them.
+    """How much tuples share reads: 1 - the exponent by which the cost of a pass grows with its tuples.
 
-    The pass is over places[ranks], with lists of slots; `together`: so many pages are planned at a time.
+    It compares the plan for all tuples with the plan for every second one. The pass is over places[ranks], with lists of slots;
+    `together`: so many pages are planned at a time.
     """
     half: UInt8s = np.empty(ranks.size, np.uint8)
     wanted_by_half(starts, slots, half)
