@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import BadInput, DamagedRelation, choice
+from headrace.errors import BadInput, DamagedRelation, RelationError, RelationReplaced, choice
 from headrace.kernels.pages import expand_rows
 from headrace.metrics import JoinStats
 from headrace.relation import update
@@ -131,9 +131,24 @@ class Relation:
         """Open the latest version, or a given one that still exists."""
         root = Path(path).absolute()
         how = disk_of(disk)
+        while True:
+            place = _directory_at(root)
+            try:
+                relation = cls._open(root, version, how)
+            except (RelationError, OSError):
+                if _directory_at(root) == place:
+                    raise
+                continue
+            if _directory_at(root) == place:
+                return relation
+            # Another relation took this one's place meanwhile: manifest and files may be of both.
+            relation.close()
+
+    @classmethod
+    def _open(cls, root: Path, version: int | None, disk: Disk) -> Relation:
         manifest, lock = pin(root, version)
         try:
-            return cls(root, manifest, lock, how)
+            return cls(root, manifest, lock, disk)
         except BaseException:
             os.close(lock)
             raise
@@ -141,6 +156,14 @@ class Relation:
     def refresh(self) -> Relation:
         """Open the latest version; this object stays at its own."""
         return Relation.open(self.path, disk=self.disk)
+
+    def check_identity(self, identity: str) -> None:
+        """Refuse with RelationReplaced if this is not the relation with that `identity`, but one that was made in its place."""
+        if self.identity != identity:
+            raise RelationReplaced(
+                f"{self.path} is not the relation that was opened: another was made in its place (Relation.create with"
+                " overwrite=True); open it again, and start the query anew, to go on with the new one"
+            )
 
     def close(self) -> None:
         """Close the files and release the version."""
@@ -433,6 +456,7 @@ class Relation:
             )
         with writing(self.path, wait=wait):
             with self.refresh() as latest:
+                latest.check_identity(self.identity)
                 version = change(latest)
             # The new version opens before an old one goes.
             with Relation.open(self.path, version=version) as new:
@@ -468,6 +492,15 @@ def key_arrays(relation: Relation, keys: Any) -> list[pa.Array]:
         columns = [_listed(keys, relation.schema.field(relation.key[0]))]
     relation.codec.check([pa.field(name, c.type) for name, c in zip(relation.key, columns, strict=True)])
     return columns
+
+
+def _directory_at(root: Path) -> tuple[int, int] | None:
+    """Return what tells the directory at a path from another in its place; None if there is none."""
+    try:
+        found = root.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _pages_of(index: dict[str, Any]) -> int:
