@@ -48,6 +48,10 @@ class VersionGone(RelationError):
     """The requested version was removed because no reader held it."""
 
 
+class RelationReplaced(RelationError):
+    """Another relation was made in the place of the one that a query joins with. Its rows must not be mixed with those."""
+
+
 class DamagedRelation(RelationError):
     """Bytes on disk are not the bytes that were written.
 

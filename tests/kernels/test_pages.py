@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.kernels.jit import int64, kernel, store_u64, void
 from headrace.kernels.pages import (
     BAD_CHECKSUM,
+    BAD_LAYOUT,
     BAD_MAGIC,
     BAD_PLACE,
     COLUMN_SLACK,
@@ -41,6 +43,7 @@ from tests.support.kernel_arrays import (
 )
 
 SIZE = 4096
+WIDTHS = np.array([8, 0, 16], np.int64)  # of the columns of the page that is damaged below
 
 
 def overhead(columns: int) -> int:
@@ -115,13 +118,17 @@ class Built:
         seal(address(self.pages), page_size, longs(starts), shard, first_number, self.cursor)
 
     @property
+    def widths(self) -> np.ndarray:
+        return longs([width for width, _, _ in self.columns])
+
+    @property
     def addresses(self) -> np.ndarray:
         return address(self.pages) + np.arange(self.count) * self.page_size
 
     def verdicts(self, shard=3, first_number=10) -> list[int]:
         verdict = np.full(self.count, -9, np.int32)
         numbers = np.arange(first_number, first_number + self.count)
-        damaged = verify(self.addresses, self.page_size, shard, numbers, verdict)
+        damaged = verify(self.addresses, self.page_size, shard, numbers, self.widths, verdict)
         assert damaged == np.count_nonzero(verdict)
         return verdict.tolist()
 
@@ -288,7 +295,7 @@ def test_every_damaged_byte_is_found(page, pattern):
     copies[np.arange(SIZE), np.arange(SIZE)] ^= pattern
     verdict = np.zeros(SIZE, np.int32)
     at = address(copies) + np.arange(SIZE) * SIZE
-    assert verify(at, SIZE, 3, np.full(SIZE, 10), verdict) == SIZE
+    assert verify(at, SIZE, 3, np.full(SIZE, 10), WIDTHS, verdict) == SIZE
     assert set(verdict.tolist()) == {BAD_CHECKSUM}, "a header is not believed before its checksum"
 
 
@@ -299,7 +306,7 @@ def test_every_overwritten_byte_is_found(page, byte):
     copies[np.arange(changed.size), changed] = byte
     verdict = np.zeros(changed.size, np.int32)
     at = address(copies) + np.arange(changed.size) * SIZE
-    assert verify(at, SIZE, 3, np.full(changed.size, 10), verdict) == changed.size
+    assert verify(at, SIZE, 3, np.full(changed.size, 10), WIDTHS, verdict) == changed.size
 
 
 @given(st.integers(0, SIZE - 1), st.integers(1, SIZE), st.integers(0, 255))
@@ -308,7 +315,7 @@ def test_a_range_written_over_is_found(page, start, size, byte):
     damaged = page.copy()
     damaged[start : start + size] = byte
     verdict = np.zeros(1, np.int32)
-    bad = verify(longs([address(damaged)]), SIZE, 3, longs([10]), verdict)
+    bad = verify(longs([address(damaged)]), SIZE, 3, longs([10]), WIDTHS, verdict)
     assert bad == int((damaged != page).any())
 
 
@@ -321,15 +328,57 @@ def test_words_exchanged_inside_a_page_are_found(page):
             damaged = words.copy()
             damaged[[a, a + distance]] = damaged[[a + distance, a]]
             verdict = np.zeros(1, np.int32)
-            bad = verify(longs([address(damaged)]), SIZE, 3, longs([10]), verdict)
+            bad = verify(longs([address(damaged)]), SIZE, 3, longs([10]), WIDTHS, verdict)
             assert bad == int((damaged != words).any()), (a, distance)
+
+
+@kernel(void(int64, int64))
+def reseal(page, size):
+    store_u64(page, page_checksum(page, size))
+
+
+@pytest.mark.parametrize("pattern", [1, 4, 0x80, 0xFF])
+def test_a_sealed_page_that_leads_outside_of_itself_is_not_sound(page, pattern):
+    """Every byte of header, directory and offsets changed, with a checksum that fits: sound only if all stays inside."""
+    rows, directory = 60, HEADER + 8 * 3
+    table = int(page[HEADER + 12 : HEADER + 16].view(np.uint32)[0])
+    found = 0
+    for at in [*range(24, directory), *range(table, table + 4 * (rows + 1))]:
+        damaged = page.copy()
+        damaged[at] ^= pattern
+        reseal(address(damaged), SIZE)
+        verdict = np.zeros(1, np.int32)
+        bad = verify(longs([address(damaged)]), SIZE, 3, longs([10]), WIDTHS, verdict)
+        assert verdict[0] in (SOUND, BAD_LAYOUT)
+        assert bool(bad) == (not inside(damaged)), at
+        found += bad
+    assert found > 100
+
+
+def inside(page) -> bool:
+    """What the kernel checks, in plain Python."""
+    words = page.view(np.uint32).tolist()
+    rows, used, first = words[6], words[7], HEADER + 8 * 3
+    if not first <= used <= SIZE or rows > SIZE:
+        return False
+    for column, width in enumerate(WIDTHS.tolist()):
+        bitmap, data = words[8 + 2 * column], words[9 + 2 * column]
+        if bitmap and not first <= bitmap <= used - -(-rows // 8):
+            return False
+        if data < first or data + (rows * width if width else 4 * (rows + 1)) > used:
+            return False
+        if not width:
+            offsets = np.frombuffer(page.tobytes(), np.uint32, rows + 1, data).astype(np.int64)
+            if offsets[0] or (np.diff(offsets) < 0).any() or offsets[-1] > used - data - 4 * (rows + 1):
+                return False
+    return True
 
 
 def test_a_page_of_zeros_is_not_sound():
     for size in (4096, 8192, 65536):
         zeros = np.zeros(size, np.uint8)
         verdict = np.zeros(1, np.int32)
-        assert verify(longs([address(zeros)]), size, 0, longs([0]), verdict) == 1
+        assert verify(longs([address(zeros)]), size, 0, longs([0]), WIDTHS, verdict) == 1
 
 
 @pytest.mark.parametrize("size", [4096, 8192, 12288])

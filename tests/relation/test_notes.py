@@ -61,7 +61,7 @@ def test_a_change_is_decided_on_the_latest_version(rel):
 
 
 def test_a_change_for_another_version_is_refused(rel):
-    with pytest.raises(hr.VersionConflict, match=r"found for version 7 of .*, whose latest version is 1"):
+    with pytest.raises(hr.VersionConflict, match=r"made for version 7 of .*, whose latest version is 1"):
         rel.apply(Change(pa.table({"k": [9], "n": [90]}), base=7))
     assert rel.apply(Change(pa.table({"k": [9], "n": [90]}), base=1)) == 2
 

@@ -163,7 +163,7 @@ def test_another_shard_count_or_format_is_refused_by_name(tmp_path):
         log(tmp_path, shards=3)
     facts = there.path / "log.json"
     facts.write_text(json.dumps(json.loads(facts.read_text()) | {"format": 9}))
-    with pytest.raises(hr.OtherLog, match="has format 9, and this Headrace reads format 1"):
+    with pytest.raises(hr.OtherLog, match="has format 9, and this Headrace reads format 2"):
         log(tmp_path)
     facts.write_text("{")
     with pytest.raises(hr.DamagedLog, match=r"log\.json"):

@@ -269,6 +269,23 @@ def test_a_finish_that_was_stopped_holds_the_query_or_is_forgotten(tmp_path):
     assert query.finish().total() == 1
 
 
+def test_contract_rows_that_wait_are_not_joined_with_another_relation_unasked(tmp_path):
+    """The relation was replaced (overwrite=True): no attempt joins with it, a replay neither, until hr.finish has."""
+    pairs = [(1, 1), (2000, 2)]
+    query = Query(tmp_path / "log", relation(tmp_path / "r", 1000), Deferral(50.0, "retry", 100.0, 0.1))
+    assert query.attempt(0, pairs) == Counter()
+    query.use(relation(tmp_path / "r", 3000, overwrite=True))
+    for number, some in ((0, pairs), (1, []), (1, [(5, 5)])):
+        with pytest.raises(
+            hr.RelationReplaced, match=r"2 rows wait in .*/log/q/enrich .*on_replaced='join'.* begin anew"
+        ):
+            query.attempt(number, some)
+    assert query.finish() == Counter({(1, 1, "1/0"): 1, (2000, 2, "2000/0"): 1})
+    assert query.attempt(0, pairs) == Counter()
+    assert query.attempt(1, [(5, 5)]) == Counter()
+    assert query.finish() == Counter({(5, 5, "5/0"): 1})
+
+
 def test_other_rows_in_a_replay_and_other_columns_are_refused(tmp_path):
     query = Query(tmp_path / "log", relation(tmp_path / "r", 1000), Deferral(50.0, period=0.1))
     query.attempt(0, [(1, 1)])

@@ -42,6 +42,7 @@ def rel(tmp_path):
 def join_of(rel, **options) -> RelationJoin:
     given = {
         "path": str(rel.path),
+        "identity": rel.identity,
         "disk": "buffered",
         "on": "k",
         "how": "inner",
@@ -138,7 +139,7 @@ def test_where_nothing_can_be_noted_all_tasks_join_with_adaptive(rel, monkeypatc
     def refuse(*_):
         raise OSError(errno.EROFS, "read-only")
 
-    monkeypatch.setattr("headrace.spark.state.choices.write_text", refuse)
+    monkeypatch.setattr("headrace.spark.state.choices.write_facts", refuse)
     got = chosen(rel, of_query())
     assert got.algorithm == "adaptive" and "could not be noted" in got.why
 
@@ -146,10 +147,10 @@ def test_where_nothing_can_be_noted_all_tasks_join_with_adaptive(rel, monkeypatc
 def test_notes_of_earlier_runs_and_jobs_go(rel):
     for query in ("q", None):
         for step, run in (("old", "run 0"), ("mine", "run 1")):
-            note = noted_choice(rel.path, query, step)
+            note = noted_choice(rel, query, step)
             assert note.write(Chosen("inl", ""), run) == Chosen("inl", "")
             os.utime(note.path, (0, 0))
-        noted_choice(rel.path, query, "new").write(Chosen("ssij", ""), "run 1")
+        noted_choice(rel, query, "new").write(Chosen("ssij", ""), "run 1")
         kept = {path.name for path in note.path.parent.iterdir()}
         assert kept == {"choice-new", *(["choice-mine"] if query else [])}
 

@@ -35,6 +35,8 @@ class KeyStep:
     """the source of all rows; None where a column says it"""
     same_as: str | None
     """path of the relation of keys that stand for others"""
+    same_identity: str
+    """identity of that relation"""
     held: int
     """bytes of rows with new keys that a task may hold"""
     remembers: None = None
@@ -47,9 +49,9 @@ class KeyStep:
         """That of the join, whose work is what is reported."""
         return self.join.id
 
-    def at_version(self, version: int, *, follow: bool) -> KeyStep:
-        """The step with its lookup at a version."""
-        return replace(self, join=self.join.at_version(version, follow=follow))
+    def with_relation(self, relation: Relation, *, follow: bool) -> KeyStep:
+        """The step with its lookup as it is open."""
+        return replace(self, join=self.join.with_relation(relation, follow=follow))
 
     def recorded(self) -> None:
         """Nothing: `replay` cannot repeat the step from what is written down."""
@@ -71,7 +73,7 @@ class KeyStep:
                 worker.relation_at(join.join, join.version, join.follow, task)  # this process keeps it open from now on
                 return join
             except VersionGone:
-                join = self.join.at_version(versions(Path(join.join.path))[-1], follow=False)
+                join = replace(self.join, version=versions(Path(join.join.path))[-1], follow=False)
 
     def _assigned(self, joined: Batches) -> Batches:
         """Rows whose key is known go on at once; the others wait for more of their kind, so that few versions are made."""
@@ -102,6 +104,7 @@ class KeyStep:
     def _with_new_keys(self, held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = pa.Table.from_batches(held)
         with Relation.open(self.join.join.path, disk=self.join.join.disk) as lookup:
+            lookup.check_identity(self.join.join.identity)
             types = [lookup.schema.field(name).type for name in self.key]
             columns = [rows.column(n).cast(t) for n, t in zip(self._stream_key(), types, strict=True)]
             keys = pa.table(columns, names=list(self.key))
@@ -109,6 +112,7 @@ class KeyStep:
                 numbers = surrogates_of(keys, lookup, self.meaning)
             else:
                 with Relation.open(self.same_as) as same:
+                    same.check_identity(self.same_identity)
                     numbers = surrogates_of(keys, lookup, self.meaning, same)
         at = rows.num_columns - 1
         yield from rows.set_column(at, rows.schema.field(at), numbers).combine_chunks().to_batches()

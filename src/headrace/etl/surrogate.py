@@ -105,6 +105,7 @@ def assign_surrogate_keys(
     workers = workers_of(df.sparkSession)
     join = RelationJoin(
         path=str(lookup.path),
+        identity=lookup.identity,
         disk=lookup.disk.kind,
         on=on,
         how="left",
@@ -124,6 +125,7 @@ def assign_surrogate_keys(
         key=lookup.key,
         constant=constant,
         same_as=None if same_as is None else str(same_as.path),
+        same_identity="" if same_as is None else same_as.identity,
         held=budget // _HELD // workers,
     )
     type_ = "int" if lookup.schema.field(surrogate).type == pa.int32() else "bigint"

@@ -50,7 +50,7 @@ _DATA = 4  # offset in an entry of the u32 that leads to the data; the bitmap's 
 VARIABLE = 0  # the "width" of strings and binary
 COLUMN_SLACK = 24  # bytes that alignment and the extra offset can cost a column beyond its rows, at most
 
-SOUND, BAD_CHECKSUM, BAD_MAGIC, BAD_PLACE = 0, 1, 2, 3
+SOUND, BAD_CHECKSUM, BAD_MAGIC, BAD_PLACE, BAD_LAYOUT = 0, 1, 2, 3, 4
 
 
 @helper
@@ -173,9 +173,51 @@ def seal(pages, page_size, starts, shard, first_number, cursor):
         store_u64(page + _CHECKSUM, page_checksum(page, page_size))
 
 
-@kernel(int64(I64, int64, int64, I64, i32))
-def verify(pages, page_size, shard, numbers, verdict):
-    """Check the page at each address; verdict[i] is SOUND or what is wrong. Returns the number of damaged pages."""
+@helper
+def _is_inside(page: int, page_size: int, widths: np.ndarray) -> bool:
+    """Whether every row, offset and byte that the page speaks of lies in the page.
+
+    A checksum says that the bytes are those that were written, not that they make sense: kernels that read a page take its row
+    count and offsets for addresses, and would read or crash outside of it. Checked here, once a page, they need not ask again.
+    """
+    rows = np.int64(load_u32(page + 24))
+    used = np.int64(load_u32(page + 28))
+    first = HEADER + 8 * widths.size
+    if used > page_size or used < first or rows > page_size:
+        return False
+    for column in range(widths.size):
+        bitmap = np.int64(load_u32(page + HEADER + 8 * column))
+        data = np.int64(load_u32(page + HEADER + 8 * column + 4))
+        if bitmap != 0 and (bitmap < first or bitmap + ((rows + 7) >> 3) > used):
+            return False
+        width = widths[column]
+        if data < first:
+            return False
+        if width != VARIABLE:
+            if data + rows * width > used:
+                return False
+            continue
+        table = data + 4 * (rows + 1)
+        if table > used:
+            return False
+        room = used - table
+        before = np.int64(0)
+        sound = np.int64(load_u32(page + data)) == 0
+        for r in range(1, rows + 1):
+            after = np.int64(load_u32(page + data + 4 * r))
+            sound &= before <= after
+            before = after
+        if not sound or before > room:
+            return False
+    return True
+
+
+@kernel(int64(I64, int64, int64, I64, I64, i32))
+def verify(pages, page_size, shard, numbers, widths, verdict):
+    """Check the page at each address; verdict[i] is SOUND or what is wrong. Returns the number of damaged pages.
+
+    widths has the bytes of a value of each column, the key first; 0 for a column of variable width.
+    """
     damaged = 0
     for i in range(pages.size):
         page = pages[i]
@@ -185,6 +227,8 @@ def verify(pages, page_size, shard, numbers, verdict):
             verdict[i] = BAD_MAGIC
         elif load_u32(page + _SHARD) != shard or load_i64(page + _NUMBER) != numbers[i]:
             verdict[i] = BAD_PLACE
+        elif not _is_inside(page, page_size, widths):
+            verdict[i] = BAD_LAYOUT
         else:
             verdict[i] = SOUND
             continue

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headrace.files import sync_directory
 from headrace.pipeline.reasons import why
-from headrace.runlog.files import sync_directory
 
 SCHEMA = pa.schema({"reason": pa.string(), "record": pa.string(), "source": pa.string()})
 _BATCH = "batch="

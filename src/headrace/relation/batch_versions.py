@@ -3,30 +3,44 @@
 A process that has a version open holds it by a lock, and the lock ends with the process. A task that is retried elsewhere, or a
 micro-batch that is replayed after a restart, still needs the version of its first attempt. A note per micro-batch names it:
 
-    relation/batches/<query>/<batch>     {"version": 3, "run": "..."}
+    relation/batches/<query>/<batch>     {"batch": 7, "version": 3, "run": "...", "identity": "...", "checksum": ...}
+
+A note is on disk before its version is used. A note that is damaged is refused and never written again: tasks of the same
+micro-batch may have joined with the version that it named.
 """
 
 from __future__ import annotations
 
-import json
+import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from headrace.clock import WallClock
+from headrace.errors import DamagedRelation
+from headrace.files.checked_json import read_checked, replace_checked
 
 _KEPT = 100  # notes kept per query, in micro-batches; Spark replays the last one only, so this is ample
 _EXPIRES_AFTER = 86_400.0  # seconds; a query that has run no micro-batch for a day holds no version any more
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")  # the name of a note: Spark counts micro-batches in 64 bits
+_CURE = (
+    "so nobody knows which version its micro-batch was joined with: stop the query, remove this file, and start the query again,"
+    " which joins the whole micro-batch anew"
+)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BatchNote:
     """What a micro-batch was joined with."""
 
+    batch: int
+    """number of the micro-batch"""
     version: int
     """version of the relation"""
     run: str
     """id of the run of the query; a restart of the query has another"""
+    identity: str
+    """identity of the relation; one made in its place has another"""
 
 
 def batch_notes(root: Path, query: str) -> Path:
@@ -34,40 +48,63 @@ def batch_notes(root: Path, query: str) -> Path:
     return root / "batches" / query
 
 
-def read_batch_note(path: Path) -> BatchNote | None:
-    """Read a note; a note that is missing or damaged is None."""
+def read_batch_note(directory: Path, batch: int) -> BatchNote | None:
+    """Read the note of a micro-batch; None if there is none. A damaged one is refused."""
+    path = directory / str(batch)
     try:
-        note = json.loads(path.read_text())
-        return BatchNote(int(note["version"]), str(note["run"]))
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        note = BatchNote(**read_checked(path))
+    except FileNotFoundError:
         return None
+    except OSError as error:
+        raise DamagedRelation(
+            path, f"it cannot be read ({error.strerror or 'it is no regular file'}), {_CURE}"
+        ) from error
+    except (ValueError, TypeError) as error:
+        # A TypeError is of a note with other members: an earlier release wrote it.
+        reason = error if isinstance(error, ValueError) else "it is not a note of this release"
+        raise DamagedRelation(path, f"{reason}, {_CURE}") from error
+    if note.batch != batch:
+        raise DamagedRelation(path, f"it is the note of micro-batch {note.batch}, {_CURE}")
+    return note
 
 
-def write_batch_note(directory: Path, batch: int, note: BatchNote) -> None:
-    """Write the note of a micro-batch by an atomic rename, and remove notes that are too old to be needed."""
-    draft = directory / f".{batch}"
-    draft.write_text(json.dumps(asdict(note)))
-    draft.replace(directory / str(batch))
-    for old, path in _numbered(directory).items():
-        if old < batch - _KEPT:
-            path.unlink(missing_ok=True)
+def write_batch_note(directory: Path, note: BatchNote) -> None:
+    """Write the note of a micro-batch to disk by an atomic rename, and remove notes that are too old to be needed.
+
+    The caller holds the lock of the directory.
+    """
+    replace_checked(directory / str(note.batch), directory / f".{note.batch}", asdict(note))
+    for old in _numbers(directory):
+        if old < note.batch - _KEPT:
+            with suppress(OSError):  # a directory of that name is none of ours
+                (directory / str(old)).unlink()
 
 
 def versions_of_last_batches(root: Path) -> set[int]:
-    """Return the version of each query's last micro-batch, unless that began more than a day ago."""
-    since = WallClock().now() - _EXPIRES_AFTER
+    """Return the version of each query's last micro-batch, unless that began more than a day ago.
+
+    What is no note is passed over: without its note a task of the micro-batch is refused, and needs no version.
+    """
     held = set()
-    for directory in (root / "batches").glob("*/"):
-        notes = _numbered(directory)
-        if not notes:
-            continue
-        last = notes[max(notes)]
-        with suppress(FileNotFoundError):
-            note = read_batch_note(last)
-            if note is not None and last.stat().st_mtime > since:
-                held.add(note.version)
+    with suppress(OSError):  # no query has joined with the relation
+        for directory in (root / "batches").iterdir():
+            with suppress(OSError):
+                note = _last_note(directory)
+                if note is not None:
+                    held.add(note.version)
     return held
 
 
-def _numbered(directory: Path) -> dict[int, Path]:
-    return {int(path.name): path for path in directory.iterdir() if path.name.isdigit()}
+def _last_note(directory: Path) -> BatchNote | None:
+    """Return the note of a query's last micro-batch; None if there is none, or it is more than a day old."""
+    since = WallClock().now() - _EXPIRES_AFTER
+    for batch in sorted(_numbers(directory), reverse=True):
+        with suppress(DamagedRelation):
+            note = read_batch_note(directory, batch)
+            if note is not None:
+                return note if (directory / str(batch)).stat().st_mtime > since else None
+    return None
+
+
+def _numbers(directory: Path) -> list[int]:
+    return [int(path.name) for path in directory.iterdir() if _NUMBER.fullmatch(path.name)]

@@ -8,6 +8,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -18,12 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from headrace.errors import BadInput, choice
+from headrace.files import sync_directory
 from headrace.relation.columns import plain_schema
+from headrace.relation.disk import Disk
 from headrace.relation.frequency_order import FrequencyRanks, FrequencySorter
 from headrace.relation.manifest import UNFINISHED, Manifest, commit, drafts, versions
+from headrace.relation.reader import Version
 from headrace.relation.sorter import ExternalSorter, batches_of
 from headrace.relation.writer import Layout, ShardWriter
-from headrace.runlog.files import sync_directory
 from headrace.units import parse_size
 
 if TYPE_CHECKING:
@@ -87,6 +90,8 @@ def create_relation(
         )
         manifest.notes.update(notes)
         commit(draft, manifest)
+        with closing(Version(draft, manifest, Disk())) as made:  # before it takes the place of one that is sound
+            made.check_sidecars()
         _give_name(draft, root, overwrite=overwrite and root.exists())
         sync_directory(root.parent)
     finally:

@@ -7,6 +7,7 @@ after the other, and so is deterministic.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import time
@@ -23,6 +24,7 @@ from numba import types
 from headrace.arrays import Int32s, Int64s
 from headrace.clock import ManualClock
 from headrace.errors import BadInput, choice
+from headrace.files import open_regular
 from headrace.kernels.jit import I32, I64, int64, kernel
 from headrace.kernels.plan import plan_greedy, plan_optimal
 from headrace.metrics import Factors, Overhead
@@ -122,16 +124,17 @@ class Disk:
 
     def open(self, path: Path) -> int:
         """Open a file for reading; returns a descriptor, which the caller closes."""
-        flags = os.O_RDONLY | os.O_CLOEXEC
         if self.kind == "direct":
             try:
-                return os.open(path, flags | os.O_DIRECT)
+                return open_regular(path, os.O_DIRECT)
             except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
                 raise BadInput(
                     f"disk='direct' is not possible for {path}: the file system refuses O_DIRECT ({error.strerror}); use"
                     " disk='buffered', or put the relation on another file system"
                 ) from error
-        return os.open(path, flags)
+        return open_regular(path)
 
     def spend(self, steps: Mapping[str, int]) -> None:
         """Charge steps of a join, counted by the names of `Factors`, to the clock of a simulated machine; others ignore it."""

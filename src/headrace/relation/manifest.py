@@ -30,8 +30,9 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from headrace.errors import DamagedRelation, NewerFormat, NotARelation, UnfinishedRelation, VersionConflict, VersionGone
+from headrace.files import open_regular, sync_directory, write_all
 from headrace.relation.batch_versions import versions_of_last_batches
-from headrace.runlog.files import sync_directory
+from headrace.relation.manifest_check import ManifestCheck
 
 FORMAT = 3  # the latest; a manifest has 3 if it has notes, else 2 if rows are stored by frequency, else 1
 StorageOrder = Literal["key", "frequency"]
@@ -93,9 +94,10 @@ class Manifest:
     nulls: dict[str, int]
     variable_bytes: dict[str, int]
     order: StorageOrder = "key"
-    notes: dict[str, Any] = field(
-        default_factory=dict
-    )  # JSON that writers commit with a version; later versions keep it
+    # Random, given when the relation is made and kept in all its versions: a relation made in its place has another one.
+    identity: str = field(default_factory=lambda: uuid.uuid4().hex)
+    # JSON that writers commit with a version; later versions keep it.
+    notes: dict[str, Any] = field(default_factory=dict)
     created: str = field(default_factory=lambda: Manifest.now())
 
     @staticmethod
@@ -112,6 +114,7 @@ class Manifest:
             "relation": "headrace",
             "format": FORMAT if self.notes else 1 if self.order == "key" else 2,
             "version": self.version,
+            "identity": self.identity,
             "created": self.created,
             "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
             "key": list(self.key),
@@ -130,11 +133,11 @@ class Manifest:
     @classmethod
     def load(cls, path: Path) -> Manifest:
         try:
-            body = json.loads(path.read_bytes())
+            body = json.loads(_read(path))
             if body["relation"] != "headrace":
                 raise KeyError("relation")
             written = int(body["format"])
-        except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+        except (ValueError, KeyError, TypeError, UnicodeDecodeError, RecursionError) as error:
             raise DamagedRelation(path, "it is not the manifest of a Headrace relation") from error
         if written > FORMAT:
             raise NewerFormat(
@@ -143,11 +146,16 @@ class Manifest:
             )
         if body.pop("checksum", None) != _checksum(body):
             raise DamagedRelation(path, "its checksum does not match its text")
+        try:
+            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["schema"], validate=True)))
+        except (KeyError, TypeError, ValueError, pa.ArrowException, OSError) as error:
+            raise DamagedRelation(path, "its schema cannot be read") from error
+        ManifestCheck(path, body, schema).run()
         if path != manifest_path(path.parent, body["version"]):
             raise DamagedRelation(path, f"it is the manifest of version {body['version']}")
         return cls(
             version=body["version"],
-            schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["schema"]))),
+            schema=schema,
             key=tuple(body["key"]),
             page_size=body["page_size"],
             fill=body["fill"],
@@ -155,9 +163,16 @@ class Manifest:
             nulls=body["nulls"],
             variable_bytes=body["variable_bytes"],
             order=body.get("order", "key"),
+            identity=body.get("identity", ""),
             notes=body.get("notes", {}),
             created=body["created"],
         )
+
+
+def _read(path: Path) -> bytes:
+    fd = open_regular(path)
+    with os.fdopen(fd, "rb") as file:
+        return file.read()
 
 
 def _checksum(body: dict[str, Any]) -> int:
@@ -196,21 +211,39 @@ def drafts(root: Path) -> list[Path]:
 
 def commit(root: Path, manifest: Manifest) -> None:
     """Commit a version by giving its manifest its name. The files are on disk already; no version is ever replaced."""
+    check_sizes(root, manifest)
     path = manifest_path(root, manifest.version)
     draft = path.with_suffix(f".draft-{os.getpid()}")
-    with draft.open("wb") as file:
-        file.write(manifest.dump())
-        file.flush()
-        os.fsync(file.fileno())
     try:
+        with draft.open("wb", buffering=0) as file:
+            write_all(file, manifest.dump())
+            os.fsync(file.fileno())
         os.link(draft, path)
     except FileExistsError as error:
         raise VersionConflict(
             f"version {manifest.version} of {root} was committed by another writer; open the relation again and retry"
         ) from error
     finally:
-        draft.unlink()
+        draft.unlink(missing_ok=True)
     sync_directory(root)
+
+
+def check_sizes(root: Path, manifest: Manifest) -> None:
+    """Refuse to commit a version one of whose files is not as long as it was written."""
+    for number, shard in enumerate(manifest.shards):
+        for file in (*shard.files, shard.index, shard.filter, shard.stats):
+            try:
+                size = (root / file.name).stat(follow_symlinks=False).st_size
+            except FileNotFoundError as error:
+                raise DamagedRelation(
+                    root / file.name, "the file is missing; nothing was committed", shard=number
+                ) from error
+            if size != file.bytes:
+                raise DamagedRelation(
+                    root / file.name,
+                    f"it has {size:,} bytes where {file.bytes:,} were written; nothing was committed. Is the disk full?",
+                    shard=number,
+                )
 
 
 def pin(root: Path, version: int | None) -> tuple[Manifest, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import mmap
 import os
 from collections.abc import Generator, Iterator
@@ -16,8 +17,9 @@ import pyarrow as pa
 
 from headrace.arrays import AnyArray, Bools, Int32s, Int64s, UInt8s, UInt32s, UInt64s
 from headrace.errors import DamagedRelation, MemoryRefused, RelationError
+from headrace.files import open_regular
 from headrace.kernels.hashing import shards_of
-from headrace.kernels.pages import BAD_CHECKSUM, BAD_MAGIC, BAD_PLACE, expand_rows, page_facts, verify
+from headrace.kernels.pages import BAD_CHECKSUM, BAD_LAYOUT, BAD_MAGIC, BAD_PLACE, expand_rows, page_facts, verify
 from headrace.metrics import JoinStats
 from headrace.relation.columns import Column, address
 from headrace.relation.disk import Disk, PendingReads, PlanKind
@@ -40,6 +42,7 @@ _DAMAGE = {
     BAD_CHECKSUM: "its checksum does not match its bytes",
     BAD_MAGIC: "it is not a page of a Headrace relation",
     BAD_PLACE: "it belongs to another place",
+    BAD_LAYOUT: "its rows or offsets lie outside of it",
 }
 
 
@@ -178,9 +181,13 @@ class Version:
     def _open(self, file: FileFacts, shard: int, *, direct: bool) -> int:
         path = self.root / file.name
         try:
-            fd = self.disk.open(path) if direct else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = self.disk.open(path) if direct else open_regular(path)
         except FileNotFoundError as error:
             raise DamagedRelation(path, "the file is missing", shard=shard) from error
+        except OSError as error:
+            if error.errno in (None, errno.ELOOP, errno.ENXIO):
+                raise DamagedRelation(path, "it is not a regular file", shard=shard) from error
+            raise
         size = os.fstat(fd).st_size
         if size != file.bytes:
             os.close(fd)
@@ -200,6 +207,12 @@ class Version:
             os.close(int(fd))
         self._fds = np.empty(0, np.int32)
         self._sidecars = {}
+
+    def check_sidecars(self) -> None:
+        """Read indexes, filters and statistics, which checks them."""
+        for shard in range(len(self.manifest.shards)):
+            for part in ("index", "filter", "stats"):
+                self.arrays(shard, part)
 
     def check_open(self) -> None:
         if self.closed:
@@ -493,7 +506,12 @@ class PageReader:
             shard = int(shards[start])
             stop = int(np.searchsorted(shards, shard, side="right"))
             damaged = verify(
-                addresses[start:stop], self.version.page_size, shard, numbers[start:stop], verdict[start:stop]
+                addresses[start:stop],
+                self.version.page_size,
+                shard,
+                numbers[start:stop],
+                self.version.layout.widths,
+                verdict[start:stop],
             )
             if damaged:
                 bad = start + int(np.flatnonzero(verdict[start:stop])[0])

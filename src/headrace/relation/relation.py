@@ -7,6 +7,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import BadInput, DamagedRelation
+from headrace.errors import BadInput, DamagedRelation, RelationError, RelationReplaced, choice
 from headrace.kernels.pages import expand_rows
 from headrace.metrics import JoinStats
 from headrace.relation import update
@@ -58,6 +59,7 @@ class Relation:
         self.path = path
         self.disk = disk
         self._version = Version(path, manifest, disk)
+        self._known = manifest.version  # the latest version that this handle opened or committed
         self._close = weakref.finalize(self, _release, self._version, lock)
 
     # -- making and opening ------------------------------------------------------------------------------------------
@@ -129,9 +131,24 @@ class Relation:
         """Open the latest version, or a given one that still exists."""
         root = Path(path).absolute()
         how = disk_of(disk)
+        while True:
+            place = _directory_at(root)
+            try:
+                relation = cls._open(root, version, how)
+            except (RelationError, OSError):
+                if _directory_at(root) == place:
+                    raise
+                continue
+            if _directory_at(root) == place:
+                return relation
+            # Another relation took this one's place meanwhile: manifest and files may be of both.
+            relation.close()
+
+    @classmethod
+    def _open(cls, root: Path, version: int | None, disk: Disk) -> Relation:
         manifest, lock = pin(root, version)
         try:
-            return cls(root, manifest, lock, how)
+            return cls(root, manifest, lock, disk)
         except BaseException:
             os.close(lock)
             raise
@@ -139,6 +156,14 @@ class Relation:
     def refresh(self) -> Relation:
         """Open the latest version; this object stays at its own."""
         return Relation.open(self.path, disk=self.disk)
+
+    def check_identity(self, identity: str) -> None:
+        """Refuse with RelationReplaced if this is not the relation with that `identity`, but one that was made in its place."""
+        if self.identity != identity:
+            raise RelationReplaced(
+                f"{self.path} is not the relation that was opened: another was made in its place (Relation.create with"
+                " overwrite=True); open it again, and start the query anew, to go on with the new one"
+            )
 
     def close(self) -> None:
         """Close the files and release the version."""
@@ -214,6 +239,11 @@ class Relation:
     def codec(self) -> KeyCodec:
         """The codec that converts between Arrow columns and the relation's keys."""
         return self._version.codec
+
+    @property
+    def identity(self) -> str:
+        """A random name that this relation has in all its versions; one made anew in its place has another."""
+        return self._manifest.identity
 
     @property
     def order(self) -> StorageOrder:
@@ -377,16 +407,28 @@ class Relation:
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
-    def apply(self, upserts: Any = None, deletes: Any = None) -> int:
+    def apply(
+        self, upserts: Any = None, deletes: Any = None, *, on_conflict: Literal["refuse", "rebase"] = "refuse"
+    ) -> int:
         """Write a new version with rows replaced, added or removed; returns its number.
 
         Rows of `upserts` (a table with the relation's columns) replace all rows with the same key; keys of `deletes` lose all
-        theirs. The change is applied to the latest version. Readers keep the version they opened. `upserts` may also be the
-        result of `snapshot_diff`.
+        theirs. Readers go on with the version they opened, and so does this handle: `refresh` opens the new version. What
+        `snapshot_diff` found is taken as it is.
+
+        Parameters
+        ----------
+        on_conflict
+            What to do if another writer has committed since this handle was opened or last committed: "refuse" raises
+            VersionConflict, since what the change was decided on may not be so any more; "rebase" applies it on top of the latest
+            version.
         """
+        choice("on_conflict", on_conflict, ("refuse", "rebase"))
         change = getattr(upserts, "change", upserts)
         if not isinstance(change, Change):
             change = Change(upserts, deletes)
+            if on_conflict == "refuse":
+                change = replace(change, base=self._known)
         return self._change(lambda latest: update.apply(latest, change))
 
     def revise(self, decide: Callable[[Relation], Change | None]) -> int:
@@ -414,9 +456,14 @@ class Relation:
             )
         with writing(self.path, wait=wait):
             with self.refresh() as latest:
+                latest.check_identity(self.identity)
                 version = change(latest)
+            # The new version opens before an old one goes.
+            with Relation.open(self.path, version=version) as new:
+                new.opened.check_sidecars()
             # The writer's lock is still held, so a file that no manifest names is not one that another writer is writing.
             remove_old(self.path)
+        self._known = version
         return version
 
     def __repr__(self) -> str:
@@ -445,6 +492,15 @@ def key_arrays(relation: Relation, keys: Any) -> list[pa.Array]:
         columns = [_listed(keys, relation.schema.field(relation.key[0]))]
     relation.codec.check([pa.field(name, c.type) for name, c in zip(relation.key, columns, strict=True)])
     return columns
+
+
+def _directory_at(root: Path) -> tuple[int, int] | None:
+    """Return what tells the directory at a path from another in its place; None if there is none."""
+    try:
+        found = root.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _pages_of(index: dict[str, Any]) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 
 from headrace.arrays import AnyArray, UInt8s
 from headrace.errors import DamagedRelation
+from headrace.files import write_all
 from headrace.kernels.jit import int64, kernel, uint64
 from headrace.kernels.pages import page_checksum
 from headrace.relation.columns import address
@@ -52,9 +53,8 @@ def write_arrays(path: Path, arrays: dict[str, AnyArray], tag: int) -> int:
         start = body + int(entry["at"])
         whole[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     header["checksum"] = _checksum(address(whole), whole.size)
-    with path.open("wb") as file:
-        file.write(whole.data)
-        file.flush()
+    with path.open("wb", buffering=0) as file:
+        write_all(file, whole.data)
         os.fsync(file.fileno())
     return whole.size
 

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from headrace.arrays import Int64s, UInt8s, UInt32s
 from headrace.errors import BadInput, VersionConflict
+from headrace.files import write_all
 from headrace.kernels.filter import filter_add
 from headrace.metrics import JoinStats
 from headrace.relation.columns import NO_LONGS, plain_schema, plain_table
@@ -82,8 +83,8 @@ def apply(relation: Relation, change: Change) -> int:
 
     if change.base is not None and change.base != relation.version:
         raise VersionConflict(
-            f"the change was found for version {change.base} of {relation.path}, whose latest version is {relation.version};"
-            " find it anew"
+            f"the change was made for version {change.base} of {relation.path}, whose latest version is {relation.version}; open"
+            " the relation again and decide anew, or give on_conflict='rebase' to change the latest version whatever it holds"
         )
     upserts, deletes = change.upserts, change.deletes
     version = relation._version
@@ -288,7 +289,7 @@ class _ShardChange:
         with (version.root / f"{stem}.pages").open("wb", buffering=0) as file:
             for piece in _pieces(np.flatnonzero(affected), index.continues):
                 run, anchor, freed = self._rewrite(index, piece, pages)
-                file.write(run.pages.data)
+                write_all(file, run.pages.data)
                 used += run.used_bytes - freed
                 pages += run.count
                 fences.append(run.keys.take(run.starts[:-1]))
@@ -331,30 +332,30 @@ class _ShardChange:
         """
         version = self.version
         groups = np.flatnonzero(np.diff(piece, prepend=-2) != 1)
-        tables, parts, freed, done = [], [], 0, 0
+        tables, old, freed, done = [], [], 0, 0
         for table, keys, facts in scan_tables(version, index.place(piece)):
             at, equal = positions(keys, self.changed)
             np.add.at(self.before, at[equal], 1)
             self._count(table, -1)
             pages = np.repeat(np.arange(done, done + facts.rows.size), facts.rows)
-            parts.append(np.searchsorted(groups, pages[~equal], side="right") - 1)
+            old.append(pages[~equal])
             tables.append(table.filter(pa.array(~equal)))
             freed += int(facts.used.sum())
             done += facts.rows.size
         first, last = self._range(index, piece)
         new = self.keys.slice(first, last)
         page = np.maximum(index.locate(new)[0], 0)
-        parts.append(np.searchsorted(piece[groups], page, side="right") - 1)
+        old.append(np.maximum(np.searchsorted(piece, page, side="right") - 1, 0))
         tables.append(self.rows.slice(first, last - first))
         together = pa.concat_tables(tables).combine_chunks()
-        group = np.concatenate(parts)
+        old_page = np.concatenate(old)  # of each row, where it lies or belongs: a number in `piece`
+        group = np.searchsorted(groups, old_page, side="right") - 1
         keys, _ = version.codec.encode([together.column(name) for name in version.manifest.key])
         # By group first, as an unchanged key may lie in two groups, on both sides of pages that stay.
         order = keys.argsort()
         order = order[np.argsort(group[order], kind="stable")]
         together, group = together.take(pa.array(order)), group[order]
-        breaks = np.flatnonzero(np.diff(group)) + 1
-        run = self.builder.build(together, first_number, breaks)
+        run = self.builder.rebuild(together, first_number, np.maximum.accumulate(old_page[order]), group)
         self._count(together, +1)
         anchor = piece[groups[group[run.starts[:-1]]]] if piece.size else np.zeros(run.count, np.int64)
         return run, anchor, freed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from headrace.arrays import AnyArray, Int32s, Int64s, UInt8s, UInt32s, UInt64s
 from headrace.errors import BadInput
+from headrace.files import write_all
 from headrace.kernels.filter import BLOCK_BYTES, filter_add
 from headrace.kernels.pages import COLUMN_SLACK, ENTRY, HEADER, paginate, seal, write_column
 from headrace.relation.columns import NO_LONGS, Buffers, Column, address, from_arrow, width_of
@@ -58,6 +60,11 @@ class Layout:
         """Bytes of a row without its variable values: packed values, and a u32 offset per variable column."""
         return (self.codec.width or 4) + sum(column.width or 4 for column in self.payload)
 
+    @cached_property
+    def widths(self) -> Int64s:
+        """Bytes of a value of each stored column, the key first; 0 for one of variable width."""
+        return np.array([self.codec.width, *(column.width for column in self.payload)], np.int64)
+
     @property
     def most_rows(self) -> int:
         """An upper bound of the rows of a page."""
@@ -78,6 +85,16 @@ class BuiltPages:
         return self.starts.size - 1
 
 
+@dataclass(frozen=True)
+class _Encoded:
+    """The rows of a table as they are stored: keys, payload columns, variable bytes a row (empty: none), nullable columns."""
+
+    keys: Keys
+    columns: list[Buffers]
+    sizes: Int64s
+    nullable: int
+
+
 class PageBuilder:
     """Builds sealed pages of one shard from rows, and counts their nulls and variable bytes."""
 
@@ -88,23 +105,63 @@ class PageBuilder:
         self.nulls = {column.name: 0 for column in layout.payload}
         self.variable_bytes = {c.name: 0 for c in layout.payload if c.width == 0}
 
-    def build(self, table: pa.Table, first_number: int, breaks: Int64s = NO_LONGS, *, final: bool = True) -> BuiltPages:
-        """Build pages for a sorted table; a page starts at every row in `breaks`.
+    def rebuild(self, table: pa.Table, first_number: int, old_page: Int64s, group: Int64s) -> BuiltPages:
+        """Pages for the rows of pages that changed, in key order, with the old page and the group of neighbours of each row.
 
-        Unless `final`, the rows of the last page, which may not be full, are left out. If the table is sorted by frequency, the
-        rows within a page are put in key order, because pages are searched by key.
+        The rows of an old page stay together while they fit a page: the fill factor left room for that. A page whose rows do not
+        fit is split evenly, so that the parts have room again. Neighbours that lost half of their rows are filled anew.
         """
+        encoded = self._encode(table)
+        breaks = self._breaks(encoded, old_page, group)
+        return self._build(table, encoded, first_number, breaks, self.layout.page_size)
+
+    def build(self, table: pa.Table, first_number: int, *, final: bool = True) -> BuiltPages:
+        """Pages for a sorted table, as full as the fill factor says.
+
+        Unless final, the rows of the last, perhaps unfilled, page are left out. Where the table is sorted by popularity, rows of
+        one page are put in key order: pages are searched by key.
+        """
+        layout = self.layout
+        room = max(int(layout.page_size * layout.fill), layout.overhead + layout.fixed)
+        return self._build(table, self._encode(table), first_number, NO_LONGS, room, final=final)
+
+    def _encode(self, table: pa.Table) -> _Encoded:
         layout = self.layout
         keys, _ = layout.codec.encode([table.column(name) for name in layout.key])
         columns = [from_arrow(table.column(c.name).combine_chunks()) for c in layout.payload]
         variable = [b.offsets for b in (keys.buffers(), *columns) if b.offsets.size]
         sizes = np.sum([np.diff(offsets) for offsets in variable], axis=0) if variable else NO_LONGS
         nullable = sum(1 for b in columns if b.valid.size)
-        room = max(int(layout.page_size * layout.fill), layout.overhead + layout.fixed)
         self._check_sizes(table, sizes, nullable)
-        n = table.num_rows
+        return _Encoded(keys, columns, sizes, nullable)
+
+    def _breaks(self, rows: _Encoded, old_page: Int64s, group: Int64s) -> Int64s:
+        """Rows at which a new page starts: see `rebuild`."""
+        layout, n = self.layout, old_page.size
+        row_bytes = np.full(n, layout.fixed, np.int64) + (rows.sizes if rows.sizes.size else 0)
+        before = np.append(0, np.cumsum(row_bytes))
+        starts = np.flatnonzero(np.diff(old_page, prepend=-1) > 0)
+        ends = np.append(starts[1:], n)
+        size = before[ends] - before[starts] + rows.nullable * ((ends - starts + 7) // 8)
+        room = max(1, int(layout.page_size * layout.fill) - layout.overhead)
+        parts = np.where(size + layout.overhead > layout.page_size, -(-size // room), 1)
+        first = np.repeat(starts, parts)
+        nth = np.arange(first.size) - np.repeat(np.cumsum(parts) - parts, parts)
+        cuts = np.searchsorted(before, before[first] + nth * np.repeat(size // parts, parts))
+        # Of each group, with the number of its first old page: how much its pages hold on average.
+        groups = np.flatnonzero(np.diff(group[starts], prepend=-1) > 0)
+        pages = np.diff(np.append(groups, starts.size))
+        sparse = np.repeat(np.add.reduceat(size, groups) < 0.5 * room * pages, pages) if groups.size else NO_LONGS
+        inside = np.ones(starts.size, np.bool_)
+        inside[groups] = False
+        return np.unique(cuts[~np.repeat(inside & sparse.astype(np.bool_), parts)])
+
+    def _build(
+        self, table: pa.Table, rows: _Encoded, first_number: int, breaks: Int64s, room: int, *, final: bool = True
+    ) -> BuiltPages:
+        layout, n, keys, columns = self.layout, table.num_rows, rows.keys, rows.columns
         starts = np.empty(n + 1, np.int64)
-        count = paginate(n, layout.fixed, nullable, sizes, breaks, layout.overhead, room, starts)
+        count = paginate(n, layout.fixed, rows.nullable, rows.sizes, breaks, layout.overhead, room, starts)
         if not final:
             count -= 1
         starts = starts[: count + 1].copy()
@@ -289,7 +346,7 @@ class ShardWriter:
         self._pending = None if final else table.slice(taken)
         if run.count == 0:
             return
-        self._file.write(run.pages.data)
+        write_all(self._file, run.pages.data)
         repeats = self._count_keys(run.keys)
         if self.layout.order == "frequency":
             self._dense.add(run, self._pages)

@@ -19,10 +19,11 @@ from typing import Any
 from urllib.parse import quote
 
 from headrace.errors import BadInput, DamagedLog, OtherLog, RunLogError
-from headrace.runlog.files import count_rows, read_state, write_text
+from headrace.files.checked_json import parse_checked
+from headrace.runlog.files import CURE, count_rows, read_state, write_facts
 from headrace.runlog.shard import ShardLog
 
-FORMAT = 1
+FORMAT = 2  # 1 had no checksums in small files and kept rows, and is refused
 _FACTS = "log.json"
 _LONGEST = 120  # bytes of a directory's name; file systems allow 255, and a draft's name may be added
 _PATIENCE = 600.0  # seconds that an attempt waits for another to end: longer than a micro-batch should take
@@ -67,12 +68,8 @@ class RunLog:
         self.path.mkdir(parents=True, exist_ok=True)
         path = self.path / _FACTS
         if not path.exists():
-            write_text(
-                path,
-                json.dumps(
-                    {"log": "headrace", "format": FORMAT, "query": query, "operator": operator, "shards": shards}
-                ),
-            )
+            facts = {"log": "headrace", "format": FORMAT, "query": query, "operator": operator, "shards": shards}
+            write_facts(path, facts)
         there = _facts(path)["shards"]
         if there != shards:
             raise OtherLog(
@@ -150,7 +147,8 @@ def safe_name(what: str, name: str) -> str:
 
 def _facts(path: Path) -> dict[str, Any]:
     try:
-        facts = json.loads(path.read_bytes())
+        text = path.read_bytes()
+        facts = json.loads(text)
         if facts["log"] != "headrace":
             raise KeyError("log")
         written = int(facts["format"])
@@ -159,9 +157,10 @@ def _facts(path: Path) -> dict[str, Any]:
                 f"the run log at {path.parent} has format {written}, and this Headrace reads format {FORMAT}; go on with the"
                 " Headrace that wrote it, or begin anew with another state directory and checkpoint"
             )
+        facts = parse_checked(text)
         return {"query": str(facts["query"]), "operator": str(facts["operator"]), "shards": int(facts["shards"])}
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedLog(f"{path} is damaged: it does not say what log it is of") from error
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise DamagedLog(f"{path} is damaged: it does not say what log it is of; {CURE}") from error
 
 
 def _count(into: dict[str, dict[str, int]], kind: str, rows: int, path: Path) -> None:

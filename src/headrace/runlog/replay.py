@@ -148,7 +148,8 @@ class ReplayDriver(Generic[Item]):
         last = self._restore()
         decided, rows = self.shard.find(DECISION, self.batch), iter(rows)
         if decided is not None:
-            yield from self.operator.on_replay(Decision.of(decided), rows)
+            finished = self.shard.find(FINISHED, self.batch) is not None
+            yield from self.operator.on_replay(replace(Decision.of(decided), finished=finished), rows)
         else:
             self._tidy(last)
             with DecisionDraft(self.shard, self.batch, self.operator.decision_schema) as draft:
@@ -204,10 +205,16 @@ def forget_finish(shard: ShardLog) -> None:
         shard.expire(FINISHING, before=last.batch + 1)
 
 
+def owing(shard: ShardLog) -> Decision | None:
+    """The last decision, if something is owed after it that `ReplayDriver.finish` would give."""
+    last = _last(shard)
+    return last if last is not None and last.owed else None
+
+
 def unfinished(shard: ShardLog) -> int:
     """The micro-batch after which something is owed that `ReplayDriver.finish` would give; -1 if nothing is."""
-    last = _last(shard)
-    return last.batch if last is not None and last.owed else -1
+    last = owing(shard)
+    return -1 if last is None else last.batch
 
 
 def _joined(head: list[Item], rows: Iterator[Item]) -> Iterator[Item]:

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from headrace.clock import Clock, SystemClock
 from headrace.errors import BadInput, RunLogError
-from headrace.runlog.files import DRAFT, LogFile, StateDraft, read_state, sync_directory, write_rows, write_state
+from headrace.files import sync_directory
+from headrace.runlog.files import DRAFT, LogFile, StateDraft, read_state, write_rows, write_state
 from headrace.units import format_duration
 
 _STATE = re.compile(r"(\d{10,})(?:-(\d{10,}))?\.([a-z][a-z0-9_]*)\.arrow")

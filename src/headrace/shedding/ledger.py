@@ -7,6 +7,8 @@ It is a run log of one shard, with these files beside the decisions:
     replayed.json                                the batch up to which shed rows were loaded, and how many they were
     finished.json                                the last batch that reached its sink, where hr.load can tell
 
+Every file has a checksum of all its bytes, which is compared before the file is used.
+
 Which rows are shed is decided once per micro-batch, by a cut through the scores of its rows, so that every attempt sheds the
 same rows. When the query is restarted and runs a micro-batch again, it writes the shed rows again, since Spark may partition the
 rows differently, and the files of the earlier run are removed. A later micro-batch starts only when the last run is complete.
@@ -15,7 +17,6 @@ rows differently, and the files of the earlier run are removed. A later micro-ba
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ import pyarrow as pa
 
 from headrace.errors import RunLogError
 from headrace.runlog import RunLog, ShardLog
-from headrace.runlog.files import DRAFT, count_rows, replace_text, write_text
+from headrace.runlog.files import DRAFT, count_rows, read_facts, replace_facts, write_facts
 from headrace.shedding.shed_file import ShedDraft
 from headrace.shedding.strategies import ALL, Cut
 
@@ -38,6 +39,7 @@ _KEPT = 20  # micro-batches whose files are kept, besides those with rows to rep
 _LEAST = 1e-3  # share of the rows that is kept however slow the join is, so that its rate stays measurable
 _SHED = re.compile(r"shard-0000-(\d{10})-r(\d+)_p(\d+)\.parquet")
 _TOOK = re.compile(r"(\d{10})-(\d+)-(\d+)\.json")
+_TOOK_CURE = "remove it: the rate is then measured without it"
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,7 @@ class Ledger:
 
     def record_task(self, batch: int, number: int, partition: int, record: TaskRecord) -> None:
         """Write what a task did, for decisions about later micro-batches."""
-        write_text(self.path / "took" / f"{batch:010d}-{number}-{partition}.json", json.dumps(asdict(record)))
+        write_facts(self.path / "took" / f"{batch:010d}-{number}-{partition}.json", asdict(record))
 
     # -- earlier ones ----------------------------------------------------------------------------------------------------
 
@@ -196,7 +198,7 @@ class Ledger:
         tasks: dict[int, list[TaskRecord]] = {of: [] for of in recent}
         for path, (of, run, _) in listed:
             if runs.get(of) == run:
-                tasks[of].append(TaskRecord(**json.loads(path.read_text())))
+                tasks[of].append(TaskRecord(**read_facts(path, _TOOK_CURE)))
         rates = [rate for rate in (_rate(tasks[of], workers) for of in recent) if rate]
         if recent and any(t.shed for t in tasks[recent[-1]]):
             rates = rates[
@@ -237,14 +239,14 @@ class Ledger:
     def finished(self) -> int:
         """Return the last micro-batch known to be finished; -1 if there is none. All before the last decision are."""
         try:
-            noted = int(json.loads((self.path / "finished.json").read_text())["batch"])
+            noted = int(read_facts(self.path / "finished.json")["batch"])
         except FileNotFoundError:
             noted = -1
         return max(noted, self.last_batch() - 1)
 
     def finish(self, batch: int) -> None:
         """Record that a micro-batch is finished. If Spark runs it again all the same, it sheds the same rows."""
-        replace_text(self.path / "finished.json", json.dumps({"batch": batch}))
+        replace_facts(self.path / "finished.json", {"batch": batch})
 
     def owed(self, upto: int) -> dict[int, list[Path]]:
         """Return the files of shed rows to replay, by micro-batch up to `upto`; of each micro-batch those of its last run."""
@@ -267,7 +269,7 @@ class Ledger:
     def replayed(self) -> tuple[int, int]:
         """Return the micro-batch up to which shed rows were replayed (-1 for none), and the number of those rows."""
         try:
-            facts = json.loads((self.path / "replayed.json").read_text())
+            facts = read_facts(self.path / "replayed.json")
             return int(facts["batch"]), int(facts["rows"])
         except FileNotFoundError:
             return -1, 0
@@ -277,7 +279,7 @@ class Ledger:
         rows = sum(count_rows(path) for paths in self.owed(upto).values() for path in paths)
         done, before = self.replayed()
         if upto > done:
-            replace_text(self.path / "replayed.json", json.dumps({"batch": upto, "rows": before + rows}))
+            replace_facts(self.path / "replayed.json", {"batch": upto, "rows": before + rows})
         for path, (of, _, _) in self._listed(KIND, _SHED):
             if of <= upto:
                 path.unlink(missing_ok=True)

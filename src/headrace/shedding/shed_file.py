@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from headrace.runlog.files import DRAFT, sync_directory
+from headrace.files import sync_directory
+from headrace.runlog.files import DRAFT, RowsDraft
 
 
 class ShedDraft:
@@ -17,24 +16,26 @@ class ShedDraft:
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path = path
-        self.rows = 0
-        self._draft = path.with_name(f"{DRAFT}{path.stem}-{uuid.uuid4().hex}")
-        self._writer = pq.ParquetWriter(self._draft, schema, write_page_checksum=True)
+        self._draft = RowsDraft(path.with_name(f"{DRAFT}{path.stem}-{uuid.uuid4().hex}"), schema)
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self._draft.rows
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Write rows."""
-        self._writer.write_batch(batch)
-        self.rows += batch.num_rows
+        self._draft.add(batch)
 
     def commit(self) -> None:
-        """Flush the file and give it its name. It may replace the file of an earlier attempt, which has the same rows."""
-        self._writer.close()
-        with self._draft.open("rb+") as file:
-            os.fsync(file.fileno())
-        self._draft.replace(self.path)
+        """Complete the file and give it its name. It may replace the file of an earlier attempt, which has the same rows."""
+        self._draft.seal({})
+        self._draft.path.replace(self.path)
         sync_directory(self.path.parent)
 
     def discard(self) -> None:
         """Remove the file."""
-        self._writer.close()
-        self._draft.unlink(missing_ok=True)
+        try:
+            self._draft.close()
+        finally:
+            self._draft.path.unlink(missing_ok=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
@@ -93,7 +92,7 @@ def choose_once(
     key = task.query, step
     choice = _choices.get(key)
     if choice is None:
-        note = noted_choice(Path(join.path), task.query, step)
+        note = noted_choice(relation, task.query, step)
         choice = note.read()
         if choice is None:
             rows = gathered((b for b in batches if b.num_rows), lambda: (_SAMPLE, join.worker_memory // _SAMPLE_SHARE))

@@ -119,6 +119,7 @@ def enrich(
         raise BadInput(f"workers={workers} is not a number of tasks; give 1 or more, or leave it out")
     join = RelationJoin(
         path=str(rel.path),
+        identity=rel.identity,
         disk=rel.disk.kind,
         on=on,
         how=defer.how(how),

@@ -64,9 +64,10 @@ class EnrichStep:
         """The run log of rows that wait."""
         return None if self.waiting is None else self.waiting.log
 
-    def at_version(self, version: int, *, follow: bool) -> EnrichStep:
-        """The step with its relation at a version."""
-        return replace(self, version=version, follow=follow)
+    def with_relation(self, relation: Relation, *, follow: bool) -> EnrichStep:
+        """The step with its relation as it is open."""
+        join = replace(self.join, identity=relation.identity)
+        return replace(self, join=join, version=relation.version, follow=follow)
 
     def recorded(self) -> RecordedJoin | None:
         """How `replay` repeats the step. A column that flags duplicates is not written down."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, overload
 
-from headrace.errors import BadInput
+from headrace.errors import BadInput, choice
 from headrace.spark.delta.load import Loaded
 from headrace.spark.plan import Plan
 from headrace.spark.postgresql.sink import Upserted
 from headrace.spark.sinks import sink_of
-from headrace.spark.state.stateful import Finishing
+from headrace.spark.state.stateful import Finishing, OnReplaced
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -18,13 +18,21 @@ if TYPE_CHECKING:
 
 
 @overload
-def finish(what: StreamingQuery) -> Loaded | Upserted: ...
+def finish(what: StreamingQuery, *, on_replaced: OnReplaced = ...) -> Loaded | Upserted: ...
 @overload
-def finish(what: DataFrame, query: StreamingQuery | str, write: Callable[[DataFrame, int], object]) -> None: ...
+def finish(
+    what: DataFrame,
+    query: StreamingQuery | str,
+    write: Callable[[DataFrame, int], object],
+    *,
+    on_replaced: OnReplaced = ...,
+) -> None: ...
 def finish(
     what: StreamingQuery | DataFrame,
     query: StreamingQuery | str | None = None,
     write: Callable[[DataFrame, int], object] | None = None,
+    *,
+    on_replaced: OnReplaced = "refuse",
 ) -> Loaded | Upserted | None:
     """The end of a bounded run: join all rows that still wait, and hand them to the sink. The query must have stopped.
 
@@ -41,16 +49,20 @@ def finish(
     write
         With a DataFrame: called with a batch DataFrame of the same columns, and a number that is the same when it is called again
         for the same rows.
+    on_replaced
+        What to do if another relation was made in the place of the one that rows were looked up in when they came
+        (Relation.create with overwrite=True): "refuse" raises RelationReplaced, "join" joins them with the new one.
 
     Returns
     -------
     Loaded | Upserted | None
         What was loaded, of a query that `hr.load` or `hr.load_postgresql` gave.
     """
+    choice("on_replaced", on_replaced, ("refuse", "join"))
     sink = sink_of(what)
     if sink is not None:
         _check_stopped(what)
-        loaded: Loaded | Upserted = sink.finish(str(what.id))
+        loaded: Loaded | Upserted = sink.finish(str(what.id), on_replaced)
         return loaded
     plan = Plan.found(what)
     if plan is None or query is None or write is None:
@@ -59,7 +71,7 @@ def finish(
             f" query=... and write=...; this is {what!r}"
         )
     _check_stopped(query)
-    last = Finishing(plan, query if isinstance(query, str) else str(query.id))
+    last = Finishing(plan, query if isinstance(query, str) else str(query.id), on_replaced)
     if last.number >= 0:
         write(last.rows(), last.number)
         last.close()

@@ -28,6 +28,7 @@ from headrace.progressive.logged.sharding import Sharding
 from headrace.progressive.logged.state_cache import StateCache
 from headrace.progressive.memory.row_chunks import POOL
 from headrace.progressive.policies import FlushPolicy, policy_of
+from headrace.relation import Relation
 from headrace.spark.executors import executor_directory
 from headrace.spark.reports import TaskReport
 from headrace.spark.state.shards import by_shard, open_log
@@ -89,7 +90,7 @@ class PairStep:
     shed: None = None
     """a join of two streams takes all rows"""
 
-    def at_version(self, version: int, *, follow: bool) -> PairStep:
+    def with_relation(self, relation: Relation, *, follow: bool) -> PairStep:
         """The step as it is: it joins with no relation."""
         return self
 

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from headrace.conditions import On
-from headrace.runlog.files import replace_text
+from headrace.files.checked_json import dump_checked
+from headrace.runlog.files import read_facts, replace_facts
 from headrace.semistream.base import How, Order
 from headrace.semistream.deferred.deferral import Unmatched
 
 _NAME = "join.json"
+_CURE = "restore it from a copy, or let the query run on: its next micro-batch writes it again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +54,7 @@ class Recorded:
     @classmethod
     def read(cls, directory: Path) -> Recorded:
         """What is written in a directory."""
-        body = json.loads((directory / _NAME).read_text())
+        body = read_facts(directory / _NAME, _CURE)
         names = [f.name for f in fields(RecordedJoin)]
         joins = (RecordedJoin(**{n: s[n] for n in names}) if s["plain"] else None for s in body["steps"])
         return cls(body["schema"], tuple(joins))
@@ -61,6 +63,6 @@ class Recorded:
 def write_recorded(directory: Path, schema: str, joins: Sequence[RecordedJoin | None]) -> None:
     """Write it down, unless it is there already. `schema`: as JSON text."""
     steps = [{"plain": False} if join is None else {**asdict(join), "plain": True} for join in joins]
-    path, text = directory / _NAME, json.dumps({"schema": json.loads(schema), "steps": steps})
-    if not path.exists() or path.read_text() != text:
-        replace_text(path, text)  # several tasks may write it at the same moment
+    path, facts = directory / _NAME, {"schema": json.loads(schema), "steps": steps}
+    if not path.exists() or path.read_bytes() != dump_checked(facts):
+        replace_facts(path, facts)  # several tasks may write it at the same moment

@@ -27,6 +27,8 @@ class RelationJoin:
     """What to join with, and how: the parameters of `enrich` that an operator is made of."""
 
     path: str
+    identity: str
+    """of the relation at the path: one that is made in its place is not joined with"""
     disk: DiskKind
     on: On | None
     how: How

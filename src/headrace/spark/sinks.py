@@ -15,7 +15,7 @@ from headrace.shedding.ledger import Ledger
 from headrace.spark.batches import application, start
 from headrace.spark.plan import Plan
 from headrace.spark.state.pins import Pins
-from headrace.spark.state.stateful import Finishing
+from headrace.spark.state.stateful import Finishing, OnReplaced
 from headrace.spark.steps import Step
 from headrace.spark.worker import Task, Writer
 
@@ -66,9 +66,9 @@ class NumberedSink(ABC, Generic[Done]):
         self.load(df, application(df), batch, self._pins.latest())
         note_finished(self.plan.steps, query, batch)
 
-    def finish(self, query: str) -> Done:
+    def finish(self, query: str, on_replaced: OnReplaced) -> Done:
         """Load the rows that the run log of a query still holds, once."""
-        last = Finishing(self.plan, query)
+        last = Finishing(self.plan, query, on_replaced)
         if last.number < 0:
             return self.nothing()
         loaded = self.load(last.source(), _finish(query), last.number, last.latest(), query)

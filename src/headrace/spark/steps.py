@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from headrace.relation import Relation
 from headrace.spark.recorded import RecordedJoin
 from headrace.spark.reports import TaskReport
 from headrace.spark.shed import ShedStep
@@ -120,8 +121,8 @@ class Step(Protocol):
         """The rows of a task through this step."""
         ...
 
-    def at_version(self, version: int, *, follow: bool) -> Step:
-        """The step with its relation at a version; with `follow`, each micro-batch sees the version that its first task noted."""
+    def with_relation(self, relation: Relation, *, follow: bool) -> Step:
+        """The step with its relation as it is open; with `follow`, a micro-batch sees the version that its first task noted."""
         ...
 
     def recorded(self) -> RecordedJoin | None:

@@ -77,7 +77,7 @@ def _freeze() -> None:
 
 # -- what a process keeps ----------------------------------------------------------------------------------------------
 
-OperatorKey = tuple[str, str, int]  # step, algorithm, version of the relation
+OperatorKey = tuple[str, str, str, int]  # step, algorithm, identity and version of the relation
 
 _relations: dict[str, Relation] = {}
 _operators: dict[OperatorKey, OpenJoin] = {}  # the least recently used first
@@ -85,6 +85,8 @@ _operators: dict[OperatorKey, OpenJoin] = {}  # the least recently used first
 
 def relation_at(join: RelationJoin, version: int, follow: bool, task: SparkTask) -> Relation:
     """The relation at the task's version. This process keeps it open, and so pinned, until another version is asked for.
+
+    A relation that was made in the place of the one that the query began with is refused.
 
     Parameters
     ----------
@@ -95,9 +97,9 @@ def relation_at(join: RelationJoin, version: int, follow: bool, task: SparkTask)
     """
     root, current = Path(join.path), _relations.get(join.path)
     if follow:
-        relation = open_for_batch(root, task, join.disk, version, current)
+        relation = open_for_batch(root, join.identity, task, join.disk, version, current)
     else:
-        relation = open_at(root, join.disk, version, current)
+        relation = open_at(root, join.identity, join.disk, version, current)
     if relation is not current:
         _relations[join.path] = relation
         for key in [k for k, kept in _operators.items() if kept.operator.relation is current]:
@@ -107,7 +109,7 @@ def relation_at(join: RelationJoin, version: int, follow: bool, task: SparkTask)
 
 def operator_of(step: str, join: RelationJoin, algorithm: str, relation: Relation) -> OpenJoin:
     """The operator of a step and an algorithm: the one that this process has kept, or a new one."""
-    key = step, algorithm, relation.version
+    key = step, algorithm, relation.identity, relation.version
     kept = _operators.pop(key, None)
     if kept is None or kept.operator.relation is not relation:
         kept = open_join(join, algorithm, relation, executor_directory())

@@ -120,7 +120,8 @@ class GroupMemory:
         # Another version of the relation, or a relation made anew, or another division, is another content.
         tags = [file.tag for shard in shards for file in (*shard.files, shard.index, shard.filter)]
         layout = (self._sidecars, self._sketch, self._region, self._slot, self.read_bytes)
-        text = f"{relation.path}:{relation.version}:{tags}:{[c.name for c in payload]}:{layout}"
+        which = f"{relation.path}:{relation.identity}:{relation.version}:{tags}"
+        text = f"{which}:{[c.name for c in payload]}:{layout}"
         self.content = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1 | 1
         self.memory = SharedMemory.find(self.card, self.size)
 

@@ -121,7 +121,10 @@ class DeferredJoin:
         return ReplayDriver(self.shard, self.batch, self).run(some)
 
     def finish(self, stream: pa.Schema) -> Batches:
-        """Join everything that the log holds; rows without a match become dead letters. See ReplayDriver.finish."""
+        """Join everything that the log holds; rows without a match become dead letters. See ReplayDriver.finish.
+
+        The relation may be another than the one that rows were looked up in when they came: the caller has decided that.
+        """
         self._stream = self.matched.stream = stream
         return ReplayDriver(self.shard, self.batch, self).finish()
 
@@ -141,6 +144,7 @@ class DeferredJoin:
 
     def on_batch(self, rows: Iterator[pa.RecordBatch], draft: DecisionDraft) -> Batches:
         """Join rows that come, and decide which of them, and of those before, stay behind."""
+        self._notes.check_relation(self.operator.relation, self.shard.directory)
         notes, operator, begun = self._notes, self.operator, SystemClock().now()
         remaining = self.matched.remaining = Remaining(draft)
         at_once = not notes.waiting and self.timing.is_due(0, notes.fresh)
@@ -176,7 +180,7 @@ class DeferredJoin:
             since = self._last.since
             now.waiting, now.earliest = notes.waiting, notes.earliest
             now.retrying, now.tried, now.oldest = notes.retrying, notes.tried, notes.oldest
-        now.fresh, now.version = remaining.waiting, self._version
+        now.fresh, now.version, now.identity = remaining.waiting, self._version, self.operator.relation.identity
         now.add(remaining)
         self._next = now
         return Snapshot(facts=now.as_facts(), owed=now.owed, since=since)
@@ -184,6 +188,7 @@ class DeferredJoin:
     def on_replay(self, decision: Decision, rows: Iterator[pa.RecordBatch]) -> Batches:
         """Join the rows that the first attempt did not leave behind."""
         self._check(decision.file)
+        Notes.of(decision).check_relation(self.operator.relation, self.shard.directory)
         table, moved = decision.file.table(), decision.since == self.batch
         own = np.asarray(table.column(BATCH)) == self.batch
         mine = RowMultiset(table.filter(pa.array(own)).select(self._stream.names))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from math import inf
+from pathlib import Path
 from typing import Any
 
+from headrace.errors import RelationReplaced
+from headrace.relation import Relation
 from headrace.runlog import Decision
 from headrace.semistream.deferred.remaining import Remaining
 
@@ -34,6 +37,8 @@ class Notes:
     """when the first of those came"""
     version: int = 0
     """the version of the relation that the micro-batch was joined with"""
+    identity: str = ""
+    """the identity of that relation; one made in its place has another"""
     phases: dict[str, list[float]] = field(default_factory=dict)
     """how long join phases took, as JoinTime keeps it"""
 
@@ -50,6 +55,15 @@ class Notes:
         self.earliest = min(self.earliest, remaining.earliest)
         self.retrying += remaining.retrying
         self.oldest = min(self.oldest, remaining.oldest)
+
+    def check_relation(self, relation: Relation, log: Path) -> None:
+        """Refuse to join rows that wait with another relation than the one that they were looked up in when they came."""
+        if self.owed and self.identity != relation.identity:
+            raise RelationReplaced(
+                f"{self.owed:,} rows wait in {log} that came before another relation was made in the place of {relation.path}"
+                " (Relation.create with overwrite=True); hr.finish(..., on_replaced='join') joins them with the new relation, and"
+                " then the query can go on, or begin anew with another state directory and checkpoint"
+            )
 
     def as_facts(self) -> dict[str, Any]:
         """For JSON."""

@@ -1,6 +1,6 @@
 """The note of which algorithm joins in a query, in the relation's directory, which all executors see under one path.
 
-    relation/batches/<query>/choice-<step>     {"algorithm": "inl", "why": "...", "run": "..."}
+    relation/batches/<query>/choice-<step>     {"algorithm": "inl", "why": "...", "run": "...", "identity": ..., "checksum": ...}
     relation/batches/jobs/choice-<step>        of a batch DataFrame
 
 The first task to create the file has chosen for all. A restart of the query has new steps, and chooses again.
@@ -9,14 +9,16 @@ The first task to create the file has chosen for all. A restart of the query has
 from __future__ import annotations
 
 import errno
-import json
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.clock import WallClock
+from headrace.errors import DamagedRelation
+from headrace.files.checked_json import read_checked
+from headrace.relation import Relation
 from headrace.relation.batch_versions import batch_notes
-from headrace.runlog.files import write_text
+from headrace.runlog.files import write_facts
 
 _PREFIX = "choice-"
 _JOBS = "jobs"  # in place of a query's id, which is a UUID
@@ -41,25 +43,33 @@ class ChoiceNote:
         Where it is, or will be.
     query
         The streaming query; None for a batch DataFrame.
+    relation
+        The relation that is joined with; a choice for one that was in its place before is refused.
     """
 
     path: Path
     query: str | None
+    relation: Relation
 
     def read(self) -> Chosen | None:
-        """The choice; None if there is none yet."""
+        """The choice; None if there is none yet. A damaged one is refused."""
         try:
-            note = json.loads(self.path.read_text())
+            note = read_checked(self.path)
         except FileNotFoundError:
             return None
+        except (ValueError, OSError) as error:
+            raise DamagedRelation(
+                self.path, f"{error}; stop the query, remove this file, and start the query again, which chooses anew"
+            ) from error
+        self.relation.check_identity(note["identity"])
         return Chosen(str(note["algorithm"]), str(note["why"]))
 
     def write(self, choice: Chosen, run: str) -> Chosen | None:
         """Make a choice known, unless another task was first; gives what was chosen, or None where nothing can be written."""
-        text = json.dumps({"algorithm": choice.algorithm, "why": choice.why, "run": run})
+        facts = {"algorithm": choice.algorithm, "why": choice.why, "run": run, "identity": self.relation.identity}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            if write_text(self.path, text):
+            if write_facts(self.path, facts):
                 self._remove_old(run)
                 return choice
         except OSError as error:
@@ -73,11 +83,11 @@ class ChoiceNote:
         since = WallClock().now() - _KEPT
         for path in self.path.parent.glob(f"{_PREFIX}*"):
             with suppress(OSError, ValueError):
-                mine = self.query is not None and json.loads(path.read_text()).get("run") == run
+                mine = self.query is not None and read_checked(path).get("run") == run
                 if path.stat().st_mtime < since and not mine:
                     path.unlink()
 
 
-def noted_choice(root: Path, query: str | None, step: str) -> ChoiceNote:
+def noted_choice(relation: Relation, query: str | None, step: str) -> ChoiceNote:
     """The note of a step, in the directory of its relation."""
-    return ChoiceNote(batch_notes(root, query or _JOBS) / f"{_PREFIX}{step}", query)
+    return ChoiceNote(batch_notes(relation.path, query or _JOBS) / f"{_PREFIX}{step}", query, relation)

@@ -39,7 +39,7 @@ class HeartbeatReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         self.clock = clock
         self.owed = owed
         self._ends = False
-        self._before: dict[Path, str] = {}
+        self._before: dict[Path, bytes] = {}
         self._last: int | None = None
 
     def initialOffset(self) -> dict[str, int]:
@@ -66,11 +66,13 @@ class HeartbeatReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         """Whether a task of this run noted that it owes something; notes of earlier runs do not count."""
         return any(self._before.get(path) != note for path, note in self._notes().items())
 
-    def _notes(self) -> dict[Path, str]:
+    def _notes(self) -> dict[Path, bytes]:
         notes = {}
         for path in Path(self.owed[0]).glob(self.owed[1]) if self.owed else ():
             with suppress(FileNotFoundError):
-                notes[path] = path.read_text()
+                notes[path] = (
+                    path.read_bytes()
+                )  # compared alone: a damaged one makes a tick too many, and is written again
         return notes
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:

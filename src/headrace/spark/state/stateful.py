@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pyspark.sql.functions import col, lit, pmod, xxhash64
 
 from headrace.errors import BadInput
-from headrace.runlog import RunLog, ShardLog, close_finish, forget_finish, unfinished
+from headrace.relation import Relation
+from headrace.runlog import RunLog, ShardLog, close_finish, forget_finish, owing, unfinished
 from headrace.semistream.deferred.deferral import Deferral
+from headrace.semistream.deferred.notes import Notes
 from headrace.spark.plan import Plan
 from headrace.spark.schemas import numbered
 from headrace.spark.shared_paths import local_path
@@ -26,6 +28,7 @@ SHARD, BEAT = "__headrace_shard", "__headrace_beat"
 _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 
 Found = TypeVar("Found")
+OnReplaced = Literal["refuse", "join"]
 
 
 def state_path(session: SparkSession, state: str | Path | None, parameter: str) -> str:
@@ -67,11 +70,15 @@ class Finishing:
         Of a DataFrame that `enrich` or `progressive_join` gave.
     query
         The query's id.
+    on_replaced
+        What to do if another relation was made in the place of the one that rows were looked up in when they came: refuse, or
+        join them with the new one.
     """
 
-    def __init__(self, plan: Plan, query: str) -> None:
+    def __init__(self, plan: Plan, query: str, on_replaced: OnReplaced = "refuse") -> None:
         self.plan = plan
         self.query = query
+        self.on_replaced = on_replaced
         keeping = plan.steps[0].remembers if plan.steps else None
         if keeping is None:
             raise BadInput(
@@ -102,10 +109,22 @@ class Finishing:
         return beats(ids, self.plan.stream).repartitionById(shards, SHARD)
 
     def latest(self) -> Plan:
-        """The plan with each relation at its latest version."""
-        pairs = zip(self.plan.steps, self.plan.relations, strict=True)
-        steps = (s if r is None else s.at_version(r.refresh().version, follow=False) for s, r in pairs)
-        return replace(self.plan, steps=tuple(steps))
+        """The plan with each relation at its latest version, which stays open as long as the plan."""
+        latest = tuple(None if relation is None else relation.refresh() for relation in self.plan.relations)
+        if self.on_replaced == "refuse":
+            self._check_relations(latest)
+        pairs = zip(self.plan.steps, latest, strict=True)
+        steps = (s if r is None else s.with_relation(r, follow=False) for s, r in pairs)
+        return replace(self.plan, steps=tuple(steps), relations=latest)
+
+    def _check_relations(self, latest: tuple[Relation | None, ...]) -> None:
+        """Refuse a relation that was made in the place of one of the plan, or of the one that rows wait for."""
+        for opened, now in zip(self.plan.relations, latest, strict=True):
+            if opened is not None and now is not None:
+                now.check_identity(opened.identity)
+        if (first := latest[0]) is not None:
+            for decision in self._each(owing):
+                Notes.of(decision).check_relation(first, self.log.path)
 
     def close(self) -> None:
         """Note that the rows have arrived in the sink."""
