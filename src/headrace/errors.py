@@ -24,6 +24,10 @@ class MemoryRefused(HeadraceError):
     """The memory budget has no room for a reservation."""
 
 
+class SpillError(HeadraceError, OSError):
+    """Tuples could not be written to a join's temporary files. Nothing is lost: make room there, and call the join again."""
+
+
 class RelationError(HeadraceError):
     """Something is wrong with a relation on disk."""
 

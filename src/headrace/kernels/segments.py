@@ -5,30 +5,20 @@ from __future__ import annotations
 from headrace.kernels.jit import I32, I64, int64, kernel, u8, void
 
 
-@kernel(void(I32, I32, I32, I32, I64, I64, I64, I64, I64, I64, I64, I64, int64, u8))
-def keep_unjoined(left, right, lseg, rseg, la, ra, ld, rd, lfirst, lmet, rfirst, rmet, done, keep):
+@kernel(void(I32, I32, I64, I64, I64, I64, I32, I32, I32, I32, int64, u8))
+def keep_unjoined(left, right, la, ra, ld, rd, lswept, rswept, lpart, rpart, done, keep):
     """Set keep[k] to 0 where the pair of rows left[k], right[k] was joined before.
 
-    Of left rows, lseg is the segment and la the stamp of arrival. Of left segments, ld is the stamp of departure, and segment g
-    met the memory of the other side at the stamps lmet[lfirst[g]:lfirst[g + 1]]. The names with r are those of the right side.
-    Segments that both departed up to the stamp `done` were joined with each other on disk.
+    Of left rows, la is the stamp of arrival, ld that of departure, and lpart the partition; in memory they met the right
+    partitions on disk before number lswept. The names with r are those of the right side. Tuples that both departed up to the
+    stamp `done` were joined with each other on disk.
     """
     for k in range(left.size):
-        g, h = lseg[left[k]], rseg[right[k]]
-        if ld[g] == rd[h] or (ld[g] <= done and rd[h] <= done):
+        a, b = left[k], right[k]
+        if ld[a] == rd[b] or (ld[a] <= done and rd[b] <= done):
             keep[k] = 0
-            continue
-        if ld[g] < rd[h]:
-            gone, arrived, departed = ld[g], ra[right[k]], rd[h]
-            first, last = lfirst[g], lfirst[g + 1]
-        else:
-            gone, arrived, departed = rd[h], la[left[k]], ld[g]
-            first, last = rfirst[h], rfirst[h + 1]
-        if arrived < gone:  # both were in memory together, and were joined there
-            keep[k] = 0
-            continue
-        for e in range(first, last):
-            t = lmet[e] if ld[g] < rd[h] else rmet[e]
-            if arrived < t and t < departed:
+        elif ld[a] < rd[b]:  # together in memory, or the right one met the left one's partition on disk
+            if ra[b] < ld[a] or lpart[a] < rswept[b]:
                 keep[k] = 0
-                break
+        elif la[a] < rd[b] or rpart[b] < lswept[a]:
+            keep[k] = 0

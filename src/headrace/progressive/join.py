@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Literal
+from weakref import ReferenceType, ref
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.arrays import Float64s
 from headrace.clock import Clock, SystemClock
 from headrace.conditions import Condition, check_condition
-from headrace.errors import BadInput, MemoryRefused, choice
+from headrace.errors import BadInput, MemoryRefused, SpillError, choice
 from headrace.memory import MemoryBudget
+from headrace.progressive.arrival import Arrival, Piece
 from headrace.progressive.cleanup import Cleanup
-from headrace.progressive.grids.partitioning import SIDES, CellEntries, Partitioning
+from headrace.progressive.grids.partitioning import SIDES, CellEntries, JoinKeys, Partitioning
 from headrace.progressive.memory.evict import Evictor
-from headrace.progressive.memory.side_memory import SideMemory
 from headrace.progressive.memory.sides import Sides
 from headrace.progressive.output import BatchRows, MemoryRows, left_and_right
 from headrace.progressive.policies import FlushPolicy, PartitionStats, policy_of
@@ -38,20 +39,28 @@ class ProgressiveJoin:
     the symmetric hash join. `insert`, `idle` and `finish` are iterators of record batches; that of `insert` and `finish` must be
     read to its end, that of `idle` may be left at any time.
 
-    No pair twice, none missed. A counter gives stamps: every insert, flush and meeting has its own. A tuple has its arrival A;
-    tuples of a partition that are flushed together are a segment with one departure D (in memory: infinite). An arriving tuple is
-    joined with the tuples in memory. A segment may meet the other side's memory at a stamp t: its tuples are joined with those
-    that arrived there since it departed, or since it last met memory. Segments of both sides are joined on disk, each two once,
-    without the pairs that were joined before by the following rules. Take two tuples that match, with D(1) < D(2):
+    No pair twice, none missed. A counter gives stamps: every insert and flush has its own, and so has every sweep, which lets
+    partitions on disk meet the other side's memory. A tuple has its arrival A and its departure D, the stamp of the flush that
+    wrote it (in memory: infinite). An arriving tuple is joined with the tuples in memory. When a partition on disk meets
+    memory, each of its tuples is joined with those that came after it had departed, and have not met this partition before.
+    When a tuple is flushed, the partitions that it has met are written with it (see Meetings). Tuples on disk are joined with
+    each other, each two once, without the pairs that were joined before by the following rules. Take two tuples that match,
+    with D(1) < D(2):
 
-    - A(2) < D(1): both were in memory when the later of them came, and were joined then. No meeting of segment 1 takes tuple 2,
-      which came before D(1).
-    - otherwise tuple 2 came when tuple 1 was on disk, so they did not meet in memory. Segment 1 meets tuple 2 at the first t with
-      A(2) < t < D(2), if there is one, and at no later one.
-    - if there is none and D(2) is finite, they are joined on disk. If it is not, segment 1 is yet to meet tuple 2, in `idle` or,
-      at the latest, in `finish`.
+    - A(2) < D(1): both were in memory when the later of them came, and were joined then. Tuple 2 is not joined with tuple 1
+      when it meets the partition of tuple 1 on disk, since it came before D(1).
+    - otherwise tuple 2 came when tuple 1 was on disk, so they did not meet in memory. They are joined if the partition of tuple
+      1 meets tuple 2 before D(2), the first time that it does.
+    - if it does not and D(2) is finite, they are joined on disk. If it is not, they are yet to meet, in `idle` or, at the
+      latest, in `finish`.
 
-    If D(1) = D(2), both were in memory until then, and were joined when the later came. So each is joined in one way.
+    If D(1) = D(2), both were in memory until then, and were joined when the later came. So each is joined in one way. Stamps
+    are kept with tuples, so segments can be merged: their number, and so the memory for their list, is bounded however long the
+    streams are.
+
+    A batch that is refused (BadInput, UnsupportedType, MemoryRefused) leaves the join as it was. If a flush fails, as it does
+    on a full disk, nothing is lost: the next call goes on where the last one stopped. So it does if the iterator of `insert` or
+    `finish` was dropped before its end. After any other error in the middle of a step every call is refused.
 
     Parameters
     ----------
@@ -89,8 +98,8 @@ class ProgressiveJoin:
 
     Reference: [PQP] ch. 3, Alg. 1; Urhan and Franklin, XJoin (stamps).
 
-    Deviations: tuples are taken in by batch, so the tuples of a batch do not make room for each other one by one; departures and
-    meetings are kept by segment, where XJoin keeps two stamps with each tuple and a history with each partition.
+    Deviations: tuples are taken in by batch, so the tuples of a batch do not make room for each other one by one; what a tuple
+    has met on disk is one number that is kept with it, where XJoin keeps a history with each partition; segments are merged.
     """
 
     def __init__(
@@ -134,8 +143,11 @@ class ProgressiveJoin:
         self.partitioning = self._sides.partitioning
         self.partition_stats = PartitionStats.empty(self.partitioning.partitions)
         self._stamp = 0
-        self._open: str | None = None  # "insert" or "finish" while its results are not read to the end
-        self._finished = False
+        self._arrivals: list[Arrival] = []  # the batch that is being taken in, if any
+        self._reader: ReferenceType[Iterator[pa.RecordBatch]] | None = None  # of results that are not read to the end
+        self._called = ""  # what they are results of: "insert" or "finish"
+        self._broken: BaseException | None = None
+        self._finishing = self._finished = False
         self._evictor = Evictor(
             self.policy, self._sides, self.partition_stats, self.stats, capacity=capacity, tick=self._tick
         )
@@ -146,10 +158,10 @@ class ProgressiveJoin:
     def insert(self, side: Literal["left", "right"], batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take in tuples of one side: join them with the other side's memory, send the results, and keep the tuples."""
         number = SIDES.index(choice("side", side, SIDES))
-        self._may_begin()
+        self._may_begin("insert")
         batch = self._sides.accept(number, batch)
-        self._open = "insert"
-        return self._until_read(self._insert(number, batch))
+        self._arrivals.append(Arrival(number, batch, self._sides.rows_at_once(batch)))
+        return self._until_read("insert", self._take_in())
 
     def idle(self, budget: float | None = None) -> Iterator[pa.RecordBatch]:
         """Use the time while both sources are silent: join memory with disk, then disk with disk, productive partitions first.
@@ -157,11 +169,11 @@ class ProgressiveJoin:
         Parameters
         ----------
         budget
-            Seconds that it may take, to the end of a step; None goes on until nothing is left to join, or the iterator is left.
+            Seconds that it may take, to the end of a block; None goes on until nothing is left to join, or the iterator is left.
         """
-        self._may_begin()
+        self._may_begin("idle")
         end = None if budget is None else self.clock.now() + budget
-        for out in self._cleanup.run():
+        for out in chain(self._take_in(), self._steady(self._cleanup.run())):
             if out.num_rows:
                 yield self._sent(out)
             if end is not None and self.clock.now() >= end:
@@ -169,64 +181,75 @@ class ProgressiveJoin:
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Join everything that is left, after both streams have ended."""
-        self._may_begin()
-        self._open, self._finished = "finish", True
-        return self._until_read(self._cleanup.run(last=True))
+        self._may_begin("finish")
+        self._finishing = True
+        return self._until_read("finish", chain(self._take_in(), self._steady(self._cleanup.run(last=True))))
 
     # -- the in-memory phase ---------------------------------------------------------------------------------------------
 
-    def _insert(self, number: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        step = self._sides.rows_at_once(batch)
-        if self.capacity is not None:
-            step = min(step, max(1, self.policy.wanted(self.capacity)))
-        yield from self._cleanup.finish_step()
+    def _take_in(self) -> Iterator[pa.RecordBatch]:
+        """Take in the batch that has arrived, or the rest of it: pieces that fit working memory probe, then are kept."""
+        yield from self._steady(self._cleanup.finish_step())
         self._cleanup.free_block()
-        for at in range(0, batch.num_rows, step):
-            yield from self._take_in(number, batch.slice(at, step))
-        self.stats.tuples_in[number] += batch.num_rows
+        while self._arrivals:
+            arrival = self._arrivals[0]
+            while arrival.at < arrival.batch.num_rows:
+                if arrival.piece is None:
+                    arrival.piece = self._next_piece(arrival)
+                yield from self._steady(arrival.piece.results)
+                self._keep(arrival.number, arrival.piece)
+                arrival.at, arrival.piece = arrival.at + arrival.piece.batch.num_rows, None
+            self.stats.tuples_in[arrival.number] += arrival.batch.num_rows
+            self._arrivals.pop()
 
-    def _take_in(self, number: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take in rows that fit working memory: probe the other side, make room, insert."""
-        sides, partitioning = self._sides, self.partitioning
-        mine = sides.memory(number)
-        keys = partitioning.read(number, batch)
-        home = partitioning.home(number, keys)
-        # Large boxes are in many cells each, so that fewer rows fit than were expected.
-        if home.row.size * mine.slot_bytes > sides.work and batch.num_rows > 1:
-            half = batch.num_rows // 2
-            yield from self._take_in(number, batch.slice(0, half))
-            yield from self._take_in(number, batch.slice(half))
-            return
-        stamp = self._tick()
+    def _next_piece(self, arrival: Arrival) -> Piece:
+        """The next rows of a batch, as many as fit working memory, with the cells that they belong to."""
+        sides, partitioning, number = self._sides, self.partitioning, arrival.number
+        if self.capacity is not None:
+            arrival.step = min(arrival.step, max(1, self.policy.wanted(self.capacity)))
+        while True:
+            batch = arrival.batch.slice(arrival.at, arrival.step)
+            keys = partitioning.read(number, batch)
+            home = partitioning.home(number, keys)
+            # Large boxes are in many cells each, and a few rows may be much longer than most, so that fewer fit than expected.
+            taken = home.row.size * sides.memory(number).slot_bytes
+            if batch.num_rows == 1 or (taken <= sides.work and taken + batch.nbytes <= sides.largest_row):
+                break
+            arrival.step = batch.num_rows // 2
         self.stats.skipped[number] += int(batch.num_rows - keys.valid.sum())
         self.stats.outside[number] += keys.outside
-        if sides.both_present:
-            reach = [home] if partitioning.identity else partitioning.reach_in_steps(number, keys, sides.cells_at_once)
-            for some in reach:
-                yield from self._probe(sides.memory(1 - number), batch, some, keys.values)
-        if home.row.size:
-            partitions = partitioning.partition_of(home.cell)
-            self.policy.arrive(number, home.cell, partitions)
-            self._evictor.make_room(number, batch, home.row.size)
-            mine.insert(batch, home, keys.values, partitions, stamp)
-            self.partition_stats.arrived_tuples(number, partitions)
+        results = self._probe(number, batch, keys, home) if sides.both_present else iter(())
+        return Piece(batch, keys, home, self._tick(), results)
 
-    def _probe(
-        self, other: SideMemory, batch: pa.RecordBatch, reach: CellEntries, values: Float64s
-    ) -> Iterator[pa.RecordBatch]:
+    def _probe(self, number: int, batch: pa.RecordBatch, keys: JoinKeys, home: CellEntries) -> Iterator[pa.RecordBatch]:
         """Join arriving tuples with the other side's memory."""
+        other, partitioning = self._sides.memory(1 - number), self.partitioning
         most = self._sides.pairs_at_once(batch.nbytes // max(1, batch.num_rows), other.row_bytes)
-        for entries, slots in other.match(reach.cell, reach.row, values, most):
-            order = other.by_chunk(slots)
-            slots = slots[order]
-            mine = BatchRows(batch, reach.row[entries[order]])
-            out, which = self._sides.output.make(*left_and_right(1 - other.number, mine, MemoryRows(other, slots)))
-            made = slots if which is None else slots[which]
-            self.partition_stats.made_results(other.number, other.partition[made])
-            if other.results.size:
-                np.add.at(other.results, made, np.int32(1))
-            self.stats.in_memory += out.num_rows
-            yield out
+        cells = self._sides.cells_at_once
+        for reach in [home] if partitioning.identity else partitioning.reach_in_steps(number, keys, cells):
+            for entries, slots in other.match(reach.cell, reach.row, keys.values, most):
+                order = other.by_chunk(slots)
+                slots = slots[order]
+                mine = BatchRows(batch, reach.row[entries[order]])
+                out, which = self._sides.output.make(*left_and_right(number, mine, MemoryRows(other, slots)))
+                made = slots if which is None else slots[which]
+                self.partition_stats.made_results(other.number, other.partition[made])
+                if other.results.size:
+                    np.add.at(other.results, made, np.int32(1))
+                self.stats.in_memory += out.num_rows
+                yield out
+
+    def _keep(self, number: int, piece: Piece) -> None:
+        """Put rows that have probed into memory. If there is no room and none can be made, nothing has changed."""
+        home = piece.home
+        if home.row.size:
+            partitions = self.partitioning.partition_of(home.cell)
+            if not piece.announced:
+                self.policy.arrive(number, home.cell, partitions)
+                piece.announced = True
+            self._evictor.make_room(number, piece.batch, home.row.size)
+            self._sides.memory(number).insert(piece.batch, home, piece.keys.values, partitions, piece.stamp)
+            self.partition_stats.arrived_tuples(number, partitions)
 
     # -- stamps, and calls in order --------------------------------------------------------------------------------------
 
@@ -235,22 +258,52 @@ class ProgressiveJoin:
         self._stamp += 1
         return self._stamp
 
-    def _may_begin(self) -> None:
-        """Refuse a call while results of the last one are unread, and after `finish`."""
-        if self._open is not None:
+    def _may_begin(self, call: str) -> None:
+        """Refuse a call while results of the last one are unread, after `finish`, and after an error in the middle of a step."""
+        if self._broken is not None:
             raise BadInput(
-                f"the results of the last {self._open} were not read to the end; iterate over what it returns"
+                f"an error stopped this join in the middle of a step, so that results may be missing ({self._broken}); what it"
+                " sent before is right: make another, and insert both streams from the beginning"
+            ) from self._broken
+        if self._reader is not None and self._reader() is not None:
+            raise BadInput(
+                f"the results of the last {self._called} were not read to the end; iterate over what it returns"
             )
-        if self._finished:
+        if self._finished or (self._finishing and call != "finish"):
             raise BadInput("this join has been finished; make another")
 
-    def _until_read(self, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Send results; the next call is refused until they are read to the end."""
-        for out in results:
-            if out.num_rows:
-                yield self._sent(out)
-        self._open = None
-        self.stats.memory, self.stats.memory_peak = self.budget.held(), self.budget.peak
+    def _steady(self, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Send the results of a step. An error that leaves it unknown which of them were sent breaks the join.
+
+        `results` is not closed with this iterator, so that they can be read on after the caller has dropped it.
+        """
+        while True:
+            try:
+                out = next(results, None)
+            except SpillError:  # nothing of a step was done: segments were to be merged before it
+                raise
+            except BaseException as error:
+                self._broken = error
+                raise
+            if out is None:
+                return
+            yield out
+
+    def _until_read(self, call: str, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Send results; the next call is refused until they are read to the end, or the iterator is dropped."""
+        sent = self._send(results)
+        self._called, self._reader = call, ref(sent)
+        return sent
+
+    def _send(self, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            for out in results:
+                if out.num_rows:
+                    yield self._sent(out)
+            self._finished = self._finishing
+        finally:
+            self._reader = None
+            self.stats.memory, self.stats.memory_peak = self.budget.held(), self.budget.peak
 
     def _sent(self, out: pa.RecordBatch) -> pa.RecordBatch:
         self.stats.results += out.num_rows

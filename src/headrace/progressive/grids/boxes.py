@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from headrace.arrays import Float64s, Int32s, Int64s, UInt64s
+from headrace.arrays import Bools, Float64s, Int32s, Int64s, UInt64s
 from headrace.conditions import Intersects
 from headrace.errors import BadInput, choice
 from headrace.kernels.boxes import cover_tiles, match_boxes
@@ -21,6 +21,7 @@ from headrace.progressive.grids.partitioning import SIDES, CellEntries, JoinKeys
 _CELLS = 100  # of a grid in all, by default: the grid of [PQP] Table 5.1 in two dimensions
 _GRID_DIMENSIONS = 6  # that have tiles, and cells by default; more would have more tiles than boxes
 _COPIES = 2.5  # of a box on average, by default: tiles are no smaller than that
+_ALL_TILES = 1 << 62  # of a grid in all: more than a user's grid may have
 _MOST_TILES = 1 << 14  # of a grid in all, by default: a box that covers the whole space has a copy in each
 
 
@@ -46,7 +47,7 @@ class BoxGrid(Partitioning):
         `stats.outside` counts them.
     cells
         The number of cells in each dimension, as one number or one for each; by default about 100 in all, 10 by 10 in two
-        dimensions.
+        dimensions. A join makes the grid coarser if a box that covers it would take more than 1/8 of the join's memory.
     tiles
         The number of tiles of a cell in each dimension: 1, 2, 4, ... More tiles make probes cheaper, and copies of boxes more. By
         default as many as keep copies few, estimated from the first boxes that are read.
@@ -102,10 +103,22 @@ class BoxGrid(Partitioning):
         self.grid: Grid | None = None
         """the grid, once the space is known"""
         self._scales: list[list[Scale]] = [[], []]
+        self._most_tiles = _ALL_TILES
         if space is not None:
             self._corners = parse_space(space, d)
             if tiles is not None:
                 self._make_grid(*self._corners, tiles.bit_length() - 1)
+
+    def limit_cells(self, most: int) -> None:
+        """Make the grid coarser, if need be, so that it has at most so many tiles: a box may touch them all."""
+        self._most_tiles = min(most, _ALL_TILES)
+        before = count = math.prod(self._cells.tolist())
+        while count > self._most_tiles:
+            self._cells = -(-self._cells // 2)
+            count = math.prod(self._cells.tolist())
+        self.partitions = count if self.partitions == before else min(self.partitions, count)
+        if self.grid is not None:
+            self._make_grid(self.grid.low, self.grid.high, int(self.grid.shift.max()))
 
     def bind(self, side: int, schema: pa.Schema) -> None:
         """Learn the columns of a side. All coordinates of a dimension must be of one kind: numbers, dates or timestamps."""
@@ -128,8 +141,23 @@ class BoxGrid(Partitioning):
         self._scales[side] = scales
         self.exact &= all(_fits_double(schema.field(name).type) for name in names)
 
+    def check(self, side: int, batch: pa.RecordBatch) -> None:
+        """Refuse inverted boxes. The grid is not made from them."""
+        self._boxes(side, batch)
+
     def read(self, side: int, batch: pa.RecordBatch) -> JoinKeys:
         """Read the corners as doubles, rounded outwards where they do not fit. The grid may be made from the first boxes."""
+        values, valid = self._boxes(side, batch)
+        if self.grid is None and valid.any():
+            self._make_grid_for(values[valid])
+        d, out = self.width // 2, 0
+        if self.grid is not None:
+            beyond = (values[:, :d] < self.grid.low).any(axis=1) | (values[:, d:] > self.grid.high).any(axis=1)
+            out = int((beyond & valid).sum())
+        return JoinKeys(np.empty(0, np.uint64), values.reshape(-1), valid, out)
+
+    def _boxes(self, side: int, batch: pa.RecordBatch) -> tuple[Float64s, Bools]:
+        """The corners of boxes as [row, coordinate], and which boxes are without null and NaN; an inverted one is refused."""
         names = self.condition.left if side == 0 else self.condition.right
         d, n = self.width // 2, batch.num_rows
         values, valid = np.empty((n, 2 * d)), np.ones(n, np.bool_)
@@ -145,13 +173,7 @@ class BoxGrid(Partitioning):
             inverted = np.flatnonzero((low > high) & valid)
             if inverted.size:
                 self._refuse(side, batch, int(inverted[0]), names, j)
-        if self.grid is None and valid.any():
-            self._make_grid_for(values[valid])
-        out = 0
-        if self.grid is not None:
-            beyond = (values[:, :d] < self.grid.low).any(axis=1) | (values[:, d:] > self.grid.high).any(axis=1)
-            out = int((beyond & valid).sum())
-        return JoinKeys(np.empty(0, np.uint64), values.reshape(-1), valid, out)
+        return values, valid
 
     def home(self, side: int, keys: JoinKeys) -> CellEntries:
         """Every tile that each box touches."""
@@ -187,9 +209,8 @@ class BoxGrid(Partitioning):
         if self.tiles is not None:
             self._make_grid(low, high, self.tiles.bit_length() - 1)
             return
-        shift = 0
-        count, tiled = math.prod(self._cells.tolist()), np.arange(d) < _GRID_DIMENSIONS
-        while count * 2.0 ** ((shift + 1) * int(tiled.sum())) <= _MOST_TILES:
+        shift, tiled = 0, np.arange(d) < _GRID_DIMENSIONS
+        while self._tiles(shift + 1) <= min(_MOST_TILES, self._most_tiles):
             # On average a box touches 1 + extent / width tiles in each dimension.
             with np.errstate(over="ignore", invalid="ignore"):
                 widths = (high - low) / self._cells / 2.0 ** (shift + 1)
@@ -200,7 +221,13 @@ class BoxGrid(Partitioning):
             shift += 1
         self._make_grid(low, high, shift)
 
+    def _tiles(self, shift: int) -> float:
+        """The number of tiles in all, if a cell is halved so many times in each dimension that has tiles."""
+        return float(math.prod(self._cells.tolist()) * 2.0 ** (shift * min(self.width // 2, _GRID_DIMENSIONS)))
+
     def _make_grid(self, low: Float64s, high: Float64s, shift: int) -> None:
+        while shift and self._tiles(shift) > self._most_tiles:
+            shift -= 1
         shifts = np.where(np.arange(low.size) < _GRID_DIMENSIONS, shift, 0).astype(np.int64)
         self.grid = check_tiles(Grid(low, high, self._cells, shifts))
         self.limits = self.grid.numbers()

@@ -74,6 +74,9 @@ class HashPartitioning(Partitioning):
         there = valid == 1 if valid.size else np.ones(batch.num_rows, np.bool_)
         return JoinKeys(keys.hashes(), NO_DOUBLES, there)
 
+    def check(self, side: int, batch: pa.RecordBatch) -> None:
+        """Do nothing: every key can be hashed."""
+
     def home(self, side: int, keys: JoinKeys) -> CellEntries:
         """The hash of each row with a key."""
         if keys.valid.all():

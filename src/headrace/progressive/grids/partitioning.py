@@ -80,6 +80,10 @@ class Partitioning(ABC):
     def read(self, side: int, batch: pa.RecordBatch) -> JoinKeys:
         """Read the columns that rows are divided and matched by. Wrong values, such as inverted boxes, are refused by name."""
 
+    def check(self, side: int, batch: pa.RecordBatch) -> None:
+        """Refuse rows that `read` or `home` would refuse, and change nothing."""
+        self.read(side, batch)
+
     @abstractmethod
     def home(self, side: int, keys: JoinKeys) -> CellEntries:
         """The cells that rows are kept in."""
@@ -95,6 +99,9 @@ class Partitioning(ABC):
             values = keys.values[at * self.width : (at + step) * self.width]
             some = self.reach(side, JoinKeys(keys.codes[at : at + step], values, keys.valid[at : at + step]))
             yield CellEntries(some.row + np.int32(at), some.cell)
+
+    def limit_cells(self, most: int) -> None:  # noqa: B027
+        """Divide more coarsely, so that no row is kept in more cells than this. Called once, before any row is read."""
 
     @abstractmethod
     def partition_of(self, cells: UInt64s) -> Int32s:

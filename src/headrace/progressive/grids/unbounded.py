@@ -49,8 +49,17 @@ class UnboundedBoxes(BoxGrid):
         super().__init__(condition, cells=1)
         d = len(condition.left) // 2
         self.cell, self.partitions = cell, partitions
+        self._most_cells = _MOST_CELLS
         self._widths = widths(cell, d)[:_BOX_DIMENSIONS]
         self.limits = np.concatenate([[float(d)], self._widths])
+
+    def limit_cells(self, most: int) -> None:
+        """Refuse boxes that touch more cells than this: cells have the width that the user gave."""
+        self._most_cells = min(most, _MOST_CELLS)
+
+    def check(self, side: int, batch: pa.RecordBatch) -> None:
+        """Refuse inverted boxes, and boxes that touch too many cells."""
+        self.home(side, self.read(side, batch))
 
     def _make_grid_for(self, boxes: Float64s) -> None:
         """Do nothing: cells are found without a grid."""
@@ -59,11 +68,11 @@ class UnboundedBoxes(BoxGrid):
         """Every cell that each box touches."""
         boxes, d = keys.values.reshape(-1, self.width), self.width // 2
         low, high = np.ascontiguousarray(boxes[:, :d]).reshape(-1), np.ascontiguousarray(boxes[:, d:]).reshape(-1)
-        entries, bad = _cells_between(low, high, keys, d, self._widths, self.cells_per_row)
+        entries, bad = _cells_between(low, high, keys, d, self._widths, self.cells_per_row, self._most_cells)
         if bad is not None:
             raise BadInput(
                 f"a box of the {SIDES[side]} side from {boxes[bad, :d].tolist()} to {boxes[bad, d:].tolist()} touches more than"
-                f" {_MOST_CELLS} cells of width {self.cell}; give a larger cell=, or leave such rows out"
+                f" {self._most_cells} cells of width {self.cell}; give a larger cell=, or leave such rows out"
             )
         self.cells_per_row = max(1.0, entries.row.size / max(1, boxes.shape[0]))
         return entries
@@ -131,14 +140,20 @@ def widths(cell: float | Sequence[float], dimensions: int) -> Float64s:
 
 
 def _cells_between(
-    low: Float64s, high: Float64s, keys: JoinKeys, size: int, width: Float64s, cells_per_row: float
+    low: Float64s,
+    high: Float64s,
+    keys: JoinKeys,
+    size: int,
+    width: Float64s,
+    cells_per_row: float,
+    most: int = _MOST_CELLS,
 ) -> tuple[CellEntries, int | None]:
-    """The cells between two corners of each row, each code of a row once; or the first row that has more than _MOST_CELLS."""
+    """The cells between two corners of each row, each code of a row once; or the first row that has more than `most`."""
     valid = keys.valid.view(np.uint8)
     room = int(1.2 * cells_per_row * valid.size) + 64
     while True:
         rows, codes = np.empty(room, np.int32), np.empty(room, np.uint64)
-        n = int(cover_cells(low, high, valid, size, width, _MOST_CELLS, rows, codes))
+        n = int(cover_cells(low, high, valid, size, width, most, rows, codes))
         if n < 0:
             return CellEntries(rows[:0], codes[:0]), -1 - n
         if n <= room:

@@ -127,6 +127,9 @@ class VectorGrid(Partitioning):
         if self.space is not None and self.grid is None:
             self._make_grid(*parse_space(self.space, vector.size))
 
+    def check(self, side: int, batch: pa.RecordBatch) -> None:
+        """Do nothing: vectors that are near nothing are left out."""
+
     def read(self, side: int, batch: pa.RecordBatch) -> JoinKeys:
         """Read the coordinates. The first vectors give the grid its space, if the user gave none."""
         vector = self._vectors[side]

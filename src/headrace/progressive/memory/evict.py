@@ -14,12 +14,16 @@ from headrace.progressive.grids.partitioning import SIDES
 from headrace.progressive.memory.row_chunks import copied_bytes, take
 from headrace.progressive.memory.side_memory import SideMemory
 from headrace.progressive.memory.sides import Sides
-from headrace.progressive.memory.spill import Spill
+from headrace.progressive.memory.spill import ANYWHERE, STAGED
 from headrace.progressive.policies.base import FlushPolicy
 from headrace.progressive.policies.driver import lowest_partitions, tuple_scores
 from headrace.progressive.policies.stats import PartitionStats, TupleStats
 from headrace.progressive.stats import ProgressiveStats
 from headrace.units import format_size
+
+_WRITE_BYTES = (
+    64  # of a tuple while it is written, beside two copies of its row: stamps, cell, and its place in the order
+)
 
 
 class Evictor:
@@ -75,23 +79,43 @@ class Evictor:
             spill.count()
 
     def _flush(self, least: int) -> None:
-        """Move to disk what the policy chooses, at least `least` tuples."""
+        """Move to disk what the policy chooses, at least `least` tuples. If it fails, what was not written is still in memory."""
         sides, stamp = self._sides, self._tick()
         wanted = min(sides.held, max(least, self._policy.wanted(sides.held)))
         chosen = victims(self._policy, self._partition_stats, sides.present, wanted)
         for side, slots in zip(sides.present, chosen, strict=True):
             if slots.size:
-                spill = sides.spill(side.number)
-                since, partitions = spill.nbytes, side.partition[slots]
-                write_segments(side, spill, slots, stamp, sides.work)
-                side.remove(slots)
-                side.compact()
-                spill.wrote(since)
-                self._partition_stats.flushed_tuples(side.number, partitions)
-                self._stats.flushed += slots.size
+                try:
+                    self._write(side, slots, stamp)
+                finally:
+                    side.compact()
+                sides.merger(side.number).after_flush()
         trim_malloc()  # malloc keeps the freed chunks, which are of many sizes, unless it is asked to return them
         self._partition_stats.flush_ended()
         self._stats.flushes += 1
+
+    def _write(self, side: SideMemory, slots: Int32s, stamp: int) -> None:
+        """Write slots to disk and remove them from memory, as many at a time as fit working memory."""
+        sides, spill = self._sides, self._sides.spill(side.number)
+        slots = slots[np.lexsort([side.cell[slots], side.partition[slots]])]
+        step = max(1, sides.work // (2 * side.row_bytes + _WRITE_BYTES))
+        at = start = spill.room_for(ANYWHERE)
+        written = 0
+        try:
+            for first in range(0, slots.size, step):
+                some = slots[first : first + step]
+                order = side.by_chunk(some)
+                rows = take(side.rows(some[order]), np.argsort(order))  # `rows` gives them by chunk
+                partitions, arrived = side.partition[some], side.arrived[some]
+                swept = sides.meetings.swept(side.number, partitions, arrived)
+                at = spill.append(at, rows, arrived, swept, side.cell[some], stamp)
+                written += some.size
+                self._partition_stats.flushed_tuples(side.number, partitions)
+                side.remove(some)
+        finally:
+            if written:
+                spill.add(STAGED, written, stamp, start, at - start)
+            self._stats.flushed += written
 
 
 def victims(policy: FlushPolicy, stats: PartitionStats, sides: Sequence[SideMemory], wanted: int) -> list[Int32s]:
@@ -124,19 +148,3 @@ def _worst_tuples(policy: FlushPolicy, stats: PartitionStats, sides: Sequence[Si
     leave[np.lexsort([np.concatenate(arrived), np.concatenate(scores)])[:wanted]] = True
     cuts = np.cumsum([mine.size for mine in slots])[:-1]
     return [mine[which] for mine, which in zip(slots, np.split(leave, cuts), strict=True)]
-
-
-def write_segments(side: SideMemory, spill: Spill, slots: Int32s, stamp: int, room: int) -> None:
-    """Write slots to disk, a segment for each partition, as many rows at a time as fit `room` bytes."""
-    slots = slots[np.argsort(side.partition[slots], kind="stable")]
-    step = max(1, room // (2 * side.row_bytes + 16))
-    for at in range(0, slots.size, step):
-        some = slots[at : at + step]
-        order = side.by_chunk(some)
-        rows = take(side.rows(some[order]), np.argsort(order))  # `rows` gives them by chunk; segments are by partition
-        partitions = side.partition[some]
-        begins = np.flatnonzero(np.diff(partitions, prepend=-1))
-        for first, last in zip(begins.tolist(), [*begins[1:].tolist(), some.size], strict=True):
-            mine = some[first:last]
-            part = rows.slice(first, last - first)
-            spill.write(int(partitions[first]), part, side.arrived[mine], side.cell[mine], stamp)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 
 import pyarrow as pa
 
+from headrace.arrays import Float64s
 from headrace.conditions import Condition
-from headrace.errors import BadInput
+from headrace.errors import BadInput, MemoryRefused
 from headrace.memory import MemoryBudget, Reservation, trim_malloc
-from headrace.progressive.grids.partitioning import SIDES, Partitioning
+from headrace.progressive.grids.partitioning import NO_DOUBLES, SIDES, CellEntries, Partitioning
 from headrace.progressive.grids.partitioning_for import partitioning_for
+from headrace.progressive.memory.meetings import Meetings
+from headrace.progressive.memory.merge import Merger, most_segments
 from headrace.progressive.memory.side_memory import SideMemory, slot_bytes
-from headrace.progressive.memory.spill import Spill
-from headrace.progressive.output import Output, plain_schema
+from headrace.progressive.memory.spill import Spill, SpilledRows
+from headrace.progressive.output import Output, all_rows, plain_schema
 from headrace.progressive.stats import ProgressiveStats
 from headrace.relation.disk import Disk
+from headrace.units import format_size
 
 _WORK = 8  # 1/8 of the budget is working memory: the arriving batch, results, and rows that are read from disk
 _GRID_WORK = 4  # 1/4 of it with a grid, for the cells to probe and the coordinates to compare
@@ -23,6 +29,8 @@ _PARTS = 8  # working memory is divided into this many parts; an arriving piece 
 _ROW_WORK = 96  # bytes of an arriving row beside the row itself: its cells, its partition, what it compares by
 _CELL_WORK = 32  # bytes of a cell that a row probes
 _PAIR_WORK = 48  # bytes of a pair beside its rows
+_WIDEST = 8  # the cells of a tuple take at most 1/8 of the budget
+_LARGEST = 4  # a tuple takes at most 1/4 of the budget, which is always free when nothing else is in memory
 
 
 class Sides:
@@ -57,6 +65,7 @@ class Sides:
         usual, self._ask = partitioning_for(condition)
         self.condition = condition
         self.partitioning = partitioning or usual
+        self.partitioning.limit_cells(budget.limit // _WIDEST // slot_bytes(self.partitioning, counted))
         self.suffix = suffix
         self.budget = budget
         self.work = budget.limit // _WORK // _PARTS
@@ -66,6 +75,9 @@ class Sides:
         """the sides that have seen a batch, left before right"""
         self._memories: list[SideMemory | None] = [None, None]
         self._spills: list[Spill | None] = [None, None]
+        self._mergers: list[Merger | None] = [None, None]
+        self.meetings = Meetings(self.partitioning.partitions, self.partitioning.identity)
+        """what tuples in memory have met on disk"""
         self._counted, self._disk, self._directory, self._stats = counted, disk, directory, stats
         self._output: Output | None = None
         self._later: Reservation | None = None
@@ -91,6 +103,12 @@ class Sides:
         spill = self._spills[number]
         assert spill is not None
         return spill
+
+    def merger(self, number: int) -> Merger:
+        """What keeps the segments of a side few."""
+        merger = self._mergers[number]
+        assert merger is not None
+        return merger
 
     @property
     def output(self) -> Output:
@@ -129,36 +147,64 @@ class Sides:
         """The number of pairs of rows of these sizes that fit working memory."""
         return max(64, self.work // (row_bytes + other_row_bytes + _PAIR_WORK))
 
+    def probes(self, number: int, block: SpilledRows) -> Iterator[tuple[CellEntries, Float64s]]:
+        """The cells of the other side that rows of a side, read from disk, probe, and what these rows compare by.
+
+        They are given for as many rows at a time as fit working memory.
+        """
+        partitioning = self.partitioning
+        if partitioning.identity:
+            values = partitioning.read(number, block.rows).values if partitioning.width else NO_DOUBLES
+            yield CellEntries(all_rows(block.cell.size), block.cell), values
+            return
+        keys = partitioning.read(number, block.rows)
+        for some in partitioning.reach_in_steps(number, keys, self.cells_at_once):
+            yield some, keys.values
+
     # -- batches that arrive ---------------------------------------------------------------------------------------------
 
     def accept(self, number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return an arriving batch in the types that are kept. The first batch of a side sets the columns of later ones."""
-        if self._memories[number] is None:
-            self._make_side(number, batch)
-        schema = self.memory(number).schema
-        if batch.schema.names != schema.names:
-            raise BadInput(
-                f"a batch of the {SIDES[number]} side has columns {', '.join(batch.schema.names)}, where the first had"
-                f" {', '.join(schema.names)}"
-            )
-        columns = []
-        for column, field in zip(batch.columns, schema, strict=True):
-            if pa.types.is_dictionary(column.type):
-                column = column.dictionary_decode()
-            if column.type != field.type:
-                raise BadInput(
-                    f"column {field.name!r} of the {SIDES[number]} side has type {column.type} in a batch, where the first had"
-                    f" {field.type}"
-                )
-            columns.append(column)
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+        """Return an arriving batch in the types that are kept. The first batch of a side sets the columns of later ones.
 
-    def _make_side(self, number: int, batch: pa.RecordBatch) -> None:
-        schema = plain_schema(batch.schema, number)
+        Whatever may be refused is looked at here, before anything changes.
+        """
+        if not isinstance(batch, pa.RecordBatch):
+            raise BadInput(
+                f"{type(batch).__name__} is no batch of the {SIDES[number]} side; give a pyarrow.RecordBatch, such as those of"
+                " Table.to_batches()"
+            )
+        known = self._memories[number]
+        schema = plain_schema(batch.schema, number) if known is None else known.schema
+        batch = _in_schema(number, batch, schema)
+        partitioning = self.partitioning
+        if known is None:
+            # A copy learns the schema first: a batch that is refused must leave no trace in the partitioning.
+            partitioning = deepcopy(partitioning)
+            partitioning.bind(number, schema)
+            other = self._memories[1 - number]
+            if other is not None:  # making the output checks names and condition
+                self._make_output(*((schema, other.schema) if number == 0 else (other.schema, schema)))
+        step = self.rows_at_once(batch)
+        for at in range(0, batch.num_rows, step):
+            partitioning.check(number, batch.slice(at, step))
+        if not _rows_fit(batch, self.largest_row):
+            raise MemoryRefused(
+                f"a tuple of the {SIDES[number]} side is larger than {format_size(self.largest_row)}, the most that a tuple may"
+                f" take of {format_size(self.budget.limit)}; give more memory, or leave such tuples out"
+            )
+        if known is None:
+            self._make_side(number, schema, batch)
+        return batch
+
+    @property
+    def largest_row(self) -> int:
+        """The bytes that a tuple may take."""
+        return self.budget.limit // _LARGEST
+
+    def _make_side(self, number: int, schema: pa.Schema, batch: pa.RecordBatch) -> None:
+        partitions = self.partitioning.partitions
+        spill = Spill(number, schema, partitions, self._disk, self.budget, self._stats, self._directory)
         self.partitioning.bind(number, schema)
-        other = self._memories[1 - number]
-        if other is not None:  # making the output checks names and condition, before anything is joined
-            self._make_output(*((schema, other.schema) if number == 0 else (other.schema, schema)))
         each, room = slot_bytes(self.partitioning, self._counted), self.budget.limit
         rows = max(64, room // (each + batch.nbytes // max(1, batch.num_rows) + 8))
         slots = (
@@ -179,9 +225,38 @@ class Sides:
             buckets=buckets,
             counted=self._counted,
         )
-        self._spills[number] = Spill(number, schema, self._disk, self.budget, self._stats, self._directory)
+        most = most_segments(self.budget.limit, partitions)
+        self._spills[number], self._mergers[number] = spill, Merger(spill, self.partitioning, most)
         self.present = [side for side in self._memories if side is not None]
 
     def _make_output(self, left: pa.Schema, right: pa.Schema) -> Output:
         ask = self._ask if self.partitioning.exact else self.condition
         return Output(self.condition, left, right, ask, self.suffix)
+
+
+def _in_schema(number: int, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch in the types of a schema; refuse one with other columns."""
+    if batch.schema.names != schema.names:
+        raise BadInput(
+            f"a batch of the {SIDES[number]} side has columns {', '.join(batch.schema.names)}, where the first had"
+            f" {', '.join(schema.names)}"
+        )
+    columns = []
+    for column, field in zip(batch.columns, schema, strict=True):
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if column.type != field.type:
+            raise BadInput(
+                f"column {field.name!r} of the {SIDES[number]} side has type {column.type} in a batch, where the first had"
+                f" {field.type}"
+            )
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _rows_fit(batch: pa.RecordBatch, most: int) -> bool:
+    """Whether each row of a batch takes at most so many bytes."""
+    if batch.nbytes <= most:
+        return True
+    half = batch.num_rows // 2
+    return half > 0 and _rows_fit(batch.slice(0, half), most) and _rows_fit(batch.slice(half), most)

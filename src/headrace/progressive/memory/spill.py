@@ -1,21 +1,25 @@
-"""Spill: the tuples of one side that were flushed to disk, in segments. A segment is what one flush wrote of one partition.
+"""Spill: the tuples of one side that were flushed to disk, in segments. A segment has tuples of one partition, sorted by cell.
 
-A side has one file, which only grows and has no name, so that it is gone with the process. A flush writes its segments one after
-the other. A partition that was flushed often, or by few tuples at a time, lies in many places, and each costs a read request.
+A side has one file, which has no name, so that it is gone with the process. A flush writes one staged segment, which has tuples
+of several partitions, sorted by partition and cell; the merger (`merge.py`) distributes staged segments to partitions, and
+replaces segments of a partition by one. The room that they took is used again. A segment is a sequence of records, each its
+length in 8 bytes and then an Arrow message of at most `record_bytes`, or of one row.
 """
 
 from __future__ import annotations
 
 import os
+import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.arrays import Int32s, Int64s, UInt64s
+from headrace.arrays import AnyArray, Int32s, Int64s, UInt64s
+from headrace.errors import SpillError
 from headrace.memory import MemoryBudget
 from headrace.progressive.grids.partitioning import SIDES
 from headrace.progressive.memory.row_chunks import POOL
@@ -25,14 +29,21 @@ from headrace.relation.disk import Disk
 PAGE = 4096  # bytes: the unit that reads and writes are counted in
 _FIELDS = {  # of a segment; see the properties of Spill
     "partition": np.int32,
-    "rows": np.int32,
-    "departed": np.int64,
-    "met": np.int64,
+    "rows": np.int64,
+    "newest": np.int64,
     "offset": np.int64,
     "length": np.int64,
+    "pinned": np.bool_,
 }
-_SEGMENT_BYTES = 40  # what _FIELDS take, with room for growth
-_MEETING_BYTES = 4  # the segment of a meeting; segments that meet together share the stamp
+SEGMENT_BYTES = 40  # what _FIELDS take, with the numbers that a search for room needs
+_RECORDS = 128  # a record is at most this part of the budget, so that a few can be held for each of several segments
+_LEAST_RECORD, _MOST_RECORD = 1 << 12, 1 << 16  # bytes: smaller ones are mostly headers, larger ones gain nothing
+_FREE, STAGED = -1, -2  # in place of a partition: no segment, and a segment of several partitions
+ANYWHERE = (
+    1 << 62
+)  # bytes: more than there are between two segments, so that only the end of the file has room for them
+_HEAD = struct.Struct("<q")  # the length of the message that follows
+_EXTRA = [("arrived", pa.int64()), ("departed", pa.int64()), ("swept", pa.int32()), ("cell", pa.uint64())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +53,12 @@ class SpilledRows:
     rows: pa.RecordBatch
     arrived: Int64s
     """the stamp of arrival of each row"""
+    departed: Int64s
+    """the stamp at which each row left memory"""
+    swept: Int32s
+    """partitions of the other side before this number had met the row on disk before it left memory; see Meetings"""
     cell: UInt64s
     """the cell of each row"""
-    segment: Int32s
-    """the number of each row's segment"""
 
     @property
     def row_bytes(self) -> int:
@@ -54,7 +67,7 @@ class SpilledRows:
 
 
 class Spill:
-    """The segments of one side on disk, and a list of them in memory.
+    """The segments of one side on disk, and a list of them in memory. A segment keeps its number until it is merged.
 
     Parameters
     ----------
@@ -62,6 +75,8 @@ class Spill:
         0 is left, 1 is right.
     schema
         The schema of its rows.
+    partitions
+        The number of partitions.
     disk
         Charges reads and writes to its clock if it is simulated.
     budget
@@ -76,145 +91,189 @@ class Spill:
         self,
         number: int,
         schema: pa.Schema,
+        partitions: int,
         disk: Disk,
         budget: MemoryBudget,
         stats: ProgressiveStats,
         directory: Path | None,
     ) -> None:
-        self.schema = pa.schema([*schema, pa.field("arrived", pa.int64()), pa.field("cell", pa.uint64())])
-        self._columns = len(schema)
-        self._disk, self._stats = disk, stats
+        self.schema = pa.schema([*schema, *(pa.field(name, type_) for name, type_ in _EXTRA)])
+        self.newest = np.full(partitions, -1, np.int64)
+        """the stamp at which a tuple of each partition last left memory; -1 if none did"""
+        self.record_bytes = min(_MOST_RECORD, max(_LEAST_RECORD, budget.limit // _RECORDS))
+        self._plain, self._disk, self._stats = schema, disk, stats
+        self._where = directory or tempfile.gettempdir()
         self._file = tempfile.TemporaryFile(dir=directory, prefix="headrace-")  # noqa: SIM115  it lives as long as the join
-        self._end = 0
-        self._segments = {name: np.empty(0, type_) for name, type_ in _FIELDS.items()}
-        self._room = self._count = 0
-        self._new: list[tuple[int, ...]] = []
-        self._meetings: list[tuple[Int32s, int]] = []  # segments, and when they met memory
-        self._met = 0
-        self._plain = schema
+        self._segments: dict[str, AnyArray] = {name: np.empty(0, type_) for name, type_ in _FIELDS.items()}
+        self._count = 0
         self._list = budget.reserve(f"{SIDES[number]} segments", 0)
 
     def __len__(self) -> int:
         return self._count
 
-    @property
-    def partition(self) -> Int32s:
-        """The partition of each segment."""
-        return self._segments["partition"][: self._count]
+    # -- the list of segments --------------------------------------------------------------------------------------------
 
     @property
-    def departed(self) -> Int64s:
-        """The stamp at which each segment left memory."""
-        return self._segments["departed"][: self._count]
+    def staged(self) -> Int64s:
+        """The numbers of the segments that flushes wrote and that are not distributed to partitions yet."""
+        return np.flatnonzero(self._segments["partition"] == STAGED)
 
-    @property
-    def met(self) -> Int64s:
-        """The stamp at which each segment last met the other side's memory: it was joined with all tuples that arrived before."""
-        return self._segments["met"][: self._count]
+    def among(self, partitions: Int32s | Sequence[int]) -> Int64s:
+        """The numbers of the segments of some partitions, those of one partition together."""
+        of = self._segments["partition"]
+        found = np.flatnonzero(of == partitions[0] if len(partitions) == 1 else np.isin(of, partitions))
+        return found[np.argsort(of[found], kind="stable")]
 
-    @property
-    def length(self) -> Int64s:
-        """The bytes of each segment."""
-        return self._segments["length"][: self._count]
+    def fact(self, name: str, segments: Int64s) -> Int64s:
+        """A fact of some segments: `rows`, `length` in bytes, `newest` (the latest departure), or whether each is `pinned`."""
+        return self._segments[name][segments]
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the file."""
-        return self._end
+    def pin(self, segments: Int64s, pinned: bool) -> None:
+        """Keep segments as they are, since a join on disk is reading them; or let them be merged again."""
+        self._segments["pinned"][segments] = pinned
 
-    # -- writing ---------------------------------------------------------------------------------------------------------
+    def segments_by_partition(self) -> Int64s:
+        """The number of segments of each partition."""
+        of = self._segments["partition"]
+        return np.bincount(of[of >= 0], minlength=self.newest.size)
 
-    def write(self, partition: int, rows: pa.RecordBatch, arrived: Int64s, cell: UInt64s, stamp: int) -> None:
-        """Append a segment. `wrote` must follow when the flush has written all of its segments."""
-        whole = pa.RecordBatch.from_arrays([*rows.columns, pa.array(arrived), pa.array(cell)], schema=self.schema)
-        data = whole.serialize(memory_pool=POOL)
-        self._new.append((partition, rows.num_rows, stamp, stamp, self._end, data.size))
-        os.pwrite(self._file.fileno(), data, self._end)
-        self._end += data.size
+    def bytes_by_partition(self) -> Int64s:
+        """The bytes of each partition on disk."""
+        used = np.flatnonzero(self._segments["partition"] >= 0)  # neither free nor staged
+        sizes = np.bincount(
+            self._segments["partition"][used], self._segments["length"][used], minlength=self.newest.size
+        )
+        return sizes.astype(np.int64)
 
-    def wrote(self, since: int) -> None:
-        """Add the segments of a flush, which lie in the file from offset `since` on, to the list; count one write for all."""
-        count = self._count + len(self._new)
-        if count > self._room:
-            self._room = max(64, count * 3 // 2)
-            self._segments = {name: np.resize(old, self._room) for name, old in self._segments.items()}
-        for name, facts in zip(_FIELDS, zip(*self._new, strict=True), strict=True):
-            self._segments[name][self._count : count] = facts
-        self._count, self._new = count, []
-        pages = -(-(self._end - since) // PAGE)
-        self._stats.pages_written += pages
-        self._spend(1, pages)
+    def add(self, partition: int, rows: int, newest: int, offset: int, length: int) -> None:
+        """Add a segment that has been written, of a partition or STAGED, to the list."""
+        free = np.flatnonzero(self._segments["partition"] == _FREE)
+        if not free.size:
+            before = self._segments["partition"].size
+            after = max(64, before * 3 // 2)
+            self._segments = {name: np.resize(old, after) for name, old in self._segments.items()}
+            self._segments["partition"][before:] = _FREE
+            free = np.array([before])
+        for name, value in zip(_FIELDS, (partition, rows, newest, offset, length, False), strict=True):
+            self._segments[name][free[0]] = value
+        if partition != STAGED:
+            self.newest[partition] = max(self.newest[partition], newest)
+        self._count += 1
 
-    @property
-    def _list_bytes(self) -> int:
-        return self._room * _SEGMENT_BYTES + self._met * _MEETING_BYTES
+    def drop(self, segments: Int64s) -> None:
+        """Forget segments, so that their room in the file is used again; the end of the file is cut off if they were there."""
+        self._segments["partition"][segments] = _FREE
+        self._count -= segments.size
+        os.ftruncate(self._file.fileno(), self._end())
 
     @property
     def uncounted(self) -> int:
         """The bytes of the list that are not reserved yet, since it grows during a flush, while memory is full."""
-        return self._list_bytes - self._list.nbytes
+        return self._segments["partition"].size * SEGMENT_BYTES - self._list.nbytes
 
     def count(self) -> None:
         """Reserve the `uncounted` bytes."""
-        self._list.resize(self._list_bytes)
+        self._list.resize(self._segments["partition"].size * SEGMENT_BYTES)
 
-    # -- keys ---------------------------------------------------------------------------------------------------------
+    # -- writing ---------------------------------------------------------------------------------------------------------
 
-    def read(self, segments: Int64s) -> SpilledRows:
-        """Read the tuples of some segments; segments that lie together in the file are one read request."""
-        order = np.sort(segments)  # segments are numbered in the order in which they lie in the file
-        chosen = {name: column[order] for name, column in self._segments.items()}
-        goes_on = np.zeros(order.size, np.bool_)
-        goes_on[1:] = chosen["offset"][1:] == chosen["offset"][:-1] + chosen["length"][:-1]
-        begins = np.flatnonzero(~goes_on)
-        parts = []
-        pages = 0
-        for first, last in zip(begins.tolist(), [*begins[1:].tolist(), order.size], strict=True):
-            start = int(chosen["offset"][first])
-            size = int(chosen["offset"][last - 1] + chosen["length"][last - 1]) - start
-            data = pa.py_buffer(os.pread(self._file.fileno(), size, start))
-            pages += -(-size // PAGE)
-            for at, length in zip(
-                chosen["offset"][first:last].tolist(), chosen["length"][first:last].tolist(), strict=True
-            ):
-                parts.append(pa.ipc.read_record_batch(data.slice(at - start, length), self.schema))
-        self._stats.seeks += begins.size
+    def append(
+        self, offset: int, rows: pa.RecordBatch, arrived: Int64s, swept: Int32s, cell: UInt64s, stamp: int
+    ) -> int:
+        """Write rows that left memory at a stamp from an offset on; returns the offset behind them. `add` must follow."""
+        departed = np.full(arrived.size, stamp, np.int64)
+        extra = [pa.array(values) for values in (arrived, departed, swept, cell)]
+        data = b"".join(self.records(pa.RecordBatch.from_arrays([*rows.columns, *extra], schema=self.schema)))
+        self.write_at(offset, data)
+        return offset + len(data)
+
+    def records(self, whole: pa.RecordBatch) -> Iterator[bytes]:
+        """The records of rows that have all columns of a segment."""
+        each = max(1, self.record_bytes * whole.num_rows // max(1, whole.nbytes))
+        for at in range(0, whole.num_rows, each):
+            message = whole.slice(at, each).serialize(memory_pool=POOL)
+            yield _HEAD.pack(message.size) + message.to_pybytes()
+
+    def room_for(self, size: int) -> int:
+        """The offset of the first room in the file for so many bytes between segments, or the end of the file."""
+        used = np.flatnonzero(self._segments["partition"] != _FREE)
+        offset, length = self._segments["offset"][used], self._segments["length"][used]
+        order = np.argsort(offset)
+        ends = np.concatenate([[0], (offset + length)[order]])
+        gaps = np.flatnonzero(offset[order] - ends[:-1] >= size)
+        return int(ends[gaps[0]] if gaps.size else ends[-1])
+
+    def write_at(self, offset: int, data: bytes) -> None:
+        """Write bytes, all of them or none that count: an error says what to do, and leaves the list of segments as it was."""
+        left, at = memoryview(data), offset
+        try:
+            while left:
+                done = os.pwrite(self._file.fileno(), left, at)
+                left, at = left[done:], at + done
+        except OSError as error:
+            raise SpillError(
+                error.errno,
+                f"{len(data)} bytes of a flush could not be written in {self._where} ({error.strerror}); make room there, and"
+                " call again: the join goes on where it stopped. Or give another directory, spill=, to a new join",
+            ) from error
+        pages = -(-len(data) // PAGE)
+        self._stats.pages_written += pages
+        self._spend(1, pages)
+
+    def _end(self) -> int:
+        used = self._segments["partition"] != _FREE
+        return int((self._segments["offset"] + self._segments["length"])[used].max(initial=0))
+
+    # -- reading ---------------------------------------------------------------------------------------------------------
+
+    def begin(self, segment: int) -> int:
+        """The offset of a segment's first record."""
+        return int(self._segments["offset"][segment])
+
+    def end(self, segment: int) -> int:
+        """The offset behind a segment's last record."""
+        return int(self._segments["offset"][segment] + self._segments["length"][segment])
+
+    def read(self, segment: int, offset: int, size: int) -> tuple[list[pa.RecordBatch], int]:
+        """Read records of a segment from an offset on: as many as lie in `size` bytes, and at least one.
+
+        Returns them with all columns of a segment, and the offset of the next.
+        """
+        end = self.end(segment)
+        data = os.pread(self._file.fileno(), min(max(size, _HEAD.size), end - offset), offset)
+        (first,) = _HEAD.unpack_from(data)
+        if first + _HEAD.size > len(data):
+            data = os.pread(self._file.fileno(), first + _HEAD.size, offset)
+        whole, at, found = pa.py_buffer(data), 0, []
+        while at < len(data) - _HEAD.size:
+            (length,) = _HEAD.unpack_from(data, at)
+            if at + _HEAD.size + length > len(data):
+                break
+            found.append(pa.ipc.read_record_batch(whole.slice(at + _HEAD.size, length), self.schema))
+            at += _HEAD.size + length
+        pages = -(-len(data) // PAGE)
+        self._stats.seeks += 1
         self._stats.pages_read += pages
-        self._spend(begins.size, pages)
-        whole = parts[0] if len(parts) == 1 else pa.concat_batches(parts, memory_pool=POOL)
-        rows = pa.RecordBatch.from_arrays(whole.columns[: self._columns], schema=self._plain)
-        return SpilledRows(
-            rows,
-            np.asarray(whole.column(self._columns)),
-            np.asarray(whole.column(self._columns + 1)),
-            np.repeat(order.astype(np.int32), chosen["rows"]),
-        )
+        self._spend(1, pages)
+        return found, offset + at
 
-    def blocks(self, segments: Int64s, most: int) -> Iterator[Int64s]:
-        """Divide segments into groups of about `most` bytes, in their order."""
-        if segments.size:
-            group = np.cumsum(self.length[segments]) // max(1, most)
-            yield from np.split(segments, np.flatnonzero(np.diff(group)) + 1)
+    def partition(self, segment: int) -> int:
+        """The partition of a segment."""
+        return int(self._segments["partition"][segment])
+
+    def rows(self, parts: Sequence[pa.RecordBatch]) -> SpilledRows:
+        """Put batches that were read together."""
+        whole = parts[0] if len(parts) == 1 else pa.concat_batches(parts, memory_pool=POOL)
+        n = len(self._plain)
+        rows = pa.RecordBatch.from_arrays(whole.columns[:n], schema=self._plain)
+        return SpilledRows(rows, *(np.asarray(column) for column in whole.columns[n:]))
 
     def _spend(self, requests: int, pages: int) -> None:
         if self._disk.kind == "simulated":
             seek, transfer = self._disk.costs(PAGE)
             self._disk.clock.advance(requests * seek + pages * transfer)
 
-    # -- meetings with the other side's memory ---------------------------------------------------------------------------
 
-    def meet(self, segments: Int64s, stamp: int) -> None:
-        """Note that segments were joined, at this stamp, with all tuples in the memory of the other side."""
-        self._segments["met"][segments] = stamp
-        self._meetings.append((segments.astype(np.int32), stamp))
-        self._met += segments.size
-
-    def meetings(self) -> tuple[Int64s, Int64s]:
-        """The stamps at which segments met the other side's memory: those of segment g are stamps[first[g] : first[g + 1]]."""
-        first = np.zeros(self._count + 1, np.int64)
-        if not self._meetings:
-            return first, np.empty(0, np.int64)
-        segments = np.concatenate([some for some, _ in self._meetings])
-        stamps = np.repeat([stamp for _, stamp in self._meetings], [some.size for some, _ in self._meetings])
-        np.cumsum(np.bincount(segments, minlength=self._count), out=first[1:])
-        return first, stamps[np.argsort(segments, kind="stable")].astype(np.int64)
+def cells_of(whole: pa.RecordBatch) -> UInt64s:
+    """The cells of rows that have all columns of a segment."""
+    return np.asarray(whole.column(whole.num_columns - 1))

@@ -57,6 +57,11 @@ class PartitionStats:
         self.fresh[:], self.recent[:] = 0, 0
         self.flushes += 1
 
+    def productive_first(self, side: int, partitions: Int32s | Int64s) -> Int64s:
+        """The order of partitions of a side by results a tuple, the most first; of equal ones by number."""
+        rate = self.results[side] / np.maximum(1, self.arrived[side])
+        return np.lexsort([partitions, -rate[partitions]])
+
 
 @dataclass(frozen=True, slots=True)
 class TupleStats:
