@@ -55,6 +55,7 @@ SAMPLES = {
     "time32 s": temporal(pa.time32("s"), 0, 86399),
     "time32 ms": temporal(pa.time32("ms"), 0, 86399999),
     "time64 us": temporal(pa.time64("us"), 0, 86399999999),
+    "time64 ns": temporal(pa.time64("ns"), 0, 86399999999999),
     "duration s": temporal(pa.duration("s"), -1, END),
     "duration us": temporal(pa.duration("us"), -END, 0, 5),
     "interval": pa.array([pa.MonthDayNano([1, -2, 3]), pa.MonthDayNano([0, 0, -END])], pa.month_day_nano_interval()),
@@ -67,7 +68,6 @@ NANOSECONDS = {
         temporal(pa.timestamp("ns", "Europe/Berlin"), -1, 1709164800123456789),
         pa.timestamp("us", "Europe/Berlin"),
     ),
-    "time64": (temporal(pa.time64("ns"), 0, 86399999999999), pa.time64("us")),
     "duration": (temporal(pa.duration("ns"), -END, 0, END), pa.duration("us")),
 }
 # stored in the plain form of the same values

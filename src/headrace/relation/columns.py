@@ -119,7 +119,7 @@ def in_microseconds(schema: pa.Schema, key: Sequence[str], *, truncate: bool) ->
     """
     fields = []
     for field in schema:
-        if field.name not in key and getattr(field.type, "unit", "") == "ns":
+        if field.name not in key and beyond_spark(field.type):
             if not truncate:
                 raise UnsupportedType(
                     f"column {field.name!r} has type {field.type}, and Spark has microseconds only; pass nanoseconds='truncate'"
@@ -130,10 +130,13 @@ def in_microseconds(schema: pa.Schema, key: Sequence[str], *, truncate: bool) ->
     return pa.schema(fields)
 
 
+def beyond_spark(type_: pa.DataType) -> bool:
+    """Tell whether a type counts nanoseconds and Spark's counts microseconds: timestamps and durations, but not times of day."""
+    return bool((pa.types.is_timestamp(type_) or pa.types.is_duration(type_)) and type_.unit == "ns")
+
+
 def _microseconds(type_: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(type_):
-        return pa.timestamp("us", type_.tz)
-    return pa.time64("us") if pa.types.is_time(type_) else pa.duration("us")
+    return pa.timestamp("us", type_.tz) if pa.types.is_timestamp(type_) else pa.duration("us")
 
 
 def plain_table(table: pa.Table, schema: pa.Schema, *, truncate: bool = False) -> pa.Table:
@@ -146,7 +149,7 @@ def plain_table(table: pa.Table, schema: pa.Schema, *, truncate: bool = False) -
     for field in schema:
         column = flat[field.name]
         if column.type != field.type:
-            cut = truncate and getattr(column.type, "unit", "") == "ns"
+            cut = truncate and beyond_spark(column.type)
             try:
                 column = column.cast(field.type, safe=not cut)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

@@ -103,7 +103,7 @@ class Relation:
         null_keys
             "refuse" rows with a null key, or "drop" them: a null key matches nothing.
         nanoseconds
-            "refuse" payload columns of nanoseconds, which Spark does not have, or "truncate" them to microseconds.
+            "refuse" timestamps and durations of nanoseconds in the payload, as Spark has microseconds; "truncate" stores these.
         order, frequencies
             "key": sorted by key. "frequency": the rows of the most popular keys first, for X-HYBRIDJOIN, with a secondary index
             that holds every key; such a relation cannot be changed. `frequencies` is a table of the key columns and

@@ -10,6 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from headrace.errors import BadInput, UnsupportedType
+from headrace.relation.columns import beyond_spark
 from headrace.spark.column_names import ColumnNames
 
 
@@ -94,7 +95,7 @@ def result_schema(
 
 def _spark_type(field: pa.Field) -> DataType:
     """The type that Spark has for a relation's column; refuses one that it has no type for, by name."""
-    if getattr(field.type, "unit", "") == "ns":
+    if beyond_spark(field.type):
         raise UnsupportedType(
             f"column {field.name!r} of the relation has type {field.type}, and Spark has microseconds only; pick columns=..."
             " without it, or create the relation anew with nanoseconds='truncate'"
