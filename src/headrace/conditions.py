@@ -10,7 +10,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
-from headrace.errors import BadInput, choice
+from headrace.errors import BadInput, choice, shown
 
 On: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
 Op = Literal["<", "<=", ">", ">=", "!=", "="]
@@ -391,9 +391,9 @@ def parse_on(on: On) -> Equal:
     elif isinstance(on, list | tuple):
         left = right = tuple(on)
     else:
-        raise BadInput(f"on={on!r} is not understood; give {ON_FORMS}")
+        raise BadInput(f"on={shown(on)} is not understood; give {ON_FORMS}")
     if not left:
-        raise BadInput(f"on={on!r} names no column; give {ON_FORMS}")
+        raise BadInput(f"on={shown(on)} names no column; give {ON_FORMS}")
     return Equal(left, right)
 
 
@@ -411,7 +411,7 @@ def _check_columns(side: str, columns: tuple[str, ...]) -> None:
 def _check_amount(name: str, value: Any, types: tuple[type, ...], expected: str) -> None:
     fits = isinstance(value, types) and not isinstance(value, bool)
     if not fits or (not isinstance(value, timedelta) and not math.isfinite(value)):
-        raise BadInput(f"{name}={value!r} is not {expected}")
+        raise BadInput(f"{name}={shown(value)} is not {expected}")
 
 
 def _names(columns: str | Sequence[str]) -> tuple[str, ...]:

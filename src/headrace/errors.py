@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+SHOWN = 80  # characters of a value in a message: enough to find it by, however long it is
+SHOWN_ERROR = 200  # characters of another library's words in a message: they may name two types and a value
 SUGGEST_ABOVE = 0.6  # similarity (difflib ratio, 0 to 1) from which a wrong word is taken for a misspelling
 
 
@@ -97,6 +99,18 @@ class DamagedLog(RunLogError):
     """The bytes of a run log's file are not the bytes that were written. The message names the file."""
 
 
+def shown(value: object) -> str:
+    """Return a value as a message shows it: texts and bytes quoted, and all cut to 80 characters, the words of an error to 200.
+
+    Example:
+        >>> shown("x" * 1_000_000)
+        "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx..."
+    """
+    text = repr(value) if isinstance(value, str | bytes) else str(value)
+    most = SHOWN_ERROR if isinstance(value, BaseException) else SHOWN
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def choice(name: str, value: str, choices: Iterable[str]) -> str:
     """Return `value` if it is one of `choices`; otherwise raise `BadInput`, which lists them.
 
@@ -114,7 +128,7 @@ def choice(name: str, value: str, choices: Iterable[str]) -> str:
         return value
     close = difflib.get_close_matches(str(value).lower(), known, n=1, cutoff=SUGGEST_ABOVE)
     meant = f" (did you mean {close[0]!r}?)" if close else ""
-    raise BadInput(f"{name}={value!r} is not supported; choose one of {', '.join(known)}{meant}")
+    raise BadInput(f"{name}={shown(value)} is not supported; choose one of {', '.join(known)}{meant}")
 
 
 def _rebuild_damage(file: str, reason: str, shard: int | None, page: int | None) -> DamagedRelation:

@@ -1,9 +1,31 @@
-"""Directories where Headrace keeps state about a machine and its queries."""
+"""Paths that users give, and the directory where Headrace keeps state about a machine and its queries."""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from headrace.errors import BadInput, shown
+
+
+def local_path(path: str | Path, name: str = "path") -> Path:
+    """Return a path of the file system, absolute; refuses the URL of an object store, which would become a directory `s3:`.
+
+    Example:
+        >>> local_path("file:///data/products.rel")
+        PosixPath('/data/products.rel')
+    """
+    text = str(path)
+    if scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):
+        if scheme[0].lower() != "file:/":
+            raise BadInput(
+                f"{name}={shown(text)} is not a local directory; give the path of one that this machine and all workers see:"
+                " object stores are not supported"
+            )
+        text = unquote(urlsplit(text).path)
+    return Path(text).absolute()
 
 
 def state_directory() -> Path:

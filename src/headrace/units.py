@@ -7,7 +7,7 @@ import re
 from datetime import timedelta
 from decimal import Decimal
 
-from headrace.errors import BadInput
+from headrace.errors import BadInput, shown
 
 _BINARY = {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _DECIMAL = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
@@ -51,16 +51,16 @@ def parse_size(value: int | str, *, name: str = "size", zero: bool = False) -> i
         (67108864, 1500000000, 4096)
     """
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise BadInput(f"{name}={value!r} is not a size; give {SIZE_EXAMPLES}")
+        raise BadInput(f"{name}={shown(value)} is not a size; give {SIZE_EXAMPLES}")
     if isinstance(value, int):
         nbytes = value
     else:
         found = _SIZE.fullmatch(value.strip().lower())
         if found is None or found[2] not in _BYTES:
-            raise BadInput(f"{name}={value!r} is not a size; give {SIZE_EXAMPLES}")
+            raise BadInput(f"{name}={shown(value)} is not a size; give {SIZE_EXAMPLES}")
         nbytes = int(Decimal(found[1]) * _BYTES[found[2]])  # a float would round
     if nbytes < 0 or (nbytes == 0 and not zero):
-        raise BadInput(f"{name}={value!r} must be at least {0 if zero else 1} byte; give {SIZE_EXAMPLES}")
+        raise BadInput(f"{name}={shown(value)} must be at least {0 if zero else 1} byte; give {SIZE_EXAMPLES}")
     return nbytes
 
 
@@ -100,10 +100,10 @@ def parse_duration(value: str | float | timedelta, *, name: str = "duration", ze
     elif isinstance(value, str):
         seconds = _sum_terms(value, name)
     else:
-        raise BadInput(f"{name}={value!r} is not a duration; give {DURATION_EXAMPLES}")
+        raise BadInput(f"{name}={shown(value)} is not a duration; give {DURATION_EXAMPLES}")
     if not math.isfinite(seconds) or seconds < 0 or (seconds == 0 and not zero):
         bound = "at least" if zero else "more than"
-        raise BadInput(f"{name}={value!r} must be {bound} 0 seconds and finite; give {DURATION_EXAMPLES}")
+        raise BadInput(f"{name}={shown(value)} must be {bound} 0 seconds and finite; give {DURATION_EXAMPLES}")
     return seconds
 
 
@@ -145,5 +145,5 @@ def _sum_terms(text: str, name: str) -> float:
         while at < len(compact) and compact[at] == " ":
             at += 1
     if at == 0 or at < len(compact):
-        raise BadInput(f"{name}={text!r} is not a duration; give {DURATION_EXAMPLES}")
+        raise BadInput(f"{name}={shown(text)} is not a duration; give {DURATION_EXAMPLES}")
     return total

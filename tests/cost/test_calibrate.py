@@ -117,6 +117,30 @@ def test_a_damaged_one_is_refused_by_name(made, tmp_path, damage):
         read_calibration(path)
 
 
+@pytest.mark.parametrize("cost", [-1e-9, float("nan"), float("inf"), 1e9, "fast", None])
+@pytest.mark.parametrize("where", ["follow", "reads", "factors", "overheads"])
+def test_no_cost_is_negative_or_no_number(made, tmp_path, where, cost):
+    """Models divide by costs and choose by them: one below 0 makes its algorithm the fastest."""
+    path = made.save(tmp_path / "c.json")
+    body = json.loads(path.read_text())
+    if where == "follow":
+        body[where] = cost
+    elif where == "overheads":
+        body[where]["meshjoin"] = {"steps": 1.0, "iteration": cost, "request": 0.0}
+    else:
+        body[where][next(iter(body[where]))] = cost
+    path.write_text(json.dumps(body))
+    with pytest.raises(BadCalibration, match=r"the calibration .*c\.json is damaged: .*; run `headrace calibrate`"):
+        read_calibration(path)
+
+
+def test_a_negative_cost_is_named(made):
+    with pytest.raises(BadInput, match=r"c_H=-1.0 is not a cost; expected a number from 0 up"):
+        replace(made, factors=replace(made.factors, c_H=-1.0))
+    with pytest.raises(BadInput, match=r"overheads\['inl'\].request=-0.1 is not a cost"):
+        replace(made, overheads={"inl": Overhead(1.0, 0.0, -0.1)})
+
+
 def test_seek_and_transfer_are_fitted():
     assert fitted({b: 3e-3 + b * 1e-4 for b in (1, 4, 16, 64)}) == pytest.approx((3e-3, 1e-4))
     assert fitted({1: 1.0, 2: 2.1, 4: 4.3})[0] >= 0

@@ -102,7 +102,7 @@ def test_a_difference_fits_the_version_it_was_found_for(tmp_path):
     rel = hr.Relation.create(tmp_path / "r", pa.table({"k": [1], "v": [1]}), key="k")
     diff = hr.snapshot_diff(pa.table({"k": [2], "v": [1]}), rel)
     rel.apply(pa.table({"k": [7], "v": [7]}))
-    with pytest.raises(VersionConflict, match=r"found for version 1 of .*, whose latest version is 2; find it anew"):
+    with pytest.raises(VersionConflict, match=r"made for version 1 of .*, whose latest version is 2; .* decide anew"):
         rel.apply(diff)
     diff.close()
     with pytest.raises(BadInput, match="closed"):

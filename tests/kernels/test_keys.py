@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.errors import DamagedRelation
 from headrace.kernels.keys import (
     decode_ints,
     decode_strings,
@@ -73,14 +74,31 @@ def test_oracle_round_trip(rows):
     n = len(rows)
     numbers, words = np.empty(n, np.int64), np.empty(2 * n, np.uint64)
     text, offsets = np.zeros(data.size, np.uint8), np.zeros(n + 1, np.int64)
-    decode_ints(address(data), cursor, numbers)
-    used = decode_strings(address(data), cursor, address(text), offsets)
-    decode_wide(address(data), cursor, words)
-    assert cursor.tolist() == starts[1:].tolist()
+    ends = starts[1:]
+    assert decode_ints(address(data), cursor, ends, numbers) == n
+    assert decode_strings(address(data), cursor, ends, address(text), offsets) == n
+    assert decode_wide(address(data), cursor, ends, words) == n
+    assert cursor.tolist() == ends.tolist()
     assert numbers.tolist() == [r[0] for r in rows]
-    assert used == sum(len(r[1]) for r in rows)
+    assert offsets[-1] == sum(len(r[1]) for r in rows)
     assert to_bytes(text, offsets) == [r[1] for r in rows]
     assert words.tolist() == wide_words([r[2] for r in rows]).tolist()
+
+
+@given(st.lists(BYTE_STRINGS, min_size=1, max_size=4), st.data())
+@RELAXED
+def test_no_key_is_decoded_past_its_end(keys, data):
+    """Bytes that are no encoding: what comes out stays within what there is room for, or the key is refused."""
+    kinds = st.sampled_from([pa.int64(), pa.binary(), pa.decimal128(38, 5)])
+    codec = KeyCodec(["a", "b", "c"], [data.draw(kinds) for _ in "abc"])
+    held, offsets = strings(keys)
+    try:
+        decoded = codec.decode(ByteKeys(held, offsets))
+    except DamagedRelation as error:
+        assert "key" in str(error)
+    else:
+        again, _ = codec.encode(decoded)
+        assert to_bytes(again.data, again.offsets) == keys
 
 
 def test_the_encoding_on_disk_does_not_change():

@@ -358,20 +358,23 @@ def test_a_sealed_page_that_leads_outside_of_itself_is_not_sound(page, pattern):
 def inside(page) -> bool:
     """What the kernel checks, in plain Python."""
     words = page.view(np.uint32).tolist()
-    rows, used, first = words[6], words[7], HEADER + 8 * 3
-    if not first <= used <= SIZE or rows > SIZE:
+    rows, used, end = words[6], words[7], HEADER + 8 * 3
+    if used > SIZE:
         return False
     for column, width in enumerate(WIDTHS.tolist()):
         bitmap, data = words[8 + 2 * column], words[9 + 2 * column]
-        if bitmap and not first <= bitmap <= used - -(-rows // 8):
-            return False
-        if data < first or data + (rows * width if width else 4 * (rows + 1)) > used:
-            return False
+        for start, size in [(bitmap, -(-rows // 8))] * (bitmap != 0) + [
+            (data, rows * width if width else 4 * (rows + 1))
+        ]:
+            if start < end or start + size > used:
+                return False
+            end = start + size
         if not width:
             offsets = np.frombuffer(page.tobytes(), np.uint32, rows + 1, data).astype(np.int64)
-            if offsets[0] or (np.diff(offsets) < 0).any() or offsets[-1] > used - data - 4 * (rows + 1):
+            if offsets[0] or (np.diff(offsets) < 0).any():
                 return False
-    return True
+            end += int(offsets[-1])
+    return end <= used
 
 
 def test_a_page_of_zeros_is_not_sound():

@@ -2,6 +2,7 @@
 
 import datetime as dt
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -235,3 +236,83 @@ def test_a_source_that_fails_leaves_nothing(tmp_path):
     with pytest.raises(OSError, match="network"):
         hr.Relation.create(tmp_path / "r", reader, key="k")
     assert list(tmp_path.iterdir()) == []
+
+
+# -- text, paths and long values -------------------------------------------------------------------
+
+
+def invalid_text(*values: bytes) -> pa.Array:
+    """Bytes that Arrow takes for strings without a look at them."""
+    return pa.array(values, pa.binary()).view(pa.string())
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pa.table({"k": [1, 2], "v": invalid_text(b"fine", b"\xff\xfe")}),
+        pa.table({"k": [1, 2], "v": pa.DictionaryArray.from_arrays([0, 0], invalid_text(b"\xc3("))}),
+        pa.table({"k": invalid_text(b"a", b"\xed\xa0\x80"), "v": [1, 2]}),
+        pa.table({"k": [1], "s": pa.StructArray.from_arrays([invalid_text(b"\x80")], ["v"])}),
+    ],
+    ids=["payload", "dictionary", "key", "struct"],
+)
+def test_text_that_is_not_utf_8_is_refused(table, tmp_path):
+    message = refused(tmp_path, table)
+    assert "holds text that is not UTF-8" in message
+    assert "cast the column to binary" in message
+
+
+def test_text_that_is_not_utf_8_is_refused_by_apply(tmp_path):
+    rel = hr.Relation.create(tmp_path / "r", GOOD, key="k")
+    with pytest.raises(hr.BadInput, match="column 'v' holds text that is not UTF-8"):
+        rel.apply(upserts=pa.table({"k": [1], "v": invalid_text(b"\xff")}))
+    assert rel.refresh().version == 1
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://bucket/r", "S3A://bucket/r", "abfss://c@a.dfs.core.windows.net/r", "hdfs:/r", "gs://b"]
+)
+def test_a_url_is_no_path(url, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for given in (url, Path(url)):
+        with pytest.raises(hr.BadInput, match=r"is not a local directory; .*object stores are not"):
+            hr.Relation.create(given, GOOD, key="k")
+        with pytest.raises(hr.BadInput, match="is not a local directory"):
+            hr.Relation.open(given)
+        with pytest.raises(hr.BadInput, match=r"data=.* is not a local directory"):
+            hr.Relation.create(tmp_path / "r", given, key="k")
+    with pytest.raises(hr.BadInput, match="is not a local directory"):
+        hr.delta(url)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_url_is_a_path(tmp_path):
+    hr.Relation.create(f"file://{tmp_path}/r", GOOD, key="k").close()
+    with hr.Relation.open(tmp_path / "r") as rel:
+        check_same(rel, GOOD)
+
+
+LONG = "x" * (1 << 20)
+
+
+ONE = pa.table({"k": [LONG], "v": ["a"]})
+LONG_VALUES = {
+    "larger than a page": lambda texts, numbers: texts.apply(upserts=ONE),
+    "in both": lambda texts, numbers: texts.apply(upserts=ONE, deletes=[LONG]),
+    "no number": lambda texts, numbers: numbers.lookup([LONG]),
+    "no text": lambda texts, numbers: texts.lookup([10**4000]),
+    "upserts of another type": lambda texts, numbers: numbers.apply(upserts=ONE),
+    "twice in a snapshot": lambda texts, numbers: hr.snapshot_diff(pa.concat_tables([ONE, ONE]), texts),
+    "a size": lambda texts, numbers: hr.Relation.create(texts.path, GOOD, key="k", page_size=LONG, overwrite=True),
+    "a choice": lambda texts, numbers: hr.Relation.create(texts.path, GOOD, key="k", null_keys=LONG),
+    "a URL": lambda texts, numbers: hr.Relation.open(f"s3://{LONG}"),
+}
+
+
+@pytest.mark.parametrize("what", LONG_VALUES)
+def test_no_message_carries_a_whole_value(what, tmp_path):
+    texts = hr.Relation.create(tmp_path / "texts", pa.table({"k": ["a"], "v": ["b"]}), key="k")
+    numbers = hr.Relation.create(tmp_path / "numbers", GOOD, key="k")
+    with pytest.raises(hr.HeadraceError) as caught:
+        LONG_VALUES[what](texts, numbers)
+    assert len(str(caught.value)) < 600

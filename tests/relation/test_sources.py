@@ -130,10 +130,11 @@ def test_pandas_categories_and_missing_values(tmp_path):
             "o": ["text", None, ""],
         }
     )
-    rel = hr.Relation.create(tmp_path / "r", frame, key="k")
+    rel = hr.Relation.create(tmp_path / "r", frame, key="k", nanoseconds="truncate")
     assert rel.schema.field("c").type == pa.string()
     expected = pa.Table.from_pandas(frame, preserve_index=False)
-    check_same(rel, expected.set_column(1, "c", expected["c"].cast(pa.string())))
+    expected = expected.set_column(1, "c", expected["c"].cast(pa.string()))
+    check_same(rel, expected.set_column(2, "t", expected["t"].cast(pa.timestamp("us"))))
 
 
 def test_sources_without_rows(tmp_path):

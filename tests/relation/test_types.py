@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,18 +51,24 @@ SAMPLES = {
     "timestamp s": temporal(pa.timestamp("s"), -1, 0, 1709164800),
     "timestamp ms": temporal(pa.timestamp("ms"), -1, 0, 1709164800123),
     "timestamp us": temporal(pa.timestamp("us"), -1, 0, 1709164800123456),
-    "timestamp ns": temporal(pa.timestamp("ns"), -END, 0, END),
     "timestamp us UTC": temporal(pa.timestamp("us", "UTC"), -1, 0, 1709164800123456),
-    "timestamp ns Berlin": temporal(pa.timestamp("ns", "Europe/Berlin"), -1, 1709164800123456789),
     "time32 s": temporal(pa.time32("s"), 0, 86399),
     "time32 ms": temporal(pa.time32("ms"), 0, 86399999),
     "time64 us": temporal(pa.time64("us"), 0, 86399999999),
     "time64 ns": temporal(pa.time64("ns"), 0, 86399999999999),
     "duration s": temporal(pa.duration("s"), -1, END),
     "duration us": temporal(pa.duration("us"), -END, 0, 5),
-    "duration ns": temporal(pa.duration("ns"), -END, 0, END),
     "interval": pa.array([pa.MonthDayNano([1, -2, 3]), pa.MonthDayNano([0, 0, -END])], pa.month_day_nano_interval()),
     "null": pa.nulls(3),
+}
+# stored as microseconds, if that is asked for
+NANOSECONDS = {
+    "timestamp": (temporal(pa.timestamp("ns"), -END, -1, 0, 1999, END), pa.timestamp("us")),
+    "timestamp Berlin": (
+        temporal(pa.timestamp("ns", "Europe/Berlin"), -1, 1709164800123456789),
+        pa.timestamp("us", "Europe/Berlin"),
+    ),
+    "duration": (temporal(pa.duration("ns"), -END, 0, END), pa.duration("us")),
 }
 # stored in the plain form of the same values
 RECODED = {
@@ -139,6 +146,33 @@ def test_oracle_other_encodings_are_stored_plain(kind, tmp_path):
     with hr.Relation.create(tmp_path / "r", table, key="k", page_size=4096) as rel:
         assert rel.schema.field("v").type == plain
         check_same(rel, table.set_column(1, "v", table["v"].cast(plain)))
+
+
+@pytest.mark.parametrize("kind", NANOSECONDS)
+def test_nanoseconds_are_refused_or_stored_as_microseconds(kind, tmp_path):
+    sample, stored = NANOSECONDS[kind]
+    table = pa.table({"k": keys(300, 6), "v": spread(sample, 300, 5)})
+    with pytest.raises(
+        hr.UnsupportedType, match=r"column 'v' has type .*\[ns.*; pass nanoseconds='truncate' to Relation"
+    ):
+        hr.Relation.create(tmp_path / "r", table, key="k")
+    assert not (tmp_path / "r").exists()
+    cut = pc.divide(table["v"].cast(pa.int64(), safe=False), 1000).cast(stored)  # towards zero
+    with hr.Relation.create(tmp_path / "r", table, key="k", page_size=4096, nanoseconds="truncate") as rel:
+        assert rel.schema.field("v").type == stored
+        check_same(rel, table.set_column(1, "v", cut))
+        whole = pa.table({"k": [10**6], "v": pa.array([5000], pa.int64()).cast(sample.type)})
+        rel.apply(upserts=whole)  # what loses nothing is taken
+        with pytest.raises(hr.BadInput, match=r"column 'v' of type .*\[ns.* does not fit .*\[us.*would lose data"):
+            rel.apply(upserts=whole.set_column(1, "v", pa.array([5001], pa.int64()).cast(sample.type)))
+
+
+def test_nanoseconds_of_a_key_stay(tmp_path):
+    """Keys are compared and not given back, so Spark need not have them."""
+    table = pa.table({"k": temporal(pa.timestamp("ns"), 1, 2), "v": [1, 2]})
+    with hr.Relation.create(tmp_path / "r", table, key="k", nanoseconds="truncate") as rel:
+        assert rel.schema.field("k").type == pa.timestamp("ns")
+        check_same(rel, table)
 
 
 def test_oracle_all_types_in_one_relation(tmp_path):

@@ -181,7 +181,7 @@ def test_old_versions_stay_while_a_reader_holds_them(root):
     assert files_of(root) == named_files(*readers.values())
     readers.pop(3).close()
     readers.pop(1).close()
-    next_version(readers[2])
+    next_version(readers[4])
     readers[5] = readers[2].refresh()
     assert on_disk(root) == [2, 4, 5]
     assert files_of(root) == named_files(*readers.values())
@@ -313,7 +313,7 @@ def test_a_writer_in_another_process_is_refused_until_the_first_is_done(root, ch
         assert tags_of(rel) == {1}
         os.kill(pid, signal.SIGCONT)
         assert children.wait(pid)["result"] == 2
-        assert next_version(rel) == 3
+        assert next_version(rel.refresh()) == 3
 
 
 def test_a_writer_that_tidies_up_leaves_the_next_ones_files(root, children):

@@ -168,3 +168,33 @@ def test_contract_wrong_words_are_refused_by_name(operator, relation, case):
         tuples(op.run([pa.record_batch({"k0": [1], "x": [1]})]))
     with pytest.raises(errors.BadInput, match=r"'k0' has type string.*int64"):
         tuples(op.run([pa.record_batch({"k0": ["a"], "k1": ["b"]})]))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(["a"], pa.string_view()),
+        pa.array([b"a"], pa.binary_view()),
+        pa.array([["a"]], pa.list_(pa.string_view())),
+        pa.RunEndEncodedArray.from_arrays([1], [5]),
+        pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])]),
+    ],
+    ids=lambda array: str(array.type),
+)
+def test_contract_stream_columns_of_types_that_cannot_be_joined_are_refused_by_name(operator, relation, case, column):
+    op = operator(relation, on=case.key, memory="1MiB")
+    batch = case.batches[0].slice(0, 1)
+    with pytest.raises(
+        errors.UnsupportedType, match=r"stream column 'odd' has type .*; cast it to another type"
+    ) as refused:
+        tuples(op.run([batch.append_column("odd", column)]))
+    assert str(column.type) in str(refused.value)
+
+
+def test_contract_unsigned_64_bit_keys_are_refused_by_name(operator, relation, case):
+    op = operator(relation, on=case.key, memory="1MiB")
+    batch = case.batches[0]
+    at = batch.schema.names.index("k0")
+    assert batch.column(at).type == pa.int64()
+    with pytest.raises(errors.BadInput, match=r"stream column 'k0' has type uint64.*cast the stream column to int64"):
+        tuples(op.run([batch.set_column(at, "k0", pa.nulls(batch.num_rows, pa.uint64()))]))

@@ -116,7 +116,7 @@ def apply_often(path: str, first: int, times: int) -> int:
         while done < times:
             row = pa.table({"k": [first + done], "tag": [0], "s": ["x"]})
             try:
-                rel.apply(upserts=row)
+                rel.apply(upserts=row, on_conflict="rebase")
                 done += 1
             except hr.VersionConflict:
                 refused += 1
@@ -135,6 +135,24 @@ def apply_with_few_files(path: str, times: int, files: int) -> int:
         with hr.Relation.open(path) as rel:
             rel.apply(upserts=row)
     return hr.Relation.open(path).version
+
+
+def under_file_limit(size: int, task: str, *args: object) -> object:
+    """Another task with a limit on the size of files, as `ulimit -f` sets it. Python ignores the signal that comes with it."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    return TASKS[task](*args)
+
+
+def use(path: str) -> str:
+    """Read and change a relation in every way."""
+    import headrace as hr
+
+    with hr.Relation.open(path) as rel:
+        rel.lookup([1])
+        rel.verify()
+        rel.apply(upserts=table(3, 2))
+        rel.compact()
+    return "done"
 
 
 def read_until(path: str, stop: str) -> dict[str, int]:
@@ -190,7 +208,19 @@ def hr_scan(rel: Any) -> Any:
 
 
 TASKS: dict[str, Callable[..., object]] = {
-    t.__name__: t for t in (create, apply, compact, apply_often, apply_with_few_files, read_until, give_out, keep)
+    t.__name__: t
+    for t in (
+        create,
+        apply,
+        compact,
+        apply_often,
+        apply_with_few_files,
+        under_file_limit,
+        use,
+        read_until,
+        give_out,
+        keep,
+    )
 }
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import BadInput
+from headrace.errors import BadInput, shown
 
 _LOOKS = (
     (pa.types.is_integer, "such as 42"),
@@ -47,7 +47,7 @@ def _split(text: str, key: Sequence[str]) -> list[str]:
     parts = next(csv.reader([text], skipinitialspace=True), [])
     if len(parts) != len(key):
         raise BadInput(
-            f"key {text!r} has {len(parts)} value{'' if len(parts) == 1 else 's'}; "
+            f"key {shown(text)} has {len(parts)} value{'' if len(parts) == 1 else 's'}; "
             f"this relation's key is {','.join(key)}, separated by commas"
         )
     return parts
@@ -65,7 +65,7 @@ def _parse(text: str, field: pa.Field) -> pa.Scalar:
         return pa.scalar(text).cast(wanted)
     except (pa.ArrowException, InvalidOperation, ValueError) as error:
         looks = next((f", {example}" for is_it, example in _LOOKS if is_it(wanted)), "")
-        raise BadInput(f"key {text!r} is not a value of column {field.name} ({wanted}{looks})") from error
+        raise BadInput(f"key {shown(text)} is not a value of column {field.name} ({wanted}{looks})") from error
 
 
 def _parse_timestamp(text: str, wanted: pa.DataType) -> pa.Scalar:

@@ -43,6 +43,9 @@ def create(
     fill: Annotated[float, typer.Option(help="How full pages are made, above 0 up to 1.")] = 0.8,
     memory: Annotated[str, typer.Option(help="What sorting may hold.")] = "512MiB",
     drop_null_keys: Annotated[bool, typer.Option("--drop-null-keys", help="Leave out rows with a null key.")] = False,
+    truncate_nanoseconds: Annotated[
+        bool, typer.Option("--truncate-nanoseconds", help="Store nanoseconds as microseconds, which Spark has.")
+    ] = False,
     order: Annotated[str, typer.Option(help="key, or frequency: the most popular keys first.")] = "key",
     frequencies: Annotated[
         Path | None,
@@ -63,6 +66,7 @@ def create(
                 fill=fill,
                 memory=memory,
                 null_keys="drop" if drop_null_keys else "refuse",
+                nanoseconds="truncate" if truncate_nanoseconds else "refuse",
                 overwrite=overwrite,
                 order=order,  # type: ignore[arg-type]
                 frequencies=frequencies and _table(frequencies),

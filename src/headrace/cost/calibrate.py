@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from headrace.cost.facts import Machine
-from headrace.errors import HeadraceError
+from headrace.errors import BadInput, HeadraceError, shown
 from headrace.metrics import Factors, Overhead
 from headrace.paths import state_directory
 from headrace.relation.disk import Disk, DiskKind
 
 FORMAT = 2  # version of the file's layout
 OLD = timedelta(days=30)  # age at which a calibration is stale: kernels, drivers and disks change
+_LONGEST = 3600  # seconds: no read and no step takes an hour; nor does a join take so many times its steps
 _TIMES = ("seek", "transfer", "follow", "seek_in_flight", "transfer_in_flight")
 
 
@@ -68,6 +69,15 @@ class Calibration:
     overheads: dict[str, Overhead]
     machine: dict[str, Any]
     date: str
+
+    def __post_init__(self) -> None:
+        costs = {name: getattr(self, name) for name in _TIMES} | asdict(self.factors)
+        costs |= {f"reads[{pages}]": seconds for pages, seconds in self.reads.items()}
+        for algorithm, overhead in self.overheads.items():
+            costs |= {f"overheads[{algorithm!r}].{name}": value for name, value in asdict(overhead).items()}
+        for name, value in costs.items():
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < _LONGEST:
+                raise BadInput(f"{name}={shown(value)} is not a cost; expected a number from 0 up, below {_LONGEST:,}")
 
     def as_machine(self) -> Machine:
         """Return the machine that cost models take."""
@@ -160,11 +170,6 @@ def read_calibration(path: Path) -> Calibration:
         body["overheads"] = {name: Overhead(**parts) for name, parts in body["overheads"].items()}
         found = Calibration(**body)
         found.age(right_now())
-        times = [value for name, value in asdict(found).items() if name in _TIMES] + list(
-            asdict(found.factors).values()
-        )
-        if not all(isinstance(x, int | float) and 0 <= x < 3600 for x in times):
-            raise ValueError("a cost in it is not a number of seconds")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadCalibration(f"the calibration {path} is damaged: {error}; run `headrace calibrate`") from error
     return found

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.arrays import Bools, Int64s
-from headrace.errors import BadInput
+from headrace.errors import BadInput, shown
 from headrace.relation import Relation
 from headrace.relation.keys import KeyCodec, Keys, positions
 from headrace.relation.update import Change
@@ -151,7 +151,7 @@ def _resolve(keys: pa.Table, latest: Relation, meaning: Lookup, same_as: Relatio
         ]
         keys = pa.table(columns, names=list(latest.key))
     at = int(np.flatnonzero(there)[0])
-    value = ", ".join(str(keys.column(name)[at].as_py()) for name in latest.key)
+    value = ", ".join(shown(keys.column(name)[at].as_py()) for name in latest.key)
     raise BadInput(
         f"same_as={same_as.path} leads from key ({value}) on and on, through more than {_CHAIN} others; a key must not stand for"
         " itself: remove one of the rows"

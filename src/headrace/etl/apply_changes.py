@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.arrays import Int64s
-from headrace.errors import BadInput
+from headrace.errors import BadInput, shown
 from headrace.etl.merge import differing
 from headrace.relation import Relation
 from headrace.relation.update import Change, rows_for
@@ -147,8 +147,12 @@ class ChangeApplier:
         wrong = np.flatnonzero(tie & differ)
         if wrong.size:
             at = int(wrong[0])
-            key = ", ".join(str(other.column(name)[at].as_py()) for name in self.rel.key)
-            late = "" if self.sequence is None else f" with {self.sequence}={other.column(self.sequence)[at].as_py()}"
+            key = ", ".join(shown(other.column(name)[at].as_py()) for name in self.rel.key)
+            late = (
+                ""
+                if self.sequence is None
+                else f" with {self.sequence}={shown(other.column(self.sequence)[at].as_py())}"
+            )
             raise BadInput(
                 f"key {key} has two different changes{late} in one batch; name a sequence= column that says which is the last"
             )
@@ -163,7 +167,7 @@ class ChangeApplier:
         if strange.size:
             value = changes.column(self.op)[int(strange[0])].as_py()
             raise BadInput(
-                f"column {self.op!r} says {value!r}; expected one of {', '.join(self.upserts)} (upserts) or"
+                f"column {self.op!r} says {shown(value)}; expected one of {', '.join(self.upserts)} (upserts) or"
                 f" {', '.join(self.deletes)} (deletes): name others with upserts= and deletes="
             )
         return gone

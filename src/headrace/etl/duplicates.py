@@ -14,6 +14,7 @@ from headrace.errors import BadInput
 from headrace.relation import Relation
 from headrace.semistream.base import On
 from headrace.spark.choice import Algorithm
+from headrace.spark.column_names import ColumnNames
 from headrace.spark.enrich import enrich
 from headrace.spark.enrich_step import EnrichStep
 from headrace.spark.plan import Plan
@@ -59,7 +60,8 @@ def find_duplicates(
     """
     if on is None and condition is None:
         raise BadInput("neither on= nor condition= is given; say which rows are the same, on='order_id' for example")
-    if flag in df.columns:
+    names = ColumnNames.of(df.sparkSession)
+    if names.taken(flag, df.columns):
         raise BadInput(f"column {flag!r} is in the DataFrame already; choose another flag=")
     if not isinstance(rel, Relation):
         raise BadInput(f"rel={rel!r} is not a relation; open one with hr.Relation.open(path)")
@@ -71,7 +73,7 @@ def find_duplicates(
     out = enrich(
         df, rel, on, "left", condition=condition, columns=wanted, suffix=suffix, memory=memory, algorithm=algorithm
     )
-    if flag in out.columns:
+    if names.taken(flag, out.columns):
         raise BadInput(f"column {flag!r} is in the relation already; choose another flag=, or pick columns=...")
     if on is not None:
         return _flagged(Plan.of(out), rel, flag)

@@ -51,8 +51,9 @@ class MergeInput:
         keys = self.keys if self._last is None else concat_keys([self._last, self.keys], self.codec)
         twice = np.flatnonzero(keys.repeats())
         if twice.size:
-            value = ", ".join(str(c[0].as_py()) for c in self.codec.decode(keys.take(twice[:1])))
-            raise BadInput(f"key {value} is in {self.name} more than once; a difference needs each key once")
+            raise BadInput(
+                f"key {self.codec.shown(keys.take(twice[:1]))} is in {self.name} more than once; a difference needs each key once"
+            )
         self._last = self.last()
 
     def last(self) -> Keys:

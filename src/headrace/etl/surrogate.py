@@ -16,7 +16,7 @@ from pyspark.sql.functions import col
 from pyspark.sql.types import StructField, StructType
 
 from headrace.conditions import On, parse_on
-from headrace.errors import BadInput
+from headrace.errors import BadInput, shown
 from headrace.etl.allocate import Lookup
 from headrace.etl.key_step import KeyStep
 from headrace.relation import Relation
@@ -179,7 +179,9 @@ def _source(
     try:
         scalar = pa.scalar(source, type_)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise BadInput(f"source={source!r} does not fit column {rest[0]!r} of type {type_}: {error}") from error
+        raise BadInput(
+            f"source={shown(source)} does not fit column {rest[0]!r} of type {type_}: {shown(error)}"
+        ) from error
     on[_constant_name(df)] = rest[0]
     return scalar
 

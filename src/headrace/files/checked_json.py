@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headrace.files.local import open_regular, sync_directory, write_all
+from headrace.files.local import open_new, read_regular, sync_directory, write_all
 
 _CHECKSUM = "checksum"  # the last member of the file's object: the CRC-32 of the text without it
 
@@ -41,13 +41,12 @@ def parse_checked(data: bytes) -> dict[str, Any]:
 
 def read_checked(path: Path) -> dict[str, Any]:
     """Read the facts of a file; ValueError if it is damaged, OSError if it is missing or no regular file."""
-    with os.fdopen(open_regular(path), "rb") as file:
-        return parse_checked(file.read())
+    return parse_checked(read_regular(path))
 
 
 def replace_checked(path: Path, draft: Path, facts: Mapping[str, Any]) -> None:
     """Write facts to a draft, have them on disk, and give them the name of the file, which they replace at once."""
-    with draft.open("wb", buffering=0) as file:
+    with open_new(draft) as file:
         write_all(file, dump_checked(facts))
         os.fsync(file.fileno())
     draft.replace(path)

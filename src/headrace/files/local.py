@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
+
+
+class NotRegular(OSError):
+    """The name is that of a FIFO, a device, a directory or a symbolic link, and not of a regular file."""
 
 
 class _Descriptor(Protocol):
@@ -49,13 +54,35 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
+def open_new(path: Path) -> BinaryIO:
+    """Open a new file for writing, unbuffered; what has that name already, a link or a FIFO too, is removed first."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags, 0o666)
+    except FileExistsError:  # left by a writer that was stopped
+        path.unlink(missing_ok=True)
+        fd = os.open(path, flags, 0o666)
+    return os.fdopen(fd, "wb", buffering=0)
+
+
 def open_regular(path: Path, flags: int = 0) -> int:
-    """Open a regular file for reading; a FIFO, a device, a directory or a symbolic link is refused with OSError.
+    """Open a regular file for reading; a FIFO, a device, a directory or a symbolic link is refused with `NotRegular`.
 
     O_NONBLOCK keeps a FIFO without a writer from blocking the open for ever; for a regular file it has no effect.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | flags)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | flags)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a symbolic link; a socket
+            raise NotRegular(f"{path} is not a regular file") from error
+        raise
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(f"{path} is not a regular file")
+        raise NotRegular(f"{path} is not a regular file")
     return fd
+
+
+def read_regular(path: Path) -> bytes:
+    """Read a regular file whole; refuses what `open_regular` refuses."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        return file.read()

@@ -83,6 +83,17 @@ store_i64 = _storer(ir.IntType(64), types.int64)
 
 
 @intrinsic
+def load_u32_at(typingctx: Any, address: Any, index: Any) -> Any:
+    """Load number `index` of the u32 at an address. LLVM vectorises a loop over the index, which it does not over addresses."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = builder.inttoptr(args[0], ir.IntType(32).as_pointer())
+        return builder.load(builder.gep(pointer, [args[1]]), align=1)
+
+    return types.uint32(types.int64, types.int64), codegen
+
+
+@intrinsic
 def copy_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
     """Copy `count` bytes from address to address (memcpy)."""
 

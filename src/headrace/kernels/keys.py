@@ -66,42 +66,56 @@ def encode_strings(data, offsets, out, cursor):
         cursor[i] = to + 2 - out
 
 
-@kernel(void(int64, i64, i64))
-def decode_ints(data, cursor, out):
-    """Decode integer i at data + cursor[i], and advance the cursor."""
+@kernel(int64(int64, i64, I64, i64))
+def decode_ints(data, cursor, ends, out):
+    """Decode integer i at data + cursor[i], and advance the cursor. Returns the values decoded: fewer if a key is too short."""
     for i in range(cursor.size):
+        if cursor[i] + 8 > ends[i]:
+            return i
         out[i] = np.int64(swap(load_u64(data + cursor[i])) ^ _SIGN)
         cursor[i] += 8
+    return cursor.size
 
 
-@kernel(void(int64, i64, u64))
-def decode_wide(data, cursor, out):
-    """Decode 128-bit integers to pairs of little-endian words."""
+@kernel(int64(int64, i64, I64, u64))
+def decode_wide(data, cursor, ends, out):
+    """Decode 128-bit integers to pairs of little-endian words, as `decode_ints` does integers."""
     for i in range(cursor.size):
+        if cursor[i] + 16 > ends[i]:
+            return i
         out[2 * i + 1] = swap(load_u64(data + cursor[i])) ^ _SIGN
         out[2 * i] = swap(load_u64(data + cursor[i] + 8))
         cursor[i] += 16
+    return cursor.size
 
 
-@kernel(int64(int64, i64, int64, i64))
-def decode_strings(data, cursor, out, offsets):
-    """Decode byte strings to the address `out`, which has room for all encoded bytes. Returns the bytes written."""
+@kernel(int64(int64, i64, I64, int64, i64))
+def decode_strings(data, cursor, ends, out, offsets):
+    """Decode byte strings to the address `out`, which has room for all encoded bytes; `offsets` has where each ends there.
+
+    Returns the values decoded: fewer if the string in key i is not terminated there.
+    """
     used = 0
     for i in range(cursor.size):
         at = data + cursor[i]
+        end = data + ends[i]
         while True:
+            if at >= end:
+                return i
             byte = load_u8(at)
             at += 1
             if byte == 0:
-                after = load_u8(at)
+                after = load_u8(at) if at < end else 0
                 at += 1
                 if after == 1:
                     break
+                if after != 255:
+                    return i
             store_u8(out + used, byte)
             used += 1
         cursor[i] = at - data
         offsets[i + 1] = used
-    return used
+    return cursor.size
 
 
 @kernel(void(int64, I64, I64, int64, i64))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.arrays import AnyArray, Int64s, UInt8s
-from headrace.errors import BadInput, UnsupportedType
+from headrace.errors import BadInput, UnsupportedType, shown
 
 NO_BYTES: UInt8s = np.empty(0, np.uint8)
 NO_LONGS: Int64s = np.empty(0, np.int64)
@@ -112,16 +112,65 @@ def _flat(fields: Sequence[pa.Field]) -> Iterator[pa.Field]:
             yield field
 
 
-def plain_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Convert the columns of a table to their stored form, in the order of a plain schema."""
+def in_microseconds(schema: pa.Schema, key: Sequence[str], *, truncate: bool) -> pa.Schema:
+    """Return the schema with nanoseconds of the payload as microseconds if they may be truncated; otherwise refuses them.
+
+    Spark has microseconds only, so a join on Spark could not give them back. A key is only compared, and keeps its unit.
+    """
+    fields = []
+    for field in schema:
+        if field.name not in key and beyond_spark(field.type):
+            if not truncate:
+                raise UnsupportedType(
+                    f"column {field.name!r} has type {field.type}, and Spark has microseconds only; pass nanoseconds='truncate'"
+                    " to Relation.create to store microseconds, or cast the column before"
+                )
+            field = field.with_type(_microseconds(field.type))
+        fields.append(field)
+    return pa.schema(fields)
+
+
+def beyond_spark(type_: pa.DataType) -> bool:
+    """Tell whether a type counts nanoseconds and Spark's counts microseconds: timestamps and durations, but not times of day."""
+    return bool((pa.types.is_timestamp(type_) or pa.types.is_duration(type_)) and type_.unit == "ns")
+
+
+def _microseconds(type_: pa.DataType) -> pa.DataType:
+    return pa.timestamp("us", type_.tz) if pa.types.is_timestamp(type_) else pa.duration("us")
+
+
+def plain_table(table: pa.Table, schema: pa.Schema, *, truncate: bool = False) -> pa.Table:
+    """Convert the columns of a table to their stored form, in the order of a plain schema.
+
+    With `truncate`, nanoseconds that are stored as microseconds lose their last three digits; otherwise such values are refused.
+    """
     flat = dict(_flat_columns(table.schema.names, table.columns))
     arrays = []
     for field in schema:
         column = flat[field.name]
         if column.type != field.type:
-            column = column.cast(field.type)
+            cut = truncate and beyond_spark(column.type)
+            try:
+                column = column.cast(field.type, safe=not cut)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise BadInput(
+                    f"column {field.name!r} of type {column.type} does not fit {field.type}, its stored type: {shown(error)}"
+                ) from error
+        if pa.types.is_string(field.type):
+            _check_text(field.name, column)
         arrays.append(column)
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _check_text(name: str, column: pa.ChunkedArray) -> None:
+    """Refuse strings that are not UTF-8: Arrow takes any bytes for a string, and readers of the results fail on them."""
+    for chunk in column.chunks:
+        try:
+            chunk.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise BadInput(
+                f"column {name!r} holds text that is not UTF-8 ({shown(error)}); decode it, or cast the column to binary"
+            ) from error
 
 
 def _flat_columns(names: Sequence[str], columns: Sequence[pa.ChunkedArray]) -> Iterator[tuple[str, pa.ChunkedArray]]:

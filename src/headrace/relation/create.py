@@ -20,7 +20,8 @@ import pyarrow.parquet
 
 from headrace.errors import BadInput, choice
 from headrace.files import sync_directory
-from headrace.relation.columns import plain_schema
+from headrace.paths import local_path
+from headrace.relation.columns import in_microseconds, plain_schema, plain_table
 from headrace.relation.disk import Disk
 from headrace.relation.frequency_order import FrequencyRanks, FrequencySorter
 from headrace.relation.manifest import UNFINISHED, Manifest, commit, drafts, versions
@@ -53,9 +54,11 @@ def create_relation(
     progress: Progress | None,
     order: str = "key",
     frequencies: Any = None,
+    nanoseconds: str = "refuse",
 ) -> None:
     """Write and commit version 1 of a relation; see Relation.create."""
     choice("null_keys", null_keys, ("refuse", "drop"))
+    truncate = choice("nanoseconds", nanoseconds, ("refuse", "truncate")) == "truncate"
     if root.exists():
         if not overwrite:
             raise BadInput(f"{root} exists; pass overwrite=True to replace it, or choose another path")
@@ -66,7 +69,7 @@ def create_relation(
     if shards < 1:
         raise BadInput(f"shards={shards} is not possible; a relation has 1 shard or more")
     schema, batches, total = source_of(data)
-    layout = _layout(schema, key, page_size, fill)
+    layout = _layout(schema, key, page_size, fill, truncate=truncate)
     ranks = _frequency_ranks(order, frequencies, layout, spark=_is_spark(data))
     if ranks:
         layout = replace(layout, order="frequency")
@@ -135,7 +138,9 @@ def _is_spark(data: Any) -> bool:
     return hasattr(data, "sparkSession")
 
 
-def _layout(schema: pa.Schema, key: str | Sequence[str], page_size: int | str, fill: float) -> Layout:
+def _layout(
+    schema: pa.Schema, key: str | Sequence[str], page_size: int | str, fill: float, *, truncate: bool
+) -> Layout:
     names = (key,) if isinstance(key, str) else tuple(key)
     size = parse_size(page_size)
     if size % _SECTOR:
@@ -152,6 +157,7 @@ def _layout(schema: pa.Schema, key: str | Sequence[str], page_size: int | str, f
             raise BadInput(
                 f"key names {name!r}, which the data does not have; its columns are {', '.join(plain.names)}"
             )
+    plain = in_microseconds(plain, names, truncate=truncate)
     layout = Layout.of(plain, names, size, fill)
     if layout.overhead + layout.fixed > size:
         raise BadInput(
@@ -170,7 +176,8 @@ def source_of(data: Any) -> tuple[pa.Schema, Any, int | None]:
 
         return arrow_schema(data), data, None
     if isinstance(data, str | Path):
-        if not Path(data).exists():
+        data = local_path(data, "data")
+        if not data.exists():
             raise BadInput(f"there are no data at {data}; expected a Parquet file or a directory of such")
         data = dataset.dataset(data, format="parquet", partitioning="hive")
     elif type(data).__module__.split(".")[0] == "pandas":
@@ -230,7 +237,8 @@ def _create_from_arrow(
     first = next(iterator, None)
     if first is not None:
         for table in batches_of(chain([first], iterator), first.schema, memory):
-            sorter.add(table)
+            # What may not be truncated has been refused: see `in_microseconds`.
+            sorter.add(plain_table(table, layout.schema, truncate=True))
             progress(sorter.rows // 2)
     sorter.finish()
     facts, nulls = [], dict.fromkeys((c.name for c in layout.payload), 0)

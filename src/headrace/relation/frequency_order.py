@@ -45,8 +45,7 @@ class FrequencyRanks:
         self._keys = keys.take(order)
         twice = np.flatnonzero(self._keys.repeats())
         if twice.size:
-            first = codec.decode(self._keys.take(twice[:1]))
-            value = ", ".join(str(column[0].as_py()) for column in first)
+            value = codec.shown(self._keys.take(twice[:1]))
             raise BadInput(f"frequencies has key {value} more than once; give each key once, with its whole frequency")
         distinct, rank = np.unique(-frequency[order], return_inverse=True)
         self._rank = rank.astype(np.int64)

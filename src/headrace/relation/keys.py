@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.arrays import AnyArray, Bools, Int32s, Int64s, UInt8s, UInt64s
-from headrace.errors import BadInput, UnsupportedType
+from headrace.errors import BadInput, DamagedRelation, UnsupportedType, shown
 from headrace.kernels import hashing, index, pages, store, unique
 from headrace.kernels import keys as kernels
 from headrace.relation.columns import NO_BYTES, Buffers, address, from_arrow, plain_type, to_arrow
@@ -322,24 +322,33 @@ class KeyCodec:
             start = keys.offsets[0]
             values = keys.data[start : keys.offsets[-1]]
             return [to_arrow(self.types[0], n, Buffers(values, keys.offsets - start, NO_BYTES))]
-        cursor = keys.offsets[:-1].copy()
+        cursor, ends = keys.offsets[:-1].copy(), keys.offsets[1:]
         data = address(keys.data)
         out = []
         for type_ in self.types:
             if _is_bytes(type_):
                 values = np.empty(int(keys.offsets[-1] - keys.offsets[0]), np.uint8)
                 offsets = np.zeros(n + 1, np.int64)
-                used = kernels.decode_strings(data, cursor, address(values), offsets)
-                out.append(to_arrow(type_, n, Buffers(values[:used], offsets, NO_BYTES)))
+                self._check_decoded(kernels.decode_strings(data, cursor, ends, address(values), offsets) == n)
+                out.append(to_arrow(type_, n, Buffers(values[: offsets[-1]], offsets, NO_BYTES)))
             elif _is_int(type_):
                 ints = np.empty(n, np.int64)
-                kernels.decode_ints(data, cursor, ints)
+                self._check_decoded(kernels.decode_ints(data, cursor, ends, ints) == n)
                 out.append(_from_ints(ints, type_))
             else:
                 words = np.empty(2 * n, np.uint64)
-                kernels.decode_wide(data, cursor, words)
+                self._check_decoded(kernels.decode_wide(data, cursor, ends, words) == n)
                 out.append(to_arrow(type_, n, Buffers(words.view(np.uint8), np.empty(0, np.int64), NO_BYTES)))
+        self._check_decoded(bool((cursor == ends).all()))
         return out
+
+    def shown(self, keys: Keys) -> str:
+        """Return the first of some keys as a message shows it, each component cut to a readable length."""
+        return ", ".join(shown(column[0].as_py()) for column in self.decode(keys.slice(0, 1)))
+
+    def _check_decoded(self, sound: bool) -> None:
+        if not sound:
+            raise DamagedRelation("a page", f"a key in it is not made of {', '.join(map(str, self.types))}")
 
 
 def _check_key_type(name: str, type_: pa.DataType) -> None:
@@ -415,4 +424,7 @@ def _from_ints(values: Int64s, type_: pa.DataType) -> pa.Array:
         return pa.array(values.astype(np.int32)).view(type_)
     if t.is_timestamp(type_):
         return pa.array(values).view(type_)
-    return pa.array(values).cast(type_)
+    try:
+        return pa.array(values).cast(type_)
+    except pa.ArrowInvalid as error:
+        raise DamagedRelation("a page", f"a key in it is no {type_}: {shown(error)}") from error

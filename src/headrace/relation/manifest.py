@@ -18,6 +18,7 @@ import fcntl
 import json
 import os
 import re
+import stat
 import uuid
 import zlib
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from headrace.errors import DamagedRelation, NewerFormat, NotARelation, UnfinishedRelation, VersionConflict, VersionGone
-from headrace.files import open_regular, sync_directory, write_all
+from headrace.files import NotRegular, open_new, read_regular, sync_directory, write_all
 from headrace.relation.batch_versions import versions_of_last_batches
 from headrace.relation.manifest_check import ManifestCheck
 
@@ -133,10 +134,12 @@ class Manifest:
     @classmethod
     def load(cls, path: Path) -> Manifest:
         try:
-            body = json.loads(_read(path))
+            body = json.loads(read_regular(path))
             if body["relation"] != "headrace":
                 raise KeyError("relation")
             written = int(body["format"])
+        except NotRegular as error:
+            raise DamagedRelation(path, "it is not a regular file") from error
         except (ValueError, KeyError, TypeError, UnicodeDecodeError, RecursionError) as error:
             raise DamagedRelation(path, "it is not the manifest of a Headrace relation") from error
         if written > FORMAT:
@@ -167,12 +170,6 @@ class Manifest:
             notes=body.get("notes", {}),
             created=body["created"],
         )
-
-
-def _read(path: Path) -> bytes:
-    fd = open_regular(path)
-    with os.fdopen(fd, "rb") as file:
-        return file.read()
 
 
 def _checksum(body: dict[str, Any]) -> int:
@@ -215,7 +212,7 @@ def commit(root: Path, manifest: Manifest) -> None:
     path = manifest_path(root, manifest.version)
     draft = path.with_suffix(f".draft-{os.getpid()}")
     try:
-        with draft.open("wb", buffering=0) as file:
+        with open_new(draft) as file:
             write_all(file, manifest.dump())
             os.fsync(file.fileno())
         os.link(draft, path)
@@ -255,10 +252,13 @@ def pin(root: Path, version: int | None) -> tuple[Manifest, int]:
             raise VersionGone(f"{root} has no version {wanted}; it has {', '.join(map(str, existing))}")
         fd = _lock_file(root, f"{wanted:06d}")
         fcntl.flock(fd, fcntl.LOCK_SH)
-        # A writer may have removed the version before the lock was taken.
-        if manifest_path(root, wanted).exists():
+        try:
             return Manifest.load(manifest_path(root, wanted)), fd
-        os.close(fd)
+        except FileNotFoundError:  # a writer removed the version before the lock was taken
+            os.close(fd)
+        except BaseException:
+            os.close(fd)
+            raise
 
 
 @contextmanager
@@ -287,29 +287,45 @@ def remove_old(root: Path) -> list[int]:
             manifest_path(root, version).unlink()
             (root / "locks" / f"{version:06d}").unlink(missing_ok=True)
             removed.append(version)
-        except BlockingIOError:
+        except (BlockingIOError, IsADirectoryError):
             pass
         finally:
             os.close(fd)
     kept: set[str] = set()
     for version in versions(root):
-        for shard in Manifest.load(manifest_path(root, version)).shards:
-            kept |= shard.names()
+        try:
+            shards = Manifest.load(manifest_path(root, version)).shards
+        except DamagedRelation:
+            return removed  # what it names is not known, so no file is known to be nobody's
+        kept |= {name for shard in shards for name in shard.names()}
     for path in root.iterdir():
         if (path.name.startswith("shard-") and path.name not in kept) or ".draft-" in path.name:
-            with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError, IsADirectoryError):
                 path.unlink()
     return removed
 
 
 def _lock_file(root: Path, name: str) -> int:
+    path = root / "locks" / name
     try:
-        (root / "locks").mkdir(exist_ok=True)
-        return os.open(root / "locks" / name, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        path.parent.mkdir(exist_ok=True)
+        if path.parent.is_symlink():
+            raise DamagedRelation(path.parent, "it is a symbolic link; expected a directory of the relation's own")
+        # O_NONBLOCK: a FIFO of that name would block the open for ever.
+        flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        fd = os.open(path, flags, 0o666)
     except FileNotFoundError as error:
         raise NotARelation(f"there is no relation at {root} any more") from error
+    except FileExistsError as error:
+        raise DamagedRelation(path.parent, "it is not a directory; remove it, and it is made anew") from error
     except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise DamagedRelation(path, "it is not a regular file; remove it, and it is made anew") from error
         # Without permission to write, read without a lock: nobody removes a version from a read-only file system.
         if error.errno not in (errno.EROFS, errno.EACCES) or name == "writer":
             raise
         return os.open(root, os.O_RDONLY | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise DamagedRelation(path, "it is not a regular file; remove it, and it is made anew")
+    return fd

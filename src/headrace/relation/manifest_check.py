@@ -13,12 +13,15 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from headrace.errors import DamagedRelation
+from headrace.errors import BadInput, DamagedRelation, shown
+from headrace.relation.columns import plain_schema, width_of
+from headrace.relation.keys import KeyCodec
 
 MOST_PAGE_SIZE = 1 << 26  # bytes; offsets inside a page are u32, and a buffer must hold two pages
 _SECTOR = 4096  # bytes: pages are multiples of it, for direct reads
 _MOST_SHARDS = 1 << 15  # a shard's number has 15 bits of a page's address
 _MOST = 1 << 62
+_LEAST_ROW = 4  # bytes: the offset of a key of variable width, without its own bytes
 _FILE = re.compile(r"shard-(\d{4,})-\d{6,}[A-Za-z0-9_-]*\.(pages|index|filter|stats)")
 
 
@@ -54,10 +57,18 @@ class ManifestCheck:
 
     def _columns(self) -> None:
         names, key = self.schema.names, self.body.get("key")
-        if not isinstance(key, list) or not key or len(set(map(str, key))) < len(key) or not set(key) <= set(names):
+        texts = key if isinstance(key, list) and all(isinstance(name, str) for name in key) else []
+        if not texts or len(set(texts)) < len(texts) or not set(texts) <= set(names):
             self._wrong("key", key, f"columns of the schema ({', '.join(names[:20])}), each once")
-        payload = [name for name in names if name not in key]
-        variable = [f.name for f in self.schema if f.name not in key and _is_variable(f.type)]
+        try:
+            stored = plain_schema(self.schema)
+            KeyCodec(texts, [self.schema.field(name).type for name in texts])
+        except BadInput as error:
+            raise DamagedRelation(self.path, f"its schema is not one of a relation: {error}") from error
+        if not stored.equals(self.schema):
+            self._wrong("schema", self.schema, "the types that columns are stored as")
+        payload = [name for name in names if name not in texts]
+        variable = [f.name for f in self.schema if f.name not in texts and width_of(f.type) == 0]
         for field, wanted in (("nulls", payload), ("variable_bytes", variable)):
             counts = self.body.get(field)
             if not isinstance(counts, dict) or sorted(counts) != sorted(wanted):
@@ -85,6 +96,8 @@ class ManifestCheck:
             self._wrong(f"{where}.pages", shard["pages"], "no more pages than its files have")
         if shard["used_bytes"] > shard["pages"] * size:
             self._wrong(f"{where}.used_bytes", shard["used_bytes"], "no more bytes than its pages have")
+        if shard["rows"] * _LEAST_ROW > shard["used_bytes"]:
+            self._wrong(f"{where}.rows", shard["rows"], f"no more than {shard['used_bytes']:,} bytes can hold")
         if shard["distinct"] > shard["rows"]:  # max_frequency is a bound that updates leave as it was
             self._wrong(f"{where}.distinct", shard["distinct"], f"no more than {shard['rows']:,} rows")
 
@@ -101,12 +114,4 @@ class ManifestCheck:
             self._wrong(name, value, f"a whole number from {least:,} to {most:,}")
 
     def _wrong(self, name: str, value: Any, expected: str) -> NoReturn:
-        shown = repr(value)
-        shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
-        raise DamagedRelation(self.path, f"its field {name} is {shown}; expected {expected}")
-
-
-def _is_variable(type_: pa.DataType) -> bool:
-    from headrace.relation.columns import width_of
-
-    return width_of(type_) == 0
+        raise DamagedRelation(self.path, f"its field {name} is {shown(value)}; expected {expected}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import errno
 import mmap
 import os
 from collections.abc import Generator, Iterator
@@ -17,17 +16,18 @@ import pyarrow as pa
 
 from headrace.arrays import AnyArray, Bools, Int32s, Int64s, UInt8s, UInt32s, UInt64s
 from headrace.errors import DamagedRelation, MemoryRefused, RelationError
-from headrace.files import open_regular
+from headrace.files import NotRegular, open_regular
+from headrace.kernels.filter import WORDS
 from headrace.kernels.hashing import shards_of
 from headrace.kernels.pages import BAD_CHECKSUM, BAD_LAYOUT, BAD_MAGIC, BAD_PLACE, expand_rows, page_facts, verify
 from headrace.metrics import JoinStats
 from headrace.relation.columns import Column, address
 from headrace.relation.disk import Disk, PendingReads, PlanKind
 from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys, positions
-from headrace.relation.manifest import FileFacts, Manifest
+from headrace.relation.manifest import FileFacts, Manifest, ShardFacts
 from headrace.relation.sidecar import arrays_in, read_arrays, read_arrays_into
 from headrace.relation.store import TupleStore
-from headrace.relation.writer import TAG_SHIFT, Layout
+from headrace.relation.writer import FREQUENCY_BINS, TAG_SHIFT, Layout
 from headrace.units import format_size
 
 # A place is the position of a page as one number: shard (bits 48 up), file within the shard (bits 32 to 47) and page within the
@@ -43,6 +43,15 @@ _DAMAGE = {
     BAD_MAGIC: "it is not a page of a Headrace relation",
     BAD_PLACE: "it belongs to another place",
     BAD_LAYOUT: "its rows or offsets lie outside of it",
+}
+
+# Names and types of the arrays in sidecars, in their order.
+_KEYS = (("values", np.uint8), ("offsets", np.int64))
+_ARRAYS = {
+    "index": (*_KEYS, ("continues", np.uint8), ("places", np.int64)),
+    "secondary": (*_KEYS, ("first", np.int32), ("last", np.int32)),
+    "filter": (("words", np.uint32),),
+    "stats": (("histogram", np.int64), ("counts", np.int64), *_KEYS),
 }
 
 
@@ -82,6 +91,17 @@ class FenceIndex:
         """The number of pages of the shard."""
         return len(self.fence)
 
+    def leads_inside(self, facts: ShardFacts) -> bool:
+        """Tell whether every place is one of a page of the shard's files: a checksum does not say so."""
+        if not self.pages == self.continues.size == facts.pages:
+            return False
+        pages = np.array([file.pages for file in facts.files], np.int64)
+        if self.places.size == 0:
+            return bool(self.pages <= pages[:1].sum())
+        files = self.places >> FILE_SHIFT
+        known = bool(((files >= 0) & (files < pages.size)).all())
+        return known and self.places.size == self.pages and bool((self.places & PAGE_MASK < pages[files]).all())
+
 
 @dataclass(frozen=True)
 class SecondaryIndex:
@@ -108,6 +128,12 @@ class SecondaryIndex:
     def place(self, pages: Int32s | Int64s) -> Int64s:
         """Return the places of pages."""
         return pages + np.int64(self.base)
+
+    def leads_inside(self, facts: ShardFacts) -> bool:
+        """Tell whether every page is one of the shard's file."""
+        last = self.last if self.last.size else self.first
+        inside = self.first.size == last.size == len(self.keys) and self.pages <= sum(f.pages for f in facts.files[:1])
+        return inside and bool(((self.first >= 0) & (self.first <= last) & (last < self.pages)).all())
 
 
 def index_of(arrays: dict[str, AnyArray], shard: int, codec: KeyCodec, pages: int) -> FenceIndex | SecondaryIndex:
@@ -184,10 +210,8 @@ class Version:
             fd = self.disk.open(path) if direct else open_regular(path)
         except FileNotFoundError as error:
             raise DamagedRelation(path, "the file is missing", shard=shard) from error
-        except OSError as error:
-            if error.errno in (None, errno.ELOOP, errno.ENXIO):
-                raise DamagedRelation(path, "it is not a regular file", shard=shard) from error
-            raise
+        except NotRegular as error:
+            raise DamagedRelation(path, "it is not a regular file", shard=shard) from error
         size = os.fstat(fd).st_size
         if size != file.bytes:
             os.close(fd)
@@ -222,13 +246,24 @@ class Version:
         """Read and check a sidecar of a shard; returns its arrays."""
         self.check_open()
         file: FileFacts = getattr(self.manifest.shards[shard], part)
-        return read_arrays(self._sidecars[file.name], self.root / file.name, shard, file.bytes, file.tag)
+        path = self.root / file.name
+        arrays = read_arrays(self._sidecars[file.name], path, shard, file.bytes, file.tag)
+        self._check_arrays(arrays, path, shard, part)
+        return arrays
 
     def sidecar(self, shard: int, part: Literal["index", "filter", "stats"], into: UInt8s) -> None:
         """Read and check a sidecar of a shard into given memory, byte for byte; `with_indexes` uses such memory."""
         self.check_open()
         file: FileFacts = getattr(self.manifest.shards[shard], part)
-        read_arrays_into(into, self._sidecars[file.name], self.root / file.name, shard, file.bytes, file.tag)
+        path = self.root / file.name
+        arrays = read_arrays_into(into, self._sidecars[file.name], path, shard, file.bytes, file.tag)
+        self._check_arrays(arrays, path, shard, part)
+
+    def _check_arrays(self, arrays: dict[str, AnyArray], path: Path, shard: int, part: str) -> None:
+        """Refuse arrays of other names, types or sizes than kernels take for granted: a checksum does not say that they fit."""
+        kind = "secondary" if part == "index" and self.manifest.order == "frequency" else part
+        if not _fit(arrays, _ARRAYS[kind], integer=self.codec.integer):
+            raise DamagedRelation(path, "its arrays are not those of such a file", shard=shard)
 
     def with_indexes(self, sidecars: list[UInt8s]) -> Version:
         """Return a copy of this version that shares its files and takes its indexes from memory that `sidecar` filled."""
@@ -243,12 +278,19 @@ class Version:
     @property
     def indexes(self) -> list[FenceIndex | SecondaryIndex]:
         if self._indexes is None:
-            shards = range(len(self.manifest.shards))
-            self._indexes = [self._index(i, self.arrays(i, "index")) for i in shards]
+            self._indexes = [self.read_index(i) for i in range(len(self.manifest.shards))]
         return self._indexes
 
+    def read_index(self, shard: int) -> FenceIndex | SecondaryIndex:
+        """Read and check the index of a shard."""
+        return self._index(shard, self.arrays(shard, "index"))
+
     def _index(self, shard: int, arrays: dict[str, AnyArray]) -> FenceIndex | SecondaryIndex:
-        return index_of(arrays, shard, self.codec, self.manifest.shards[shard].pages)
+        facts = self.manifest.shards[shard]
+        index = index_of(arrays, shard, self.codec, facts.pages)
+        if not index.leads_inside(facts):
+            raise DamagedRelation(self.root / facts.index.name, "it leads to pages that are not there", shard=shard)
+        return index
 
     def filter(self, shard: int) -> UInt32s:
         return self.arrays(shard, "filter")["words"]
@@ -578,6 +620,23 @@ class PageReader:
         store = TupleStore(columns, total, {c.name: int(used.sum()) for c in columns})
         store.append_from_pages(at, row)
         return store, at, row
+
+
+def _fit(arrays: dict[str, AnyArray], wanted: tuple[tuple[str, type], ...], *, integer: bool) -> bool:
+    """Tell whether the arrays of a sidecar have the wanted names and types, and sizes that fit each other."""
+    if [(name, array.dtype) for name, array in arrays.items()] != [(name, np.dtype(type_)) for name, type_ in wanted]:
+        return False
+    if "words" in arrays:
+        return arrays["words"].size > 0 and arrays["words"].size % WORDS == 0
+    values, offsets = arrays["values"], arrays["offsets"]
+    if integer:
+        sound, keys = offsets.size == 0 and values.size % 8 == 0, values.size // 8
+    else:
+        ends = offsets.size > 0 and int(offsets[0]) == 0 and int(offsets[-1]) == values.size
+        sound, keys = ends and not _unsorted(offsets), offsets.size - 1
+    if "counts" in arrays:
+        return sound and arrays["counts"].size == keys and arrays["histogram"].size == FREQUENCY_BINS
+    return sound
 
 
 def _unsorted(values: Int64s) -> bool:

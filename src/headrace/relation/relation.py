@@ -15,19 +15,20 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import BadInput, DamagedRelation, RelationError, RelationReplaced, choice
+from headrace.errors import BadInput, RelationError, RelationReplaced, choice, shown
 from headrace.kernels.pages import expand_rows
 from headrace.metrics import JoinStats
+from headrace.paths import local_path
 from headrace.relation import update
 from headrace.relation.columns import Column
 from headrace.relation.create import Progress, create_relation
 from headrace.relation.disk import Disk, DiskKind, disk_of
-from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys, concat_keys
+from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys
 from headrace.relation.manifest import Manifest, StorageOrder, pin, remove_old, writing
 from headrace.relation.reader import PageFacts, PageReader, Version, key_column, stored_keys
 from headrace.relation.store import TupleStore
 from headrace.relation.update import Change
-from headrace.relation.writer import within_pages
+from headrace.relation.verify import verify_version
 
 _SCAN_BUFFER = 16 << 20  # bytes of the read buffer of a scan or a lookup: long runs, and little memory
 _LOOKUP_KEYS = 1 << 16  # keys of a lookup that are handled at a time
@@ -76,6 +77,7 @@ class Relation:
         fill: float = 0.8,
         memory: int | str = "512MiB",
         null_keys: Literal["refuse", "drop"] = "refuse",
+        nanoseconds: Literal["refuse", "truncate"] = "refuse",
         overwrite: bool = False,
         order: StorageOrder = "key",
         frequencies: Any = None,
@@ -100,6 +102,8 @@ class Relation:
             Bytes that sorting may hold; more is spilled beside the relation while it is made.
         null_keys
             "refuse" rows with a null key, or "drop" them: a null key matches nothing.
+        nanoseconds
+            "refuse" timestamps and durations of nanoseconds in the payload, as Spark has microseconds; "truncate" stores these.
         order, frequencies
             "key": sorted by key. "frequency": the rows of the most popular keys first, for X-HYBRIDJOIN, with a secondary index
             that holds every key; such a relation cannot be changed. `frequencies` is a table of the key columns and
@@ -107,7 +111,7 @@ class Relation:
         progress
             Called with the rows done and, where known, the total.
         """
-        root = Path(path).absolute()
+        root = local_path(path)
         if shards is None:
             shards = 1 if order == "frequency" else 2
         create_relation(
@@ -123,13 +127,14 @@ class Relation:
             progress=progress,
             order=order,
             frequencies=frequencies,
+            nanoseconds=nanoseconds,
         )
         return cls.open(root, disk=disk)
 
     @classmethod
     def open(cls, path: str | Path, *, version: int | None = None, disk: DiskKind | Disk = "buffered") -> Relation:
         """Open the latest version, or a given one that still exists."""
-        root = Path(path).absolute()
+        root = local_path(path)
         how = disk_of(disk)
         while True:
             place = _directory_at(root)
@@ -385,25 +390,12 @@ class Relation:
         return tuple(known[name] for name in dict.fromkeys(columns) if name in known)
 
     def verify(self, progress: Progress | None = None) -> None:
-        """Read every byte of this version; raises DamagedRelation with file, shard and page of the first damage."""
-        version, total, done = self._version, self.num_pages, 0
-        for number, shard in enumerate(self._manifest.shards):
-            version.arrays(number, "filter")
-            version.arrays(number, "stats")
-            if _pages_of(version.arrays(number, "index")) != shard.pages:
-                raise DamagedRelation(self.path / shard.index.name, "it has another number of pages", shard=number)
-            last: Keys | None = None
-            for keys, _, facts in self._scan_shard(number, version.payload):
-                if self.order == "frequency":
-                    order = within_pages(keys, np.append(0, np.cumsum(facts.rows)))
-                else:
-                    order = (keys if last is None else concat_keys([last, keys], version.codec)).argsort()
-                if bool((np.diff(order) < 0).any()):
-                    raise DamagedRelation(self.path / shard.files[0].name, "its keys are out of order", shard=number)
-                last = keys.slice(len(keys) - 1, len(keys)) if len(keys) else last
-                done += facts.rows.size
-                if progress:
-                    progress(done, total)
+        """Read every byte of this version; raises DamagedRelation with file, shard and page of the first damage.
+
+        Damage is what a checksum does not match, and what was written wrong: pages that lead outside of themselves, fences and
+        filters that do not fit the keys in the pages, counts that are not theirs.
+        """
+        verify_version(self._version, progress)
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
@@ -421,15 +413,14 @@ class Relation:
         on_conflict
             What to do if another writer has committed since this handle was opened or last committed: "refuse" raises
             VersionConflict, since what the change was decided on may not be so any more; "rebase" applies it on top of the latest
-            version.
+            version. A change of `snapshot_diff` was decided on the version that it was compared with.
         """
         choice("on_conflict", on_conflict, ("refuse", "rebase"))
         change = getattr(upserts, "change", upserts)
         if not isinstance(change, Change):
             change = Change(upserts, deletes)
-            if on_conflict == "refuse":
-                change = replace(change, base=self._known)
-        return self._change(lambda latest: update.apply(latest, change))
+        base = None if on_conflict == "rebase" else self._known if change.base is None else change.base
+        return self._change(lambda latest: update.apply(latest, replace(change, base=base)))
 
     def revise(self, decide: Callable[[Relation], Change | None]) -> int:
         """Read the latest version and change it with no other writer in between; returns the version that holds the result.
@@ -503,25 +494,17 @@ def _directory_at(root: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _pages_of(index: dict[str, Any]) -> int:
-    """Return the number of pages that an index sidecar leads to."""
-    if "continues" in index:
-        return int(index["continues"].size)
-    last = index["last"] if index["last"].size else index["first"]
-    return int(last.max(initial=-1)) + 1
-
-
 def _listed(keys: Any, field: pa.Field) -> pa.Array:
     """Convert Python values to the key's type; refuses values that would change, as 1.5 to 1 or a time to a date."""
     try:
         values = list(keys)
         array = pa.array(values, field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError) as error:
-        raise BadInput(f"the keys do not fit column {field.name!r} of type {field.type}: {error}") from error
+        raise BadInput(f"the keys do not fit column {field.name!r} of type {field.type}: {shown(error)}") from error
     for given, kept in zip(values, array.to_pylist(), strict=True):
         if given != kept or isinstance(given, bool):
             raise BadInput(
-                f"key {given!r} does not fit column {field.name!r} of type {field.type}; it would become {kept!r}"
+                f"key {shown(given)} does not fit column {field.name!r} of type {field.type}; it would become {shown(kept)}"
             )
     return array
 

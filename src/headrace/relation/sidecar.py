@@ -15,7 +15,7 @@ import numpy as np
 
 from headrace.arrays import AnyArray, UInt8s
 from headrace.errors import DamagedRelation
-from headrace.files import write_all
+from headrace.files import open_new, write_all
 from headrace.kernels.jit import int64, kernel, uint64
 from headrace.kernels.pages import page_checksum
 from headrace.relation.columns import address
@@ -53,7 +53,7 @@ def write_arrays(path: Path, arrays: dict[str, AnyArray], tag: int) -> int:
         start = body + int(entry["at"])
         whole[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     header["checksum"] = _checksum(address(whole), whole.size)
-    with path.open("wb", buffering=0) as file:
+    with open_new(path) as file:
         write_all(file, whole.data)
         os.fsync(file.fileno())
     return whole.size
@@ -77,14 +77,18 @@ def read_arrays_into(whole: UInt8s, fd: int, path: Path, shard: int, size: int, 
         done += got
     if whole.size != size:
         raise DamagedRelation(path, f"it has {whole.size:,} bytes where {size:,} were written", shard=shard)
-    header = _header_of(whole)
-    if int(header["magic"]) != _MAGIC:
+    whole_lines = whole.size > 0 and whole.size % _ALIGNMENT == 0  # the checksum reads no less
+    header = _header_of(whole) if whole_lines else None
+    if header is None or int(header["magic"]) != _MAGIC:
         raise DamagedRelation(path, "it is not a Headrace file", shard=shard)
     if int(header["checksum"]) != _checksum(address(whole), whole.size):
         raise DamagedRelation(path, "its checksum does not match its bytes", shard=shard)
     if int(header["tag"]) != tag:
         raise DamagedRelation(path, "it is a file of another shard, version or relation", shard=shard)
-    return arrays_in(whole)
+    try:
+        return arrays_in(whole)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedRelation(path, "its directory of arrays cannot be read", shard=shard) from error
 
 
 def arrays_in(whole: UInt8s) -> dict[str, AnyArray]:
@@ -93,9 +97,11 @@ def arrays_in(whole: UInt8s) -> dict[str, AnyArray]:
     body = _aligned(_HEADER.itemsize + length)
     arrays = {}
     for entry in json.loads(whole[_HEADER.itemsize : _HEADER.itemsize + length].tobytes()):
-        type_ = np.dtype(entry["type"])
-        start = body + entry["at"]
-        arrays[entry["name"]] = whole[start : start + entry["size"] * type_.itemsize].view(type_)
+        type_, start, size = np.dtype(entry["type"]), body + entry["at"], entry["size"]
+        stop = start + size * type_.itemsize
+        if not body <= start <= stop <= whole.size:
+            raise ValueError(f"array {entry['name']!r} lies outside of the file")
+        arrays[entry["name"]] = whole[start:stop].view(type_)
     return arrays
 
 

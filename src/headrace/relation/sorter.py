@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from headrace.arrays import Int64s, UInt8s, UInt64s
 from headrace.errors import BadInput
 from headrace.kernels.hashing import shards_of
-from headrace.relation.columns import NO_LONGS, plain_table
+from headrace.relation.columns import NO_LONGS
 from headrace.relation.keys import Keys, bounds, concat_keys
 from headrace.relation.writer import Layout
 
@@ -69,7 +69,8 @@ class ExternalSorter:
         self._spilled = False
 
     def add(self, table: pa.Table) -> None:
-        table = self._prepare(self._without_null_keys(plain_table(table, self.layout.schema)))
+        """Add rows of the stored schema."""
+        table = self._prepare(self._without_null_keys(table))
         self.rows += table.num_rows
         self._held.append(table)
         self._held_bytes += table.nbytes

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from headrace.arrays import Int64s, UInt8s, UInt32s
 from headrace.errors import BadInput, VersionConflict
-from headrace.files import write_all
+from headrace.files import open_new, write_all
 from headrace.kernels.filter import filter_add
 from headrace.metrics import JoinStats
 from headrace.relation.columns import NO_LONGS, plain_schema, plain_table
@@ -214,10 +214,7 @@ def rows_for(relation: Relation, upserts: Any, what: str = "upserts") -> pa.Tabl
         kind = given.field(column.name).type
         if not _same_kind(kind, column.type):
             raise BadInput(f"{what} have column {column.name!r} of type {kind}; expected {column.type}")
-    try:
-        return plain_table(upserts, schema).combine_chunks()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise BadInput(f"{what} do not fit the relation's types ({schema}): {error}") from error
+    return plain_table(upserts, schema).combine_chunks()
 
 
 def _same_kind(given: pa.DataType, stored: pa.DataType) -> bool:
@@ -231,8 +228,7 @@ def _refuse_both(relation: Relation, new: Keys, gone: Keys) -> None:
     new, gone = _distinct(new), _distinct(gone)
     _, both = positions(new, gone)
     if both.any():
-        first = relation._version.codec.decode(new.take(np.flatnonzero(both)[:1]))
-        value = ", ".join(str(column[0].as_py()) for column in first)
+        value = relation._version.codec.shown(new.take(np.flatnonzero(both)[:1]))
         raise BadInput(f"key {value} is in upserts and in deletes; give each key in one of them")
 
 
@@ -286,7 +282,7 @@ class _ShardChange:
         fences: list[Keys] = []
         continues: list[UInt8s] = []
         anchors: list[Int64s] = []
-        with (version.root / f"{stem}.pages").open("wb", buffering=0) as file:
+        with open_new(version.root / f"{stem}.pages") as file:
             for piece in _pieces(np.flatnonzero(affected), index.continues):
                 run, anchor, freed = self._rewrite(index, piece, pages)
                 write_all(file, run.pages.data)

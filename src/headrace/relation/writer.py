@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.arrays import AnyArray, Int32s, Int64s, UInt8s, UInt32s, UInt64s
-from headrace.errors import BadInput
-from headrace.files import write_all
+from headrace.errors import BadInput, shown
+from headrace.files import open_new, write_all
 from headrace.kernels.filter import BLOCK_BYTES, filter_add
 from headrace.kernels.pages import COLUMN_SLACK, ENTRY, HEADER, paginate, seal, write_column
 from headrace.relation.columns import NO_LONGS, Buffers, Column, address, from_arrow, width_of
@@ -106,17 +106,18 @@ class PageBuilder:
         self.variable_bytes = {c.name: 0 for c in layout.payload if c.width == 0}
 
     def rebuild(self, table: pa.Table, first_number: int, old_page: Int64s, group: Int64s) -> BuiltPages:
-        """Pages for the rows of pages that changed, in key order, with the old page and the group of neighbours of each row.
+        """Build pages for the rows of pages that changed, in key order; `old_page` and `group` are the old page of each row, and
+        the group of neighbours that the page is in.
 
         The rows of an old page stay together while they fit a page: the fill factor left room for that. A page whose rows do not
-        fit is split evenly, so that the parts have room again. Neighbours that lost half of their rows are filled anew.
+        fit is split evenly, so that the parts have room again. Neighbours that hold less than half of what they could are merged.
         """
         encoded = self._encode(table)
         breaks = self._breaks(encoded, old_page, group)
         return self._build(table, encoded, first_number, breaks, self.layout.page_size)
 
     def build(self, table: pa.Table, first_number: int, *, final: bool = True) -> BuiltPages:
-        """Pages for a sorted table, as full as the fill factor says.
+        """Build pages for a sorted table, as full as the fill factor says.
 
         Unless final, the rows of the last, perhaps unfilled, page are left out. Where the table is sorted by popularity, rows of
         one page are put in key order: pages are searched by key.
@@ -136,25 +137,26 @@ class PageBuilder:
         return _Encoded(keys, columns, sizes, nullable)
 
     def _breaks(self, rows: _Encoded, old_page: Int64s, group: Int64s) -> Int64s:
-        """Rows at which a new page starts: see `rebuild`."""
+        """Return the rows at which a new page starts: see `rebuild`."""
         layout, n = self.layout, old_page.size
-        row_bytes = np.full(n, layout.fixed, np.int64) + (rows.sizes if rows.sizes.size else 0)
-        before = np.append(0, np.cumsum(row_bytes))
-        starts = np.flatnonzero(np.diff(old_page, prepend=-1) > 0)
-        ends = np.append(starts[1:], n)
-        size = before[ends] - before[starts] + rows.nullable * ((ends - starts + 7) // 8)
+        before = np.append(0, np.cumsum(layout.fixed + (rows.sizes if rows.sizes.size else np.zeros(n, np.int64))))
         room = max(1, int(layout.page_size * layout.fill) - layout.overhead)
+        starts = np.flatnonzero(np.diff(old_page, prepend=-1) > 0)
+        if starts.size == 0:
+            return NO_LONGS
+        size = np.diff(before[np.append(starts, n)])
+        # The old pages of a group are one unit if they hold less than half of what they could, and a unit each otherwise.
+        first = np.flatnonzero(np.diff(group[starts], prepend=-1) > 0)
+        pages = np.diff(np.append(first, starts.size))
+        sparse = np.repeat(np.add.reduceat(size, first) < 0.5 * room * pages, pages)
+        sparse[first] = False
+        starts = starts[~sparse]
+        count = np.diff(np.append(starts, n))
+        size = np.diff(before[np.append(starts, n)]) + rows.nullable * ((count + 7) // 8)
         parts = np.where(size + layout.overhead > layout.page_size, -(-size // room), 1)
-        first = np.repeat(starts, parts)
-        nth = np.arange(first.size) - np.repeat(np.cumsum(parts) - parts, parts)
-        cuts = np.searchsorted(before, before[first] + nth * np.repeat(size // parts, parts))
-        # Of each group, with the number of its first old page: how much its pages hold on average.
-        groups = np.flatnonzero(np.diff(group[starts], prepend=-1) > 0)
-        pages = np.diff(np.append(groups, starts.size))
-        sparse = np.repeat(np.add.reduceat(size, groups) < 0.5 * room * pages, pages) if groups.size else NO_LONGS
-        inside = np.ones(starts.size, np.bool_)
-        inside[groups] = False
-        return np.unique(cuts[~np.repeat(inside & sparse.astype(np.bool_), parts)])
+        nth = np.arange(int(parts.sum())) - np.repeat(np.cumsum(parts) - parts, parts)
+        cuts = np.repeat(before[starts], parts) + nth * np.repeat(size // parts, parts)
+        return np.unique(np.searchsorted(before, cuts))
 
     def _build(
         self, table: pa.Table, rows: _Encoded, first_number: int, breaks: Int64s, room: int, *, final: bool = True
@@ -206,7 +208,7 @@ class PageBuilder:
             largest = int(sizes[row])
         needed = self.layout.overhead + self.layout.fixed + nullable + largest
         if table.num_rows and needed > self.layout.page_size:
-            key = {name: table.column(name)[row].as_py() for name in self.layout.key}
+            key = ", ".join(f"{name}={shown(table.column(name)[row].as_py())}" for name in self.layout.key)
             size = -(-needed // 4096) * 4096
             raise BadInput(
                 f"the row with key {key} needs {needed:,} bytes and a page has {self.layout.page_size:,}; create the"
@@ -301,7 +303,7 @@ class ShardWriter:
         self.stem = f"shard-{shard:04d}-{version:06d}{tag}"
         self.tag = FileFacts.new_tag()
         self.builder = PageBuilder(layout, shard, self.tag)
-        self._file = (root / f"{self.stem}.pages").open("wb", buffering=0)
+        self._file = open_new(root / f"{self.stem}.pages")
         self._pending: pa.Table | None = None
         self._rows = self._pages = self._used = 0
         self._fences: list[Keys] = []

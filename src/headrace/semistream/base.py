@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headrace.clock import Clock, SystemClock
 from headrace.conditions import parse_on
-from headrace.errors import BadInput, choice
+from headrace.errors import BadInput, UnsupportedType, choice, shown
 from headrace.memory import MemoryBudget
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
@@ -91,8 +91,8 @@ class SemiStreamJoin(ABC):
         equality, key = parse_on(on), self.relation.key  # type: ignore[arg-type]
         if sorted(equality.right) != sorted(key):
             raise BadInput(
-                f"on={on!r} names {', '.join(equality.right)} of the relation, whose key is {', '.join(key)}; join on the whole"
-                " key"
+                f"on={shown(on)} names {', '.join(equality.right)} of the relation, whose key is {', '.join(key)}; join on the"
+                " whole key"
             )
         stream_of = dict(zip(equality.right, equality.left, strict=True))
         return tuple(stream_of[name] for name in key)
@@ -115,6 +115,8 @@ class SemiStreamJoin(ABC):
                 )
         if self.stream_key:
             self.relation.codec.check([stream.field(name) for name in self.stream_key])
+        for field in stream:
+            _check_type(field)
         fields = list(stream)
         taken = set(stream.names)
         for field in self._right_fields():
@@ -153,6 +155,17 @@ class SemiStreamJoin(ABC):
         if self._schemas is None or (self._schemas[0] is not stream and not self._schemas[0].equals(stream)):
             self._schemas = (stream, self.output_schema(stream))
         return self._schemas[1]
+
+
+def _check_type(field: pa.Field) -> None:
+    """Refuse a stream column whose rows cannot be picked, as results and rows that wait are: Arrow itself is asked."""
+    try:
+        pa.array([], field.type).take(pa.array([], pa.int64()))
+    except pa.ArrowNotImplementedError as error:
+        raise UnsupportedType(
+            f"stream column {field.name!r} has type {field.type}, whose rows Arrow cannot pick; cast it to another type before"
+            " the join, a string_view to string for example"
+        ) from error
 
 
 def empty(schema: pa.Schema) -> pa.RecordBatch:

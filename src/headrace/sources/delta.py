@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import BadInput
+from headrace.paths import local_path
 from headrace.sources.tables import NOTE, TableChanges
 from headrace.units import format_size
 
@@ -150,4 +151,4 @@ def delta(path: str | Path, *, columns: Sequence[str] | None = None) -> DeltaSou
     columns
         Wanted; all by default.
     """
-    return DeltaSource(str(Path(path).absolute()), None if columns is None else tuple(columns))
+    return DeltaSource(str(local_path(path)), None if columns is None else tuple(columns))

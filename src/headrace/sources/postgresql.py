@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import BadInput, UnsupportedType
+from headrace.errors import BadInput, UnsupportedType, shown
 from headrace.sources.columns import PostgreSQLColumn, chosen, growing, table_columns
 from headrace.sources.connection import PostgreSQLSession, connected, qualified, quoted, setting, table_name
 from headrace.sources.secret import SecretUrl
@@ -182,7 +182,7 @@ def _as_schema(batch: pa.RecordBatch, schema: pa.Schema, table: Sequence[str]) -
                 array = array.cast(field.type)
             except pa.ArrowInvalid as error:
                 raise UnsupportedType(
-                    f"column {field.name!r} of {qualified(table)} holds a value that is no {field.type}: {error}"
+                    f"column {field.name!r} of {qualified(table)} holds a value that is no {field.type}: {shown(error)}"
                 ) from None
         _refuse_infinity(array, field, table)
         arrays.append(array)

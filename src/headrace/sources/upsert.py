@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.errors import BadInput, UnsupportedType
+from headrace.errors import BadInput, UnsupportedType, shown
 from headrace.sources.columns import PostgreSQLColumn, table_columns
 from headrace.sources.connection import PostgreSQLError, PostgreSQLSession, connected, qualified, quoted, table_name
 from headrace.sources.secret import SecretUrl
@@ -175,7 +175,7 @@ class UpsertTarget:
         )
         value = ", ".join(str(v) for v in found[0]) if found else "?"
         return BadInput(
-            f"key {', '.join(self.key)} = {value!r} comes more than once in a batch for {qualified(self.table)}; give"
+            f"key {', '.join(self.key)} = {shown(value)} comes more than once in a batch for {qualified(self.table)}; give"
             " latest_by='a column' to keep the row with the highest value, or aggregate before"
         )
 
@@ -245,7 +245,9 @@ class StagingTable:
                     array = array.cast(column.arrow)  # refuses what would be cut or rounded
                 arrays.append(array.cast(field.type))
             except pa.ArrowInvalid as error:
-                raise BadInput(f"column {column.name!r} holds a value that is no {column.type}: {error}") from None
+                raise BadInput(
+                    f"column {column.name!r} holds a value that is no {column.type}: {shown(error)}"
+                ) from None
         arrays.append(pa.repeat(pa.scalar(tag), batch.num_rows))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

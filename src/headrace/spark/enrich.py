@@ -22,6 +22,7 @@ from headrace.semistream import ALGORITHMS, CONDITIONAL
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.deferred.deferral import MARK, Deferral
 from headrace.spark.choice import Algorithm
+from headrace.spark.column_names import ColumnNames
 from headrace.spark.defer import Defer
 from headrace.spark.enrich_step import EnrichStep, Waiting
 from headrace.spark.executors import workers_of
@@ -86,7 +87,8 @@ def enrich(
     columns
         Payload columns wanted in the result; all by default.
     suffix
-        Added to the name of a payload column that the stream has too; None refuses it.
+        Added to the name of a payload column that the stream has too; None refuses it. Names in `on` and `columns`, and those of
+        the two sides, are compared as spark.sql.caseSensitive says.
     workers
         Tasks that an executor runs at the same time; found out by default.
     version_column
@@ -117,23 +119,24 @@ def enrich(
     session = df.sparkSession
     if workers is not None and workers < 1:
         raise BadInput(f"workers={workers} is not a number of tasks; give 1 or more, or leave it out")
+    plan = Plan.of(df)
+    place = len(plan.steps) + len(plan.earlier)
+    stream = stream_schema(plan.schema)
+    names = ColumnNames.of(session)
     join = RelationJoin(
         path=str(rel.path),
         identity=rel.identity,
         disk=rel.disk.kind,
-        on=on,
+        on=on if on is None else names.resolve_on(on, stream.names, rel.schema.names),
         how=defer.how(how),
         algorithm=algorithm,
         order=order,
         condition=condition,
         memory=parse_size(memory, name="memory"),
-        columns=None if columns is None else tuple(columns),
+        columns=None if columns is None else tuple(names.resolve(name, rel.schema.names) for name in columns),
         suffix=suffix,
         workers=workers if workers is not None else workers_of(session),
     )
-    plan = Plan.of(df)
-    place = len(plan.steps) + len(plan.earlier)
-    stream = stream_schema(plan.schema)
     waiting: Waiting | None = None
     deferral = defer.deferral()
     if deferral is not None:
@@ -144,7 +147,8 @@ def enrich(
         plan = Plan(source, (), (), df.schema, stream=df.schema, earlier=plan.logs)
     # The operator is made here only to have everything refused here that can be refused.
     operator = open_join(join, join.algorithm, rel, Path()).operator
-    schema, result = result_schema(plan.schema, stream, _without_mark(operator.output_schema(stream)), version_column)
+    joined = _without_mark(operator.output_schema(stream))
+    schema, result = result_schema(plan.schema, stream, joined, version_column, names, suffix)
     step = enrich_step(join, stream, rel.version, follow=df.isStreaming, result=result)
     step = replace(step, waiting=waiting)
     if shedding is not None:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from headrace.errors import BadInput, UnsupportedType
+from headrace.relation.columns import beyond_spark
+from headrace.spark.column_names import ColumnNames
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,12 @@ def numbered(schema: StructType) -> StructType:
 
 
 def result_schema(
-    spark: StructType, stream: pa.Schema, result: pa.Schema, version_column: str | None
+    spark: StructType,
+    stream: pa.Schema,
+    result: pa.Schema,
+    version_column: str | None,
+    names: ColumnNames,
+    suffix: str | None,
 ) -> tuple[StructType, ResultColumns]:
     """The schema of a join's result for Spark, and how tasks bring batches into it.
 
@@ -68,17 +75,35 @@ def result_schema(
         The schema of the operator's results.
     version_column
         The name of a column for the relation's version; None for none.
+    names, suffix
+        How Spark compares names, and what is added to that of a relation's column which Spark takes for another's.
     """
     fields, casts = list(spark.fields), []
     for i in range(len(stream), len(result)):
         field = result.field(i)
-        type_ = from_arrow_type(field.type, prefer_timestamp_ntz=True)
-        fields.append(StructField(field.name, type_))
+        type_ = _spark_type(field)
+        fields.append(StructField(names.free(field.name, [f.name for f in fields], suffix), type_))
         wanted = to_arrow_type(type_, timezone="UTC")
         if not wanted.equals(field.type):
             casts.append((i, wanted))
     if version_column is not None:
-        if version_column in result.names:
+        if names.taken(version_column, [f.name for f in fields]):
             raise BadInput(f"version_column={version_column!r} is the name of another column; choose another")
         fields.append(StructField(version_column, LongType()))
     return StructType(fields), ResultColumns(tuple(casts), version_column)
+
+
+def _spark_type(field: pa.Field) -> DataType:
+    """The type that Spark has for a relation's column; refuses one that it has no type for, by name."""
+    if beyond_spark(field.type):
+        raise UnsupportedType(
+            f"column {field.name!r} of the relation has type {field.type}, and Spark has microseconds only; pick columns=..."
+            " without it, or create the relation anew with nanoseconds='truncate'"
+        )
+    try:
+        return from_arrow_type(field.type, prefer_timestamp_ntz=True)
+    except PySparkException as error:
+        raise UnsupportedType(
+            f"column {field.name!r} of the relation has type {field.type}, which Spark does not have; pick columns=... without"
+            " it, or create the relation anew with another type"
+        ) from error

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from pyspark.sql.functions import col, lit, pmod, xxhash64
 
 from headrace.errors import BadInput
+from headrace.paths import local_path
 from headrace.relation import Relation
 from headrace.runlog import RunLog, ShardLog, close_finish, forget_finish, owing, unfinished
 from headrace.semistream.deferred.deferral import Deferral
 from headrace.semistream.deferred.notes import Notes
 from headrace.spark.plan import Plan
 from headrace.spark.schemas import numbered
-from headrace.spark.shared_paths import local_path
 from headrace.spark.state.heartbeat import heartbeat
 from headrace.spark.worker import Task
 

@@ -1,0 +1,157 @@
+"""`Relation.verify`: every byte of a version read, and what index, filter, statistics and manifest say compared with the pages.
+
+Reading finds damage by checksums, and pages that lead outside of themselves. Compared here is whether the parts of a version
+agree: fences with the first keys of pages, filter and shard with every key, counts with what the pages hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from headrace.arrays import Bools, Int64s, UInt8s
+from headrace.errors import DamagedRelation
+from headrace.kernels.filter import filter_test
+from headrace.metrics import JoinStats
+from headrace.relation.keys import Keys, concat_keys, positions
+from headrace.relation.manifest import manifest_path
+from headrace.relation.reader import FenceIndex, PageFacts, PageReader, SecondaryIndex, Version, key_column, stored_keys
+from headrace.relation.writer import within_pages
+
+_BUFFER = 16 << 20  # bytes of the read buffer: long runs, and little memory
+
+
+def verify_version(version: Version, progress: Callable[[int, int | None], None] | None) -> None:
+    """Read every byte of a version; raises `DamagedRelation` at the first part that is damaged or contradicts another."""
+    manifest = version.manifest
+    nulls, variable = dict.fromkeys(manifest.nulls, 0), dict.fromkeys(manifest.variable_bytes, 0)
+    pages, done = sum(shard.pages for shard in manifest.shards), 0
+    reader = PageReader(version, max(2 * version.page_size, min(_BUFFER, 2 * pages * version.page_size)))
+    # Columns of the layout may all be null: those of the version are what the manifest says.
+    columns = (key_column(version.codec), *version.layout.payload)
+    for number in range(len(manifest.shards)):
+        check = _ShardCheck(version, number)
+        for facts, store in reader.scan(check.places, columns, JoinStats()):
+            check.compare(stored_keys(store, version.codec.integer), facts)
+            for i, column in enumerate(version.layout.payload):
+                buffers = store.buffers(i + 1)
+                nulls[column.name] += store.used - int(np.count_nonzero(buffers.valid))
+                if column.width == 0:
+                    variable[column.name] += int(buffers.offsets[-1])
+            done += facts.rows.size
+            if progress:
+                progress(done, pages)
+        check.finish()
+    for name, said, found in (("nulls", manifest.nulls, nulls), ("variable_bytes", manifest.variable_bytes, variable)):
+        for column_name, count in found.items():
+            _same(version, f"{name}[{column_name!r}]", said[column_name], count)
+
+
+def _same(version: Version, name: str, said: int, found: int) -> None:
+    """Refuse a count of the manifest that is not that of the pages."""
+    if said != found:
+        path = manifest_path(version.root, version.manifest.version)
+        raise DamagedRelation(path, f"its field {name} is {said:,}; the pages hold {found:,}")
+
+
+class _ShardCheck:
+    """Compares the pages of one shard, in the order of its index, with what is said about them elsewhere."""
+
+    def __init__(self, version: Version, number: int) -> None:
+        self.version = version
+        self.number = number
+        self.index = version.read_index(number)
+        self.places = self.index.place(np.arange(self.index.pages))
+        self._words = version.filter(number)
+        self._histogram: Int64s = version.arrays(number, "stats")["histogram"]
+        self._pages = self._rows = self._used = self._distinct = 0
+        self._longest = self._run = 0  # rows of the most frequent key, and of the last key as far as it was seen
+        self._last: Keys | None = None
+        self._seen: Bools = np.zeros(len(self.index.keys) if isinstance(self.index, SecondaryIndex) else 0, np.bool_)
+
+    def compare(self, keys: Keys, facts: PageFacts) -> None:
+        """Compare the next pages, whose rows have these keys."""
+        self._refuse(np.flatnonzero(facts.rows == 0), "it has no rows")
+        starts = np.append(0, np.cumsum(facts.rows, dtype=np.int64))
+        hashes = keys.hashes()
+        found = np.zeros(len(keys), np.uint8)
+        filter_test(self._words, hashes, np.arange(len(keys)), found)
+        self._refuse_rows(starts, found == 0, "the filter does not know one of its keys")
+        self._refuse_rows(starts, self.version.shards_of(hashes) != self.number, "it holds a key of another shard")
+        if isinstance(self.index, FenceIndex):
+            self._compare_fences(self.index, keys, starts)
+        else:
+            self._compare_entries(self.index, keys, starts)
+        self._pages += facts.rows.size
+        self._rows += len(keys)
+        self._used += int(facts.used.sum())
+
+    def _compare_fences(self, index: FenceIndex, keys: Keys, starts: Int64s) -> None:
+        """Compare pages in key order: each begins with its fence key, and no key is below the one before."""
+        before = [] if self._last is None else [self._last]
+        together = concat_keys([*before, keys], self.version.codec)
+        backward = np.flatnonzero(np.diff(together.argsort()) < 0)
+        if backward.size:
+            raise DamagedRelation(self._file, "its keys are out of order", shard=self.number)
+        repeats = together.repeats()[len(before) :]
+        pages = np.arange(self._pages, self._pages + starts.size - 1)
+        same = keys.take(starts[:-1]).equal_at(index.fence, pages.astype(np.int32))  # type: ignore[arg-type]
+        self._refuse(np.flatnonzero(~same), "its first key is not the one in the index")
+        continues = index.continues[pages] != repeats[starts[:-1]]
+        self._refuse(np.flatnonzero(continues), "the index is wrong about a key that spans it and the page before")
+        self._count(repeats)
+        self._last = keys.slice(len(keys) - 1, len(keys)) if len(keys) else self._last
+
+    def _count(self, repeats: UInt8s) -> None:
+        """Count distinct keys, and the rows of the most frequent one."""
+        fresh = np.flatnonzero(repeats == 0)
+        runs = np.diff(np.concatenate([[-self._run], fresh, [repeats.size]]))
+        self._distinct += fresh.size
+        self._longest = max(self._longest, int(runs.max()))
+        self._run = int(runs[-1])
+
+    def _compare_entries(self, index: SecondaryIndex, keys: Keys, starts: Int64s) -> None:
+        """Compare pages stored by frequency: each is sorted by key, and the index leads to it for all its keys."""
+        page = np.repeat(np.arange(starts.size - 1), np.diff(starts))
+        self._refuse(page[:-1][np.diff(within_pages(keys, starts)) < 0], "its keys are out of order")
+        order = keys.argsort()
+        at, known = positions(keys.take(order), index.keys)
+        last = index.last if index.last.size else index.first
+        number = page[order] + self._pages
+        known[known] &= (index.first[at[known]] <= number[known]) & (number[known] <= last[at[known]])
+        self._refuse(np.sort(page[order][~known]), "the index does not lead to it for one of its keys")
+        self._seen[at] = True
+
+    def finish(self) -> None:
+        """Compare the sums."""
+        facts, where = self.version.manifest.shards[self.number], f"shards[{self.number}]"
+        if isinstance(self.index, SecondaryIndex):
+            self._distinct = int(np.count_nonzero(self._seen))
+            self._longest = facts.max_frequency
+            if not self._seen.all():
+                path = self.version.root / facts.index.name
+                raise DamagedRelation(path, "it has a key that no page holds", shard=self.number)
+        for name, said, found in (
+            ("rows", facts.rows, self._rows),
+            ("used_bytes", facts.used_bytes, self._used),
+            ("distinct", facts.distinct, self._distinct),
+            ("max_frequency", facts.max_frequency, max(self._longest, facts.max_frequency)),  # it is a bound
+        ):
+            _same(self.version, f"{where}.{name}", said, found)
+        if int(self._histogram.sum()) != self._distinct:
+            path = self.version.root / facts.stats.name
+            raise DamagedRelation(path, f"its histogram does not count {self._distinct:,} keys", shard=self.number)
+
+    @property
+    def _file(self) -> object:
+        facts = self.version.manifest.shards[self.number]
+        return self.version.root / facts.files[0].name
+
+    def _refuse_rows(self, starts: Int64s, wrong: Bools, reason: str) -> None:
+        self._refuse(np.searchsorted(starts, np.flatnonzero(wrong)[:1], side="right") - 1, reason)
+
+    def _refuse(self, pages: Int64s, reason: str) -> None:
+        """Raise for the first of some pages, numbered among those that are being compared."""
+        if pages.size:
+            raise self.version.damaged(int(self.places[self._pages + int(pages[0])]), reason)
