@@ -46,7 +46,7 @@ class HybridJoin(WaitingJoin):
     k
         Pages of the disk buffer, a partition of R. Tuned by default.
     tuning
-        "optimal": the k with the best service rate by the cost model. "default": a fixed buffer of 0.93 MB ([DEF]), a quarter of
+        "optimal": the k with the best service rate by the cost model. "default": a fixed buffer of 0.93 MB ([DEF]), an eighth of
         the memory at most.
     skew
         The Zipf exponent of the stream, for tuning.

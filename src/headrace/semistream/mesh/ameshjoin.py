@@ -279,7 +279,7 @@ class AMeshJoin(WaitingJoin):
     @staticmethod
     def plan(facts: PlanFacts, limit: int) -> MeshPlan:
         """How it divides all of a memory, which it holds while the stream is fast: see MeshPlan."""
-        return MeshPlan.of(AMeshJoin.cost_model(facts), facts, limit)
+        return MeshPlan.of(AMeshJoin.cost_model(facts), facts, limit, tuning="optimal")
 
     def cost(self) -> MeshCost:
         """The cost model for the stream at hand. [MESH] §3.2"""

@@ -61,7 +61,7 @@ class RMeshJoin(WaitingJoin):
         shed: StreamShedder | None = None,
         w: int | None = None,
         b: int | None = None,
-        tuning: Tuning = "optimal",
+        tuning: Tuning = "default",
         partitions: int = PARTITIONS,
     ) -> None:
         if partitions < 1:
@@ -100,7 +100,7 @@ class RMeshJoin(WaitingJoin):
         *,
         w: int | None = None,
         b: int | None = None,
-        tuning: Tuning = "optimal",
+        tuning: Tuning = "default",
         partitions: int = PARTITIONS,
     ) -> MeshPlan:
         """How it divides a memory: see MeshPlan."""
