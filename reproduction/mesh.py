@@ -43,7 +43,7 @@ def _percent(made: RelationSpec, percent: float) -> int:
 def _both(x: float, made: RelationSpec, stream: Stream, memory: int) -> list[Cell]:
     """A point of MESHJOIN and one of INL."""
     return [
-        Measured("meshjoin", x, made, stream, memory, "meshjoin"),
+        Measured("meshjoin", x, made, stream, memory, "meshjoin", options={"tuning": "optimal"}),
         Measured("inl", x, made, stream, memory, "inl", measuring=PREFIX),
     ]
 

@@ -21,8 +21,8 @@ from headrace.bench import (
     tpch,
 )
 from headrace.cost import Facts, Machine, disk_of
-from headrace.cost.models import predict
 from headrace.metrics import Factors
+from headrace.semistream import MeshJoin
 from reproduction.bursts import longest_burst
 from reproduction.checks import Faster, Knee, Level, Trend
 from reproduction.dbms import index_join
@@ -99,6 +99,8 @@ class Sizes:
         memory = _percent(made, percent)
         if operator == "ssij":
             options = {"max_scan": self.max_scan()} | options
+        elif operator == "meshjoin":
+            options = {"tuning": "optimal"} | options
 
         def compute(directory: Path) -> dict[str, Any]:
             where = machine or self.machine
@@ -193,7 +195,8 @@ def _worst_case(scale: float) -> list[Cell]:
 
         def same_chunk(directory: Path, memory: int = memory) -> dict[str, Any]:
             with make_relation(directory, made, disk=disk_of(sizes.machine)) as relation:
-                chunk = predict("meshjoin", Facts.of(relation, stream_bytes=STREAM), memory).parameters["b"]
+                facts = Facts.of(relation, stream_bytes=STREAM).plan_facts("meshjoin")
+                chunk = MeshJoin.plan(facts, memory, tuning="optimal").b
             found = _rate(directory, "ssij", made, stream, memory, (("max_scan", chunk),), sizes.machine)
             return found.as_dict() | {"chunk": chunk}
 
@@ -230,7 +233,9 @@ def _figure_8(scale: float) -> list[Cell]:
                 memory = int(relation.num_pages * relation.page_size * percent / 100)
                 rows = max(20_000, memory // 18)
                 if operator == "meshjoin":
-                    return service_rate(operator, relation, stream, memory, measuring=ONE_LOOP).as_dict()
+                    return service_rate(
+                        operator, relation, stream, memory, measuring=ONE_LOOP, tuning="optimal"
+                    ).as_dict()
                 measuring = MeasuringOptions(warm=rows, tuples=rows)
                 scan = sizes.max_scan()
                 return service_rate(operator, relation, stream, memory, measuring=measuring, max_scan=scan).as_dict()

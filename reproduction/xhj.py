@@ -75,7 +75,7 @@ def _rate(
     memory = int(megabytes * 1e6 * scale)
     options: dict[str, Any]
     if name.endswith("meshjoin"):
-        options = {"b": k}
+        options = {"b": k, "tuning": "optimal"}
     else:
         options = {"k": k, "skew": skew, "count_index": False} | ({"l": l} if name == "xhybridjoin" else {})
     # H, filled at once, empties and fills in waves that take long to die away; so it is filled slowly. Tuples that the

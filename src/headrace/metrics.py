@@ -103,7 +103,9 @@ class JoinStats:
     longest_wait: float = 0.0
     """the longest of these times"""
     late: int = 0
-    """stream tuples that left after their deadline"""
+    """stream tuples that left after their deadline; of AdaptiveJoin, those that left after the deadline of the oldest"""
+    shed: int = 0
+    """stream tuples put aside because they came too fast; they count in `tuples_in` when they are joined"""
     deferred: int = 0
     """stream tuples put into the run log to be joined later; they count in `tuples_in` when they are joined"""
     waiting: int = 0

@@ -80,6 +80,24 @@ def test_contract_memory_stays_in_the_budget_and_is_named(operator, relation, ca
     assert sum(op.stats.memory.values()) == op.budget.used
 
 
+def test_contract_memory_is_noted_in_every_step(operator, relation, case):
+    """A join that is stepped says what it holds after each step, as one that is run to its end does."""
+    order = {"order": "any"} if operator is headrace.semistream.AdaptiveJoin else {}
+    op = operator(relation, on=case.key, memory="600KiB", **order)
+    if op.as_waiting() is None:
+        pytest.skip("its tuples do not wait, so that it has no steps")
+    for batch in case.batches:
+        op.offer(batch)
+        assert op.stats.memory_peak == op.budget.peak > 0
+        for _ in op.advance():
+            assert op.stats.memory_peak == op.budget.peak
+        assert op.stats.memory_peak == op.budget.peak
+        assert op.stats.memory == op.budget.held()
+    for _ in op.drain():
+        pass
+    assert op.stats.memory_peak == op.budget.peak
+
+
 def test_contract_a_budget_too_small_is_refused_with_one_that_would_do(operator, relation, case):
     with pytest.raises(errors.MemoryRefused) as refused:
         operator(relation, on=case.key, memory=5000)

@@ -404,11 +404,26 @@ def test_the_model_predicts_the_service_rate(tmp_path, kind, memory):
     assert 1 <= best <= relation.num_pages
 
 
+@pytest.mark.parametrize("kind", [MeshJoin, RMeshJoin])
+def test_pages_a_tuple_and_pages_a_second_are_those_of_equation_4(tmp_path, kind):
+    relation = numbered(tmp_path, 20_000, Disk("simulated", seek=2e-3, transfer=1e-4))
+    op, rng = kind(relation, on="k", memory="1MiB", b=8), np.random.default_rng(3)
+    simulated_rate(op, rng, 20_000)
+    pages, begun, left = op.stats.pages_read, relation.disk.clock.now(), op.stats.matched
+    while op.stats.pages_read < pages + 2 * relation.num_pages:
+        op.offer(keyed(rng, 20_000, max(0, op.wanted - op.buffered)))
+        list(op.advance())
+    read, seconds = op.stats.pages_read - pages, relation.disk.clock.now() - begun
+    cost, w = op.cost(20), op.sizes.w
+    assert cost.IO_s(w, 8) == pytest.approx(read / (op.stats.matched - left), rel=0.05)
+    assert cost.IO_t(w, 8) == pytest.approx(read / seconds, rel=0.05)
+
+
 def test_tuned_beats_every_fixed_buffer_on_the_simulated_disk(tmp_path):
     rng, rates = np.random.default_rng(5), {}
     for b in (None, 1, 3, 9, 27, 60):
         relation = numbered(tmp_path / f"{b}", 20_000, Disk("simulated", seek=2e-3, transfer=1e-4))
-        rates[b] = simulated_rate(MeshJoin(relation, on="k", memory="1MiB", b=b), rng, 20_000)
+        rates[b] = simulated_rate(MeshJoin(relation, on="k", memory="1MiB", b=b, tuning="optimal"), rng, 20_000)
     assert rates[None] >= 0.97 * max(rates.values()), rates
     assert rates[1] < 0.9 * rates[None], "there is something to tune"
 
@@ -453,6 +468,21 @@ def test_the_default_buffer_is_within_three_percent_of_the_optimum(megabytes, be
     assert 0.99 * optimum <= cost.rate(memory, cost.best_b(memory)) <= optimum
     if best_mb:
         assert best * 8192 / 1e6 == pytest.approx(best_mb, rel=0.1)
+
+
+@pytest.mark.parametrize("megabytes", [2, 4, 8, 20, 320])
+def test_the_default_buffer_is_the_default_and_good_for_small_memories_too(tmp_path, megabytes):
+    """An eighth of the memory below 20 MB, by the model of [DEF]'s machine; the operator takes it without being told."""
+    cost, memory = paper(), megabytes * 1e6
+    optimum = max(cost.rate(memory, b) for b in range(1, 1500))
+    assert cost.rate(memory, min(DEFAULT_BUFFER, int(memory / 8)) // 8192) >= 0.97 * optimum
+    relation = numbered(tmp_path, 20_000, Disk("simulated", seek=2e-3, transfer=1e-4))
+    sizes = {}
+    for name, tuning in (("told nothing", {}), ("default", {"tuning": "default"}), ("optimal", {"tuning": "optimal"})):
+        op = MeshJoin(relation, on="k", memory=int(memory), **tuning)
+        op.offer(keyed(np.random.default_rng(1), 20_000, 1))
+        sizes[name] = op.sizes.w, op.sizes.b
+    assert sizes["told nothing"] == sizes["default"] != sizes["optimal"]
 
 
 @pytest.mark.parametrize("memory", [625_000, 2_500_000, 10_000_000])

@@ -17,7 +17,7 @@ from headrace.relation import Disk
 from headrace.semistream import SSIJ, IndexNestedLoop, MeshJoin
 from headrace.semistream.deadlines import Deadlines, JoinTime
 from headrace.semistream.ssij.balance import Balance
-from headrace.semistream.ssij.page_cache import PageCache
+from headrace.semistream.ssij.page_cache import FRAME_BYTES, PageCache
 from tests.support.join_oracle import join, make_case, table, tuples
 
 HOWS = ["inner", "left", "semi", "anti"]
@@ -303,6 +303,35 @@ def test_CR_gives_way_to_tuples_that_are_offered_and_grows_back(tmp_path):
     assert joined(10) > 0.9 * before
 
 
+@pytest.mark.parametrize("cache", ["utility", "lru"])
+def test_tuples_that_come_during_a_phase_take_memory_from_CR_and_no_page_is_beyond_its_reservation(tmp_path, cache):
+    """[SSIJ] §IV.C: ToKeep and ToRemove follow what is left for CR. Results are made from cached pages meanwhile."""
+    relation = numbers(tmp_path, text=60)
+    op = SSIJ(relation, on="k", memory="500KiB", SB_thresh=300, IB_thresh=100, cache=cache)
+    random, frame = np.random.default_rng(2), relation.page_size + FRAME_BYTES
+    offered, got, given_up = [], [], 0
+
+    def offer(count):
+        offered.append(stream(random.zipf(1.2, count) % 20_000))
+        op.offer(offered[-1])
+
+    for _ in range(60):
+        offer(int(random.integers(1, 500)))
+        before = op.cached_pages
+        for out in op.advance():
+            got += out["v"].to_pylist()
+            assert op.cached_pages * frame <= op.budget.held().get("CR", 0)
+            if random.random() < 0.3:
+                offer(int(random.integers(1, 3000)))
+            assert op.cached_pages * frame <= op.budget.held().get("CR", 0)
+            assert op.budget.used <= op.budget.limit
+        given_up += op.cached_pages < before
+    got += [v for out in op.drain() for v in out["v"].to_pylist()]
+    assert sorted(got) == sorted(10 * k for batch in offered for k in batch["k"].to_pylist())
+    assert given_up > 0
+    op.stats.check()
+
+
 def test_a_fixed_split_stays_as_it_is(tmp_path):
     relation = numbers(tmp_path, text=60)
     for split, most in ((0.0, 0), (0.5, 500_000)):
@@ -412,7 +441,9 @@ def test_a_join_phase_is_never_expected_to_take_longer_than_a_scan(tmp_path):
     list(op.advance())
     pages = op.relation.num_pages
     # private: an estimate that decides when a phase begins, and that no counter shows
-    assert op._urgency.time.scan == pytest.approx(pages * (0.008 / op.sizes.scan + 0.001))  # a page of 4 KiB takes half
+    assert op._urgency.time.scan == pytest.approx(
+        -(-pages // op.sizes.scan) * 0.008 + pages * 0.001
+    )  # a page of 4 KiB takes half
 
 
 @pytest.mark.parametrize("deadline", ["2s", "20s"])

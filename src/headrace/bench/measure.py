@@ -265,7 +265,7 @@ class _Bench:
     def _insert(self, batch: pa.RecordBatch, hashes: np.ndarray) -> None:
         numbers = np.arange(self.numbered, self.numbered + batch.num_rows)
         self.numbered += batch.num_rows
-        self.window.enter(batch, numbers, self.H.insert(hashes, numbers, 0.0))
+        self.window.enter(batch, numbers, self.H.insert(hashes, numbers, np.zeros(numbers.size)))
 
     def _probe(self, clock: Clock) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
         """Probe H with every tuple of the pages in the disk buffer; returns the time per tuple and some of the matches."""

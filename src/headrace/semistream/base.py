@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 import pyarrow as pa
@@ -15,9 +16,11 @@ from headrace.memory import MemoryBudget
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
 from headrace.relation.columns import Column
+from headrace.semistream.driver import BlockingSource, PolledSource, drive, drive_async
+from headrace.units import parse_duration
 
 if TYPE_CHECKING:
-    from headrace.semistream.protocols import WaitingOperator
+    from headrace.semistream.protocols import DrivenOperator
 
 How = Literal["inner", "left", "semi", "anti"]
 On = str | Sequence[str] | Mapping[str, str]
@@ -70,9 +73,10 @@ class SemiStreamJoin(ABC):
         wanted = relation.payload(columns)
         self._payload: tuple[Column, ...] = wanted if self.how in ("inner", "left") else ()
         self._schemas: tuple[pa.Schema, pa.Schema] | None = None
+        self.deadline: float | None = None  # seconds after they were offered in which tuples should have left
         self.stats = JoinStats(memory_limit=self.budget.limit)
 
-    def as_waiting(self) -> WaitingOperator | None:
+    def as_waiting(self) -> DrivenOperator | None:
         """This join, if its stream tuples may wait for those of later batches; None if each batch is joined to its end."""
         return None
 
@@ -135,16 +139,82 @@ class SemiStreamJoin(ABC):
             fields.append(pa.field(name, field.type))
         return pa.schema(fields)
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Join every batch to its end. A stream of at least one batch gives at least one, perhaps empty."""
-        emitted, schema = False, None
-        for batch in batches:
-            schema = batch.schema
-            for out in self.join(batch):
+    def run(
+        self,
+        batches: Iterable[pa.RecordBatch] | PolledSource,
+        *,
+        idle: str | float | None = None,
+        deadline: str | float | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Join a stream to its end. A stream of at least one batch gives at least one, perhaps empty.
+
+        Parameters
+        ----------
+        batches
+            The stream: an iterable, or an object with `poll` (see PolledSource).
+        idle
+            "200ms": when the stream has been silent for so long, tuples wait for no others, and leave. By default they wait as
+            long as the algorithm says, if need be until the stream ends.
+        deadline
+            "5s": the results of a tuple are wanted so long after it was offered. Tuples that left later are counted in
+            `stats.late`. By default the operator's own deadline, if it has one.
+        """
+        with self._running(deadline):
+            seen, emitted = self.stats.batches, False
+            waiting = self.as_waiting()
+            joined = self._each(batches) if waiting is None else drive(waiting, batches, _seconds(idle))
+            for out in joined:
                 emitted = True
                 yield out
-        if schema is not None and not emitted:
-            yield empty(self._schema_for(schema))
+            if self.stats.batches != seen and not emitted:
+                yield self._nothing()
+
+    async def run_async(
+        self,
+        batches: AsyncIterable[pa.RecordBatch],
+        *,
+        idle: str | float | None = None,
+        deadline: str | float | None = None,
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """Join a stream that is awaited, as `run` does; while it is silent, other tasks of the event loop run."""
+        with self._running(deadline):
+            seen, emitted = self.stats.batches, False
+            waiting = self.as_waiting()
+            joined = self._each_async(batches) if waiting is None else drive_async(waiting, batches, _seconds(idle))
+            async for out in joined:
+                emitted = True
+                yield out
+            if self.stats.batches != seen and not emitted:
+                yield self._nothing()
+
+    @contextmanager
+    def _running(self, deadline: str | float | None) -> Iterator[None]:
+        """A stream is being joined, with this deadline if one is given."""
+        before = self.deadline
+        if deadline is not None:
+            self.deadline = parse_duration(deadline, name="deadline")
+        try:
+            yield
+        finally:
+            self.deadline = before
+
+    def _each(self, batches: Iterable[pa.RecordBatch] | PolledSource) -> Iterator[pa.RecordBatch]:
+        """Results of a stream, batch by batch: no tuple waits, and there is nothing to be in time for."""
+        source = batches if isinstance(batches, PolledSource) else BlockingSource(batches)
+        while not source.ended:
+            batch = source.poll(None)
+            if batch is not None:
+                yield from self.join(batch)
+
+    async def _each_async(self, batches: AsyncIterable[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+        async for batch in batches:
+            for out in self.join(batch):
+                yield out
+
+    def _nothing(self) -> pa.RecordBatch:
+        """A batch of no results, of the stream that came last."""
+        assert self._schemas is not None, "a batch came"
+        return empty(self._schemas[1])
 
     @abstractmethod
     def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -166,6 +236,10 @@ def _check_type(field: pa.Field) -> None:
             f"stream column {field.name!r} has type {field.type}, whose rows Arrow cannot pick; cast it to another type before"
             " the join, a string_view to string for example"
         ) from error
+
+
+def _seconds(idle: str | float | None) -> float | None:
+    return None if idle is None else parse_duration(idle, name="idle", zero=True)
 
 
 def empty(schema: pa.Schema) -> pa.RecordBatch:

@@ -1,19 +1,22 @@
-"""Deadlines of stream tuples: which tuples are the most urgent, and how long a join phase will take. [SSIJ] §IV.F"""
+"""Deadlines of stream tuples: which tuples are the most urgent, and how long a step or a join phase will take. [SSIJ] §IV.F"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 
 import numpy as np
 
-from headrace.arrays import Float64s, Int64s
+from headrace.arrays import Bools, Float64s, Int64s
 from headrace.errors import BadInput
 from headrace.metrics import Factors
 from headrace.units import parse_duration
 
 _TRUSTED = 3  # join phases of a size that must have been seen before the longest of them is taken for the worst
 _MARGIN = 1.1  # times the estimate: the next phase may be worse, and tuples come at the last moment
+_RECENT = (
+    64  # steps of which the longest is taken for the next: a scan of a small relation, or some loads of partitions
+)
 
 
 class Deadlines:
@@ -45,6 +48,11 @@ class Deadlines:
         self._rising = self._rising or not self._times.size
         return taken, first
 
+    def keep(self, mask: Bools) -> None:
+        """Some tuples stay in IB; the others were shed."""
+        self._times = self._times[mask]
+        self._rising = self._rising or not self._times.size
+
 
 def seconds(deadlines: str | float | Sequence[float], rows: int) -> Float64s:
     """How long each of so many tuples may take, from one value for all or from a value for each."""
@@ -54,6 +62,37 @@ def seconds(deadlines: str | float | Sequence[float], rows: int) -> Float64s:
     if each.shape != (rows,) or np.isnan(each).any():
         raise BadInput(f"deadlines has {each.size} values, for {rows} tuples; give one number of seconds for each")
     return each
+
+
+class StepTime:
+    """How long the steps of a join took lately, and the time in which the stream let it wait and it did none."""
+
+    def __init__(self) -> None:
+        self.waited: float | None = None  # seconds that the stream let it wait in all; None where nobody says
+        self.owed = 0.0  # seconds of waiting that no step has made up for
+        self.served = 0  # tuples that left in the last step
+        self.came = 0  # tuples that were offered since
+        self._recent: deque[float] = deque(maxlen=_RECENT)
+
+    @property
+    def longest(self) -> float:
+        """Seconds of the longest of the last steps; 0 before the first."""
+        return max(self._recent, default=0.0)
+
+    @property
+    def last(self) -> float:
+        """Seconds of the last step; 0 before the first."""
+        return self._recent[-1] if self._recent else 0.0
+
+    def bound(self, steps: float, first: float) -> float:
+        """Seconds of so many steps and of the one that may have just begun, at most; `first`: by a model, before one was seen."""
+        return _MARGIN * (steps + 1) * max(self.longest, first)
+
+    def note(self, seconds: float, served: int) -> None:
+        """Note that a step took so long, in which so many tuples left."""
+        self.served, self.came = served, 0
+        self._recent.append(seconds)
+        self.owed = max(0.0, self.owed - seconds)
 
 
 class JoinTime:
@@ -73,6 +112,7 @@ class JoinTime:
     def __init__(self, costs: tuple[float, float], factors: Factors) -> None:
         self._block = sum(costs)
         self._tuple = factors.c_E + factors.c_H + factors.c_O
+        self._new = factors.c_S + factors.c_X + factors.c_A
         self._worst: dict[int, tuple[float, float]] = {}  # seconds and seconds a block, by size in powers of two
         self._seen: Counter[int] = Counter()  # phases of such a size
         self._online = 0.0
@@ -92,7 +132,7 @@ class JoinTime:
     def estimate(self, blocks: int, tuples: int, more: int) -> float:
         """Seconds of an online phase and a join phase for so many blocks and tuples, and for more tuples with a block each."""
         blocks, tuples = blocks + more, tuples + more
-        size, join = blocks.bit_length(), min(blocks * self._block, self.scan) + tuples * self._tuple
+        size, join = blocks.bit_length(), min(blocks * self._block, self.scan) + tuples * self._tuple + more * self._new
         if self._seen[size] >= _TRUSTED:
             # Fewer blocks cost more each, as fewer share a seek, but not more in all.
             total, block = self._worst[size]

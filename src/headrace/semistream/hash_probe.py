@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.arrays import Int32s, Int64s, UInt8s, UInt64s
-from headrace.clock import Clock
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
 from headrace.relation.columns import NO_BYTES
@@ -33,8 +32,6 @@ class HashProbe:
         R, and the stream's columns that must equal its key; none where a condition alone decides.
     stream, H, results
         The parts that tuples go through.
-    clock
-        Says when a tuple enters H.
     leave_at_once
         Called with a batch, its numbers and the rows that can match nothing, because of a null; gives their results.
     """
@@ -47,13 +44,11 @@ class HashProbe:
         stream: InputBuffer,
         H: HashWindow,
         results: ResultEmitter,
-        clock: Clock,
         leave_at_once: Callable[[pa.RecordBatch, Int64s, Int64s], Iterator[pa.RecordBatch]],
     ) -> None:
         self._relation, self._codec = relation, relation.codec
         self._stream_key = stream_key
         self._stream, self._H, self._results = stream, H, results
-        self._clock = clock
         self._leave_at_once = leave_at_once
 
     # -- stream tuples ---------------------------------------------------------------------------------------------------
@@ -65,15 +60,15 @@ class HashProbe:
         """
         count = min(count, self._stream.rows, self._H.room)
         for done in range(0, count, _PIECE):
-            taken, numbers = self._stream.take(min(_PIECE, count - done))
+            taken, numbers, times = self._stream.take(min(_PIECE, count - done))
             hashes, valid = self._hashed(taken, numbers)
             self._relation.disk.spend({"c_S": numbers.size, "c_A": numbers.size})
             nulls = np.flatnonzero(valid == 0)
             if nulls.size:
                 yield from self._leave_at_once(taken, numbers, nulls)
                 there = np.flatnonzero(valid)
-                taken, numbers, hashes = taken.take(pa.array(there)), numbers[there], hashes[there]
-            slots = self._H.enter(taken, hashes, numbers, self._clock.now())
+                taken, numbers, hashes, times = taken.take(pa.array(there)), numbers[there], hashes[there], times[there]
+            slots = self._H.enter(taken, hashes, numbers, times)
             if entered is not None:
                 entered.append((slots, hashes))
 

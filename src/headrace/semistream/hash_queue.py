@@ -48,14 +48,14 @@ class HashQueue:
         """Tuples there is room for."""
         return self.capacity - self.used
 
-    def insert(self, hashes: UInt64s, numbers: Int64s, now: float) -> Int32s:
-        """Queue tuples; returns their slots."""
+    def insert(self, hashes: UInt64s, numbers: Int64s, times: Float64s) -> Int32s:
+        """Queue tuples that came at these times; returns their slots."""
         slots = np.empty(hashes.size, np.int32)
         multimap.insert(
             self._heads, self._hashes, self._before, self._after, self._older, self._younger, self._ends, hashes, slots
         )
         self.number[slots] = numbers
-        self.arrived[slots] = now
+        self.arrived[slots] = times
         self.matched[slots] = 0
         return slots
 
@@ -66,7 +66,7 @@ class HashQueue:
         )
 
     def waited(self, slots: Int32s, now: float) -> Float64s:
-        """How long tuples have been here."""
+        """Seconds since tuples came."""
         waited: Float64s = now - self.arrived[slots]
         return waited
 
@@ -85,5 +85,5 @@ class HashQueue:
         slots = self.oldest(self.used)
         old = self._hashes[slots], self.number[slots], self.arrived[slots], self.matched[slots]
         self.__init__(max(capacity, slots.size))  # type: ignore[misc]
-        new = self.insert(old[0], old[1], 0.0)
-        self.arrived[new], self.matched[new] = old[2], old[3]
+        new = self.insert(old[0], old[1], old[2])
+        self.matched[new] = old[3]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from headrace.arrays import Int64s
+from headrace.arrays import Bools, Float64s, Int64s
 
 
 class InputBuffer:
@@ -13,36 +13,64 @@ class InputBuffer:
 
     def __init__(self) -> None:
         self.rows = 0
+        self.offered = 0  # tuples that ever came
         self.schema: pa.Schema | None = None  # of the stream
         self.tuple_bytes = 0.0  # v_S, by the first batch that has a tuple; 0 before it
         self._batches: list[pa.RecordBatch] = []
+        self._times: list[float] = []  # when each batch came
         self._numbered = 0
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Hold a batch."""
+    def add(self, batch: pa.RecordBatch, now: float) -> None:
+        """Hold a batch that comes now."""
         self._batches.append(batch)
+        self._times.append(now)
         self.rows += batch.num_rows
+        self.offered += batch.num_rows
 
-    def take(self, count: int) -> tuple[pa.RecordBatch, Int64s]:
-        """The first tuples, and their numbers."""
-        parts, left = [], count
+    @property
+    def oldest(self) -> float:
+        """When the first tuple in it came; inf where there is none."""
+        return self._times[0] if self._times else np.inf
+
+    def take(self, count: int) -> tuple[pa.RecordBatch, Int64s, Float64s]:
+        """The first tuples, their numbers, and when they came."""
+        parts, times, left = [], [], count
         while left:
-            batch = self._batches[0]
+            batch, now = self._batches[0], self._times[0]
             if batch.num_rows <= left:
                 parts.append(self._batches.pop(0))
+                self._times.pop(0)
             else:
                 parts.append(batch.slice(0, left))
                 self._batches[0] = batch.slice(left)
+            times.append(np.full(parts[-1].num_rows, now))
             left -= parts[-1].num_rows
         self.rows -= sum(part.num_rows for part in parts)
-        return (parts[0] if len(parts) == 1 else pa.concat_batches(parts)), self._numbers(count)
+        one = len(parts) == 1
+        return parts[0] if one else pa.concat_batches(parts), self._numbers(count), np.concatenate(times)
 
     def take_rows(self, rows: Int64s) -> tuple[pa.RecordBatch, Int64s]:
         """The tuples at these positions, ascending, and their numbers."""
-        whole = pa.concat_batches(self._batches)
+        whole, oldest = pa.concat_batches(self._batches), self.oldest
         rest = np.setdiff1d(np.arange(whole.num_rows), rows, assume_unique=True)
-        self._batches, self.rows = [whole.take(pa.array(rest))], rest.size
+        self._batches, self.rows = ([whole.take(pa.array(rest))], rest.size) if rest.size else ([], 0)
+        self._times = [oldest] * len(self._batches)
         return whole.take(pa.array(rows)), self._numbers(rows.size)
+
+    def all_rows(self) -> pa.RecordBatch:
+        """All tuples in it, which stay."""
+        return pa.concat_batches(self._batches)
+
+    def keep(self, mask: Bools) -> None:
+        """Keep some of the tuples in it; the others never get a number."""
+        ends = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
+        parts = [
+            (batch.filter(pa.array(mask[a : a + batch.num_rows])), now)
+            for batch, now, a in zip(self._batches, self._times, ends[:-1], strict=True)
+        ]
+        self._batches = [batch for batch, _ in parts if batch.num_rows]
+        self._times = [now for batch, now in parts if batch.num_rows]
+        self.rows = sum(batch.num_rows for batch in self._batches)
 
     def _numbers(self, count: int) -> Int64s:
         self._numbered += count

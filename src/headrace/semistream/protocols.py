@@ -7,12 +7,31 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from headrace.arrays import Int32s
+from headrace.arrays import Bools, Int32s
+from headrace.clock import Clock
 from headrace.conditions import Condition
 from headrace.memory import MemoryBudget
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
 from headrace.semistream.base import Order
+from headrace.semistream.driver import PolledSource
+
+
+class StreamShedder(Protocol):
+    """Chooses what a join takes of a stream that is too fast for it, and keeps the rest. `headrace.shedding.Shedder` is one."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what it chooses by."""
+        ...
+
+    def keep(self, interval: pa.RecordBatch, w: int) -> Bools:
+        """Tell which w tuples of an interval are kept."""
+        ...
+
+    def put_aside(self, rest: pa.RecordBatch) -> None:
+        """Store tuples that were not kept, to be joined later."""
+        ...
 
 
 class BatchOperator(Protocol):
@@ -31,8 +50,14 @@ class BatchOperator(Protocol):
         """Join one batch to its end: afterwards none of its tuples is in the operator."""
         ...
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Join a stream to its end. Tuples may wait for those of later batches."""
+    def run(
+        self,
+        batches: Iterable[pa.RecordBatch] | PolledSource,
+        *,
+        idle: str | float | None = None,
+        deadline: str | float | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Join a stream to its end. Tuples may wait for those of later batches, as long as `idle` and `deadline` let them."""
         ...
 
     def reset_stats(self) -> None:
@@ -78,6 +103,38 @@ class WaitingOperator(BatchOperator, Protocol):
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         """Have every tuple leave."""
+        ...
+
+
+class DrivenOperator(WaitingOperator, Protocol):
+    """A join with waiting tuples that says when its next step should come, so that a driver can run it. See `driver.drive`."""
+
+    clock: Clock
+    deadline: float | None
+    """seconds after they were offered in which tuples should have left; None if they may wait"""
+    shed: StreamShedder | None
+    """what chooses among tuples under overload; None if all are joined"""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next step should be done now, with no more tuples than there are."""
+        ...
+
+    @property
+    def due(self) -> float:
+        """When, by its clock, the next step must come so that no deadline passes; inf when there is none."""
+        ...
+
+    def take_in(self) -> Iterator[pa.RecordBatch]:
+        """Let tuples that were offered wait where they have memory, if no step has to come first for that."""
+        ...
+
+    def has_waited(self, seconds: float) -> None:
+        """Take note that the stream let it wait for so long."""
+        ...
+
+    def advance(self, *, quiet: bool = False) -> Iterator[pa.RecordBatch]:
+        """Do one bounded step of work. `quiet`: no more tuples are awaited, and those that are there are to leave."""
         ...
 
 

@@ -13,18 +13,19 @@ class Reservations:
     budget
         The operator's memory.
     room
-        Bytes for everything but results that wait for their turn in stream order.
+        Bytes for everything but results that wait for their turn in stream order, and the parts that are named.
+    apart
+        Bytes of parts that are not in `room`.
     """
 
-    def __init__(self, budget: MemoryBudget, room: int) -> None:
+    def __init__(self, budget: MemoryBudget, room: int, apart: dict[str, int]) -> None:
         self.budget = budget
         self.room = room
         self._parts: dict[str, Reservation] = {}
-
-    @property
-    def ordered_room(self) -> int:
-        """Bytes for results that wait for their turn in stream order."""
-        return self.budget.limit - self.room
+        for part, nbytes in apart.items():
+            self.hold(part, nbytes)
+        self.ordered_room = budget.limit - room - sum(apart.values())
+        """bytes for results that wait for their turn in stream order"""
 
     def hold(self, part: str, nbytes: int) -> None:
         """Reserve so many bytes for a part, in place of what it had reserved before."""

@@ -11,22 +11,23 @@ which pages come next and which tuples leave. Work is done in bounded steps: one
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.arrays import AnyArray, Int32s, Int64s
+from headrace.arrays import AnyArray, Bools, Float64s, Int32s, Int64s
 from headrace.clock import Clock
 from headrace.conditions import ON_FORMS, Condition
 from headrace.errors import BadInput, MemoryRefused, choice
 from headrace.relation import Relation
 from headrace.relation.reader import key_column
-from headrace.semistream.base import How, On, Order, SemiStreamJoin, empty
+from headrace.semistream.base import How, On, Order, SemiStreamJoin
+from headrace.semistream.deadlines import StepTime
 from headrace.semistream.hash_probe import HashProbe
 from headrace.semistream.input_buffer import InputBuffer
 from headrace.semistream.plan_facts import PlanFacts
-from headrace.semistream.protocols import WaitingOperator
+from headrace.semistream.protocols import DrivenOperator, StreamShedder
 from headrace.semistream.reservations import Reservations
 from headrace.semistream.result_emitter import ResultEmitter
 from headrace.semistream.snapshot import Snapshot
@@ -35,6 +36,10 @@ from headrace.semistream.waiting_store import HashWindow, WaitingStore
 from headrace.units import format_size
 
 _ORDERED_SHARE = 0.5  # of the budget, for results that wait to go out in stream order
+_CREDIT = 0.25  # of the time that the stream takes: for a stream that computes meanwhile, steps in all of it would halve its rate
+_BACKLOG_SHARE = (
+    0.02  # of the budget, with `shed`, for tuples that have come and that the next iteration does not take in
+)
 
 
 class WaitingJoin(SemiStreamJoin):
@@ -49,6 +54,9 @@ class WaitingJoin(SemiStreamJoin):
         ([MESH] §3.4); half of the budget is kept for results that wait.
     condition
         What pairs must satisfy besides `on`, or instead of it, for operators that take one.
+    shed
+        Chooses what is joined when tuples come faster than they can be taken in, such as headrace.shedding.Shedder; the rest goes
+        to its store ([MESH] §4). By default all tuples are joined, however long they wait to be taken in.
     """
 
     in_order = False
@@ -65,19 +73,25 @@ class WaitingJoin(SemiStreamJoin):
         clock: Clock | None = None,
         order: Order = "any",
         condition: Condition | None = None,
+        shed: StreamShedder | None = None,
     ) -> None:
         self.condition = condition  # before the base class asks for the stream's key
         super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock)
         self.order: Order = choice("order", order, ("any", "stream"))  # type: ignore[assignment]
+        self.shed = shed
         self._input = InputBuffer()
+        self._steps = StepTime()
         share = 1 - _ORDERED_SHARE if order == "stream" else 1.0
-        self._memory = Reservations(self.budget, int(self.budget.limit * share))
+        backlog = 0 if shed is None else int(_BACKLOG_SHARE * self.budget.limit)
+        shedding = 0 if shed is None else shed.nbytes
+        room = int((self.budget.limit - backlog - shedding) * share)
+        self._memory = Reservations(self.budget, max(0, room), {"backlog": backlog, "shedding": shedding})
         self._waiting = self._new_store()
         if self._key_columns and self.how in ("inner", "left"):
             self._payload = (key_column(relation.codec), *self._payload)
         output = self._output_plan()
         if output.least > self._memory.room:
-            whole = int(output.least / share)
+            whole = int((output.least / share + shedding) / (1 - _BACKLOG_SHARE if shed else 1)) + 1
             raise MemoryRefused(
                 f"memory={format_size(self.budget.limit)} is too small for {type(self).__name__} with {relation.path}: its"
                 f" buffers need {format_size(output.least)}{' beside ordered results' if share < 1 else ''}; give"
@@ -134,7 +148,9 @@ class WaitingJoin(SemiStreamJoin):
                 self._input.tuple_bytes = max(1.0, batch.nbytes / batch.num_rows)
                 self._meet_stream(batch.schema)
                 self._begin()
-            self._input.add(batch)
+            self._input.add(batch, self.clock.now())
+            self._steps.came += batch.num_rows
+        self._note_memory()
 
     @property
     def wanted(self) -> int:
@@ -146,7 +162,7 @@ class WaitingJoin(SemiStreamJoin):
         """Stream tuples offered that were not taken in yet."""
         return self._input.rows
 
-    def as_waiting(self) -> WaitingOperator:
+    def as_waiting(self) -> DrivenOperator:
         """This join: its stream tuples wait."""
         return self
 
@@ -160,47 +176,52 @@ class WaitingJoin(SemiStreamJoin):
         """Stream tuples offered that have not left."""
         return self._input.rows + self._waiting.used
 
-    def advance(self) -> Iterator[pa.RecordBatch]:
-        """One iteration; nothing is done before the first stream tuple."""
+    @property
+    def ready(self) -> bool:
+        """Whether there are tuples for an iteration."""
+        return self._input.rows > 0 and self._input.rows >= self.wanted
+
+    @property
+    def due(self) -> float:
+        """When, by its clock, the next iteration must come so that no deadline passes; inf when there is none."""
+        earliest = self._earliest()
+        return earliest if np.isinf(earliest) else earliest - self._seconds_left()
+
+    def take_in(self) -> Iterator[pa.RecordBatch]:
+        """Let tuples wait where they have memory, if no iteration has to come first for that."""
+        return self._counted(self._early())
+
+    def has_waited(self, seconds: float) -> None:
+        """Take note that the stream let it wait for so long."""
+        self._steps.waited = (self._steps.waited or 0.0) + seconds
+        self._steps.owed += _CREDIT * seconds
+
+    def advance(self, *, quiet: bool = False) -> Iterator[pa.RecordBatch]:
+        """One iteration; nothing is done before the first stream tuple.
+
+        Parameters
+        ----------
+        quiet
+            Whether no more tuples are awaited: what there is room for then enters at once, and shares one pass.
+        """
         self.stats.iterations += 1
         if self._input.tuple_bytes:
-            yield from self._counted(self._iterate(self._wanted_now()))
+            begun, left = self.clock.now(), self.stats.matched + self.stats.unmatched
+            if self.shed is not None and not quiet:
+                self._shed_surplus(self.shed)
+            w = min(self._input.rows, self._room_now()) if quiet else self._wanted_now()
+            yield from self._counted(self._iterate(w))
+            self._steps.note(self.clock.now() - begun, self.stats.matched + self.stats.unmatched - left)
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         """Iterate until every tuple has left."""
         while self.waiting:
-            # The rest is all there: what there is room for enters at once, and shares one pass.
-            self.stats.iterations += 1
-            yield from self._counted(self._iterate(min(self._input.rows, self._room_now())))
-
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Join a stream: an iteration whenever there are tuples for one, and all that is left at the end."""
-        emitted, schema = False, None
-        for batch in batches:
-            schema = batch.schema
-            self.offer(batch)
-            for out in self._counted(self._early()):
-                emitted = True
-                yield out
-            while self._input.rows and self._input.rows >= self.wanted:
-                for out in self.advance():
-                    emitted = True
-                    yield out
-        for out in self.drain():
-            emitted = True
-            yield out
-        self._note_memory()
-        if schema is not None and not emitted:
-            yield empty(self._schema_for(schema))
-
-    def _join(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        self.offer(batch)
-        yield from self.drain()
+            yield from self.advance(quiet=True)
 
     def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Join one batch to its end; offer and drain count its tuples and results."""
-        yield from self._join(batch, self._schema_for(batch.schema))
-        self._note_memory()
+        self.offer(batch)
+        yield from self.drain()
 
     def _note_memory(self) -> None:
         self.stats.memory = self.budget.held()
@@ -209,11 +230,50 @@ class WaitingJoin(SemiStreamJoin):
     def _counted(self, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for out in results:
             self.stats.results += out.num_rows
+            self._note_memory()
             yield out
         if self.order == "stream":
             for out in self._results.release():
                 self.stats.results += out.num_rows
                 yield out
+        self._note_memory()
+
+    # -- deadlines: [SSIJ] §IV.F -----------------------------------------------------------------------------------------
+
+    def _earliest(self) -> float:
+        """The first deadline of a tuple in it; inf where there is none. Tuples leave in the order they came, or nearly so."""
+        if self.deadline is None or not self.waiting:
+            return np.inf
+        oldest, now = self._waiting.oldest(1), self.clock.now()
+        came = now - float(self._waiting.waited(oldest, now)[0]) if oldest.size else self._input.oldest
+        return came + self.deadline
+
+    def _late(self, slots: Int32s, waited: Float64s) -> int:
+        """How many of these tuples have passed their deadline, after they waited so long."""
+        return 0 if self.deadline is None else int((waited > self.deadline).sum())
+
+    # -- overload: [MESH] §4 ---------------------------------------------------------------------------------------------
+
+    def _shed_surplus(self, shed: StreamShedder) -> None:
+        """Put aside what has come beyond the tuples that the next iteration takes in, and the room for a backlog."""
+        beside = int(self._memory.held("backlog") / max(1.0, self._input.tuple_bytes))
+        most = max(self._most_wanted(), self.backlog_room) + beside
+        if self._input.rows > most:
+            interval = self._input.all_rows()
+            kept = shed.keep(interval, most)
+            rest = interval.filter(pa.array(~kept))
+            shed.put_aside(rest)
+            self._keep_buffered(kept)
+            self.stats.tuples_in -= rest.num_rows
+            self.stats.shed += rest.num_rows
+
+    def _most_wanted(self) -> int:
+        """Stream tuples that an iteration takes in at most."""
+        return self._wanted_now()
+
+    def _keep_buffered(self, kept: Bools) -> None:
+        """Some of the tuples that were not taken in yet stay, and the others are put aside."""
+        self._input.keep(kept)
 
     # -- what an operator says -------------------------------------------------------------------------------------------
 
@@ -245,6 +305,10 @@ class WaitingJoin(SemiStreamJoin):
         """Take in tuples that no iteration has to come first for."""
         return iter(())
 
+    @abstractmethod
+    def _seconds_left(self) -> float:
+        """Seconds until all that waits has left, at most, if it iterates from now on."""
+
     # -- what operators have in common -----------------------------------------------------------------------------------
 
     def _facts(self) -> PlanFacts:
@@ -267,7 +331,6 @@ class WaitingJoin(SemiStreamJoin):
             stream=self._input,
             H=H,
             results=self._results,
-            clock=self.clock,
             leave_at_once=self._leave_at_once,
         )
 
@@ -304,6 +367,7 @@ class WaitingJoin(SemiStreamJoin):
         """Count tuples that leave, free their slots and send out those without a match; their columns are not dropped."""
         waiting, stats = self._waiting, self.stats
         matched, waited = waiting.matched[slots] == 1, waiting.waited(slots, self.clock.now())
+        stats.late += self._late(slots, waited)
         stats.waiting_seconds += float(waited.sum())
         stats.longest_wait = max(stats.longest_wait, float(waited.max()))
         stats.matched += int(matched.sum())

@@ -42,7 +42,7 @@ class WaitingStore(Protocol):
         ...
 
     def waited(self, slots: Int32s, now: float) -> Float64s:
-        """Seconds that these tuples have been here."""
+        """Seconds since these tuples came."""
         ...
 
     def oldest(self, count: int) -> Int32s:
@@ -160,10 +160,10 @@ class HashWindow:
         if self.matching:
             self.matching.resize(self._H.capacity, before, after)
 
-    def enter(self, batch: pa.RecordBatch, hashes: UInt64s, numbers: Int64s, now: float) -> Int32s:
-        """Queue tuples; returns their slots."""
+    def enter(self, batch: pa.RecordBatch, hashes: UInt64s, numbers: Int64s, times: Float64s) -> Int32s:
+        """Queue tuples that came at these times; returns their slots."""
         assert self._columns is not None, "the first stream tuple makes the columns"
-        slots = self._H.insert(hashes, numbers, now)
+        slots = self._H.insert(hashes, numbers, times)
         self._columns.enter(batch, numbers, slots)
         if self.matching:
             self.matching.enter(slots, numbers)
@@ -175,7 +175,7 @@ class HashWindow:
         return self._columns.take(self._H.number[slots], slots)
 
     def waited(self, slots: Int32s, now: float) -> Float64s:
-        """Seconds that these tuples have been here."""
+        """Seconds since these tuples were offered."""
         return self._H.waited(slots, now)
 
     def oldest(self, count: int) -> Int32s:

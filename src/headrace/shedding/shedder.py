@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace.arrays import UInt64s
+from headrace.arrays import Bools, UInt64s
 from headrace.errors import BadInput, choice
 from headrace.shedding.frequencies import KeyFrequencies
 from headrace.shedding.row_hashes import row_hashes
@@ -57,8 +57,10 @@ class Shedder:
     on
         Stream columns of the key, in the order of the relation's key.
     service_rate
-        Tuples per second that the join can take, μ: a number, or a function that returns the current one, from a cost model say:
-        ``lambda: predict("meshjoin", facts, memory).rate``.
+        For `divide`: tuples per second that the join can take, μ: a number, or a function that returns the current one, from
+        a cost model say: ``lambda: predict("meshjoin", facts, memory).rate``. A join that sheds by itself (`shed=`) needs none.
+    store
+        For a join that sheds by itself: called with the tuples that are not kept. They are lost unless it stores them.
     seed
         Seed of the random choices.
 
@@ -78,9 +80,14 @@ class Shedder:
         strategy: str | Strategy,
         frequencies: KeyFrequencies,
         on: Sequence[str],
-        service_rate: Rate,
+        service_rate: Rate | None = None,
         seed: int = 0,
+        store: Callable[[pa.RecordBatch], object] | None = None,
     ) -> None:
+        if service_rate is None and store is None:
+            raise BadInput(
+                "a Shedder needs service_rate= to divide intervals, or store= for the tuples that a join with shed= does not take"
+            )
         if not isinstance(strategy, Strategy):
             strategy = STRATEGIES[choice("strategy", strategy, STRATEGIES)]
         self.strategy = strategy
@@ -88,27 +95,45 @@ class Shedder:
         self.on = tuple(on)
         self.service_rate = service_rate
         self.seed = seed
+        self.store = store
         self.stats = ShedStats()
         self._credit = 0.0  # fraction of a tuple not used in earlier intervals, so that μ is met in the long run
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is known of frequencies."""
+        return self.frequencies.nbytes
 
     def divide(self, interval: pa.RecordBatch, seconds: float) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Return the tuples of an interval that are kept, and those that are not, both in the order they came."""
         rate = self.service_rate() if callable(self.service_rate) else self.service_rate
-        if not rate > 0 or not seconds > 0:
+        if rate is None or not rate > 0 or not seconds > 0:
             raise BadInput(f"service_rate={rate}, seconds={seconds}: both must be above 0 for anything to be joined")
         room = rate * seconds + self._credit
         w = max(1, int(room))
         self._credit = min(1.0, max(0.0, room - w))
+        mask = self.keep(interval, w)
+        return interval.filter(pa.array(mask)), interval.filter(pa.array(~mask))
+
+    def keep(self, interval: pa.RecordBatch, w: int) -> Bools:
+        """Tell which w tuples of an interval are kept, and count them."""
         f = self.frequencies.of([interval.column(name) for name in self.on])
-        if interval.num_rows <= w:
-            mask = np.ones(interval.num_rows, np.bool_)
-        else:
+        mask: Bools = np.ones(interval.num_rows, np.bool_)
+        if interval.num_rows > w:
             mask = self.strategy.keep(f, self._words(interval), w)
         self.stats.tuples_in += interval.num_rows
         self.stats.kept += int(np.count_nonzero(mask))
         self.stats.results += float(f.sum())
         self.stats.results_kept += float(f[mask].sum())
-        return interval.filter(pa.array(mask)), interval.filter(pa.array(~mask))
+        return mask
+
+    def put_aside(self, rest: pa.RecordBatch) -> None:
+        """Hand tuples that are not kept to `store`."""
+        if self.store is None:
+            raise BadInput(
+                f"{rest.num_rows:,} tuples come faster than they can be joined, and the Shedder has no store= for them; give one"
+            )
+        self.store(rest)
 
     def _words(self, interval: pa.RecordBatch) -> UInt64s:
         """Return the words that order ties: positions in the stream or, for random samples, hashes of content and position."""

@@ -150,8 +150,8 @@ class ClusterSampling(Strategy):
     For many-to-many joins. The results are no uniform sample, but since the probability of each tuple is known, aggregates over
     the whole join can be estimated (`estimate`).
 
-    Reference: [MESH] §4.1, Cluster Sampling after Das, Gehrke, Riedewald, "Approximate join processing over data streams",
-    SIGMOD 2003; the fixed size by Ohlsson, "Sequential Poisson sampling", J. Official Statistics 14, 1998.
+    Reference: [MESH] §4.1, Cluster Sampling after Srivastava and Widom, "Memory-limited execution of windowed stream joins",
+    VLDB 2004; the fixed size by Ohlsson, "Sequential Poisson sampling", J. Official Statistics 14, 1998.
 
     Deviations: exactly w tuples are kept, so probabilities are proportional to f_R up to an error that falls with w. A tuple
     without a match is kept only when all others are.

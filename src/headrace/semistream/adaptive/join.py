@@ -7,7 +7,8 @@ end, so that nothing waits after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
@@ -24,9 +25,9 @@ from headrace.semistream.adaptive.memory import JoinMemory
 from headrace.semistream.adaptive.memory_plan import MemoryPlan, least_memory, plan_memory
 from headrace.semistream.adaptive.ordered import OrderedExecution
 from headrace.semistream.adaptive.unordered import UnorderedExecution
-from headrace.semistream.base import How, On, Order, SemiStreamJoin, empty
+from headrace.semistream.base import How, On, Order, SemiStreamJoin
 from headrace.semistream.plan_facts import PlanFacts
-from headrace.semistream.protocols import WaitingOperator
+from headrace.semistream.protocols import DrivenOperator, StreamShedder
 from headrace.semistream.results import ResultMaker
 from headrace.semistream.snapshot import Snapshot
 
@@ -75,6 +76,9 @@ class AdaptiveJoin(SemiStreamJoin):
         joined between `enter` and `leave`.
     mark
         With how="left": the name of a column of the result that says whether the row has a match.
+    shed
+        With order="any": chooses what is joined when more rows come between two steps than may wait, such as
+        headrace.shedding.Shedder; the rest goes to its store. By default all rows are joined.
 
     Example
     -------
@@ -104,12 +108,18 @@ class AdaptiveJoin(SemiStreamJoin):
         order: Order = "stream",
         group: Group | None = None,
         mark: str | None = None,
+        shed: StreamShedder | None = None,
     ) -> None:
         super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock)
         if mark is not None and how != "left":
             raise BadInput(f"mark={mark!r} says which rows have a match, for how='left'; how={how!r} needs none")
         self.mark = mark
         self.order: Order = choice("order", order, ("any", "stream"))  # type: ignore[assignment]
+        if shed is not None and order == "stream":
+            raise BadInput("shed= chooses among rows that wait, and with order='stream' none does; give order='any'")
+        self.shed = shed
+        if shed is not None:
+            self.budget.reserve("shedding", shed.nbytes)
         limit, shared = self.budget.left, group is not None
         # In a group the index is not loaded here: it is shared as it is in its file.
         index = sum(shard.index.bytes for shard in relation.opened.manifest.shards) if shared else None
@@ -155,43 +165,47 @@ class AdaptiveJoin(SemiStreamJoin):
         self.stats.tuples_in += batch.num_rows
         self._memory.expect(batch)
         self._execution.offer(batch, schema)
+        self._note_memory()
 
-    def advance(self) -> Iterator[pa.RecordBatch]:
-        """Look up what was offered; read for what waits when there is much of it."""
+    def advance(self, *, quiet: bool = False) -> Iterator[pa.RecordBatch]:
+        """Look up what was offered; read for what waits when there is much of it, and for all of it if no more is awaited."""
+        if quiet:
+            yield from self.drain()
+            return
+        if self.shed is not None:
+            self._execution.shed_surplus(self.shed)
         yield from self._counted(self._execution.advance())
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         """Have every row leave."""
         yield from self._counted(self._execution.drain())
-        self.stats.memory = self.budget.held()
-        self.stats.memory_peak = self.budget.peak
 
     def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Join one batch to its end, in stream order if that was asked for."""
         self.offer(batch)
         yield from self.drain()
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Join a stream. With order="any" a row that misses may wait for those of later batches."""
-        emitted, schema = False, None
-        for batch in batches:
-            schema = batch.schema
-            self.offer(batch)
-            for out in self.advance():
-                emitted = True
-                yield out
-        for out in self.drain():
-            emitted = True
-            yield out
-        if schema is not None and not emitted:
-            yield empty(self._schema_for(schema))
-
     def _counted(self, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for out in results:
             self.stats.results += out.num_rows
+            self._note_memory()
             yield out
+        self._note_memory()
 
-    def as_waiting(self) -> WaitingOperator | None:
+    def _note_memory(self) -> None:
+        self.stats.memory = self.budget.held()
+        self.stats.memory_peak = self.budget.peak
+
+    @contextmanager
+    def _running(self, deadline: str | float | None) -> Iterator[None]:
+        with super()._running(deadline):
+            self._execution.deadline = self.deadline
+            try:
+                yield
+            finally:
+                self._execution.deadline = None
+
+    def as_waiting(self) -> DrivenOperator | None:
         """This join, with order="any": rows that miss may wait for those of later batches."""
         return self if self.order == "any" else None
 
@@ -221,6 +235,23 @@ class AdaptiveJoin(SemiStreamJoin):
     def buffered(self) -> int:
         """Rows offered and not looked up."""
         return self._execution.buffered
+
+    @property
+    def ready(self) -> bool:
+        """Whether rows are there to be looked up."""
+        return self._execution.buffered > 0
+
+    @property
+    def due(self) -> float:
+        """When, by its clock, what waits must be read for so that no deadline passes; inf when there is none."""
+        return self._execution.due
+
+    def take_in(self) -> Iterator[pa.RecordBatch]:
+        """Rows are taken in as they are looked up, by `advance`."""
+        return iter(())
+
+    def has_waited(self, seconds: float) -> None:
+        """Rows that miss wait for others, however long the stream takes."""
 
     @property
     def waiting(self) -> int:

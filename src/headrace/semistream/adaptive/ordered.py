@@ -8,6 +8,7 @@ Tuples that were read are held in the young store until the results of their sli
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from headrace.relation.reader import KeyPages
 from headrace.relation.store import StoreFull
 from headrace.semistream.adaptive.lookup import KeyLookup
 from headrace.semistream.adaptive.memory import JoinMemory
+from headrace.semistream.protocols import StreamShedder
 from headrace.semistream.results import Matches, ResultMaker
 
 _RECOUNTED = ("nulls", "unique_keys", "hits", "absent", "misses")  # counters of a slice that is joined again
@@ -35,6 +37,8 @@ class OrderedExecution:
         self._lookup = lookup
         self._results = results
         self._offered: list[tuple[pa.RecordBatch, pa.Schema]] = []
+        self.deadline: float | None = None  # seconds after it was offered in which a row should have left
+        self._joining: Iterator[pa.RecordBatch] | None = None  # results of a batch of which not all have left
 
     def offer(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
         """Take in a batch, with the schema of its results."""
@@ -50,10 +54,27 @@ class OrderedExecution:
         """Rows that were looked up and have not left: none, between two steps."""
         return 0
 
+    @property
+    def due(self) -> float:
+        """When the next step must come at the latest: at any time, since no row waits for it."""
+        return inf
+
+    def shed_surplus(self, shed: StreamShedder) -> None:
+        """Put nothing aside: no row waits for others."""
+
     def advance(self) -> Iterator[pa.RecordBatch]:
-        """Join what was offered, slice by slice."""
-        while self._offered:
-            yield from self._join(*self._offered.pop(0))
+        """Join what was offered, slice by slice.
+
+        A caller may stop in the middle: the next step goes on there, so that no result is lost or overtaken.
+        """
+        while self._joining is not None or self._offered:
+            if self._joining is None:
+                self._joining = self._join(*self._offered.pop(0))
+            out = next(self._joining, None)
+            if out is None:
+                self._joining = None
+            else:
+                yield out
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         """Join what was offered: nothing else waits."""

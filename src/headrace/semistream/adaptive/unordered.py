@@ -33,6 +33,8 @@ from headrace.semistream.adaptive.memory import JoinMemory
 from headrace.semistream.adaptive.page_results import PageResults
 from headrace.semistream.adaptive.split import PHASE_SHARE
 from headrace.semistream.adaptive.workload import EMA
+from headrace.semistream.deadlines import JoinTime
+from headrace.semistream.protocols import StreamShedder
 from headrace.semistream.results import Matches, ResultMaker
 
 _BORDER = (
@@ -61,6 +63,9 @@ class UnorderedExecution:
         self._waiting_rows = self._waiting_bytes = 0
         self._swept: list[pa.Array] | None = None  # the last row of the last join phase, if others still wait
         self._since = 0  # rows since all had left
+        self.deadline: float | None = None  # seconds after it was offered in which a row should have left
+        self._oldest = np.inf  # no row that waits came before; inf where none waits
+        self._time = JoinTime(memory.relation.disk.costs(memory.relation.page_size), memory.relation.disk.factors)
         self._unmatched = 0.0  # share of rows read for that had no match: a running mean
 
     # -- steps -------------------------------------------------------------------------------------------------------------
@@ -74,6 +79,8 @@ class UnorderedExecution:
         self._stream_schema, self._schema = batch.schema, schema
         self._offered.append((batch, schema))
         self._since += batch.num_rows
+        if batch.num_rows:
+            self._oldest = min(self._oldest, self._memory.clock.now())
 
     @property
     def buffered(self) -> int:
@@ -85,10 +92,40 @@ class UnorderedExecution:
         """Rows that were looked up and have not left."""
         return self._waiting_rows
 
+    @property
+    def due(self) -> float:
+        """When what waits must be read for so that no deadline passes; inf when there is none. [SSIJ] §IV.F
+
+        Each row has a page of its own at most, or all of the relation is read.
+        """
+        if self.deadline is None or np.isinf(self._oldest):
+            return np.inf
+        memory = self._memory
+        (seek, transfer), pages = memory.relation.disk.costs(memory.relation.page_size), memory.relation.num_pages
+        self._time.scan = pages * transfer + seek * (memory.relation.num_shards + pages / max(1, memory.reader.half))
+        left = self._time.estimate(self._waiting_rows, self._waiting_rows, self.buffered)
+        return self._oldest + self.deadline - left
+
+    def shed_surplus(self, shed: StreamShedder) -> None:
+        """Put aside what has come beyond the rows that may wait. [MESH] §4"""
+        most, stats = self._memory.split.most_rows, self._memory.stats
+        if self.buffered <= most:
+            return
+        interval = pa.concat_batches([batch for batch, _ in self._offered])
+        kept = shed.keep(interval, most)
+        rest = interval.filter(pa.array(~kept))
+        shed.put_aside(rest)
+        self._offered = [(interval.filter(pa.array(kept)), self._schema)]
+        self._since -= rest.num_rows
+        stats.tuples_in -= rest.num_rows
+        stats.shed += rest.num_rows
+
     def advance(self) -> Iterator[pa.RecordBatch]:
         """Look up what was offered; read for a part of what waits whenever there is no room for more of it."""
         while self._offered:
             yield from self._online(*self._offered.pop(0))
+        if not self._waiting_rows:
+            self._oldest = np.inf
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         """Look up what was offered, and read for all that waits."""
@@ -97,13 +134,16 @@ class UnorderedExecution:
             self._memory.workload.drained(self._since)
             self._since = 0
         if self._waiting:
+            begun, rows = self._memory.clock.now(), self._waiting_rows
             yield from self._join_phase(self._schema, 1.0)
+            self._time.joined(rows, self._memory.clock.now() - begun)
+        self._oldest = np.inf
 
     def let_wait(self) -> pa.RecordBatch | None:
         """Give the rows that wait back: the caller keeps them. They count as `deferred` alone."""
         if not self._waiting_rows:
             return None
-        self._swept = None
+        self._swept, self._oldest = None, np.inf
         batch, stats = self._put_together(), self._memory.stats
         stats.tuples_in -= batch.num_rows
         stats.misses -= batch.num_rows
@@ -179,6 +219,8 @@ class UnorderedExecution:
             memory.publish_unless_room(some.size)
             yield from self._pinned(self._join_piece(batch.take(pa.array(some)), schema))
             at += some.size
+            if self.deadline is not None and memory.clock.now() > self._oldest + self.deadline:
+                memory.stats.late += some.size  # or fewer: when each of them came is not known
             memory.follow()
             if leaving < order.size and leaving - at < _BORDER // 2:
                 break  # what is left of this part is hardly more than a page

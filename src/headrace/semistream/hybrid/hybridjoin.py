@@ -13,16 +13,20 @@ from headrace.clock import Clock
 from headrace.errors import BadInput, choice
 from headrace.relation import Relation
 from headrace.semistream.base import How, On, Order
+from headrace.semistream.deadlines import StepTime
 from headrace.semistream.hash_queue import POINTER_BYTES
 from headrace.semistream.hybrid.hybrid_cost import HybridCost
 from headrace.semistream.hybrid.hybrid_plan import HybridPlan, hybrid_output
 from headrace.semistream.hybrid.partition_loader import PartitionLoader, concat_slots
 from headrace.semistream.mesh.mesh_plan import Tuning
 from headrace.semistream.plan_facts import PlanFacts
+from headrace.semistream.protocols import StreamShedder
 from headrace.semistream.reservations import Reservations
 from headrace.semistream.waiting_join import WaitingJoin
 from headrace.semistream.waiting_plan import OutputPlan
 from headrace.semistream.waiting_store import HashWindow
+
+_FILLING = 256  # parts of H: with fewer tuples an iteration costs more than it serves, unless the stream is slow
 
 
 class HybridJoin(WaitingJoin):
@@ -37,12 +41,12 @@ class HybridJoin(WaitingJoin):
     ----------
     relation
         Its keys are unique: a tuple that has met one match is done.
-    on, memory, how, columns, suffix, clock, order
+    on, memory, how, columns, suffix, clock, order, shed
         See WaitingJoin.
     k
         Pages of the disk buffer, a partition of R. Tuned by default.
     tuning
-        "optimal": the k with the best service rate by the cost model. "default": a fixed buffer of 0.93 MB ([DEF]), a quarter of
+        "optimal": the k with the best service rate by the cost model. "default": a fixed buffer of 0.93 MB ([DEF]), an eighth of
         the memory at most.
     skew
         The Zipf exponent of the stream, for tuning.
@@ -81,6 +85,7 @@ class HybridJoin(WaitingJoin):
         suffix: str | None = "_right",
         clock: Clock | None = None,
         order: Order = "any",
+        shed: StreamShedder | None = None,
         k: int | None = None,
         tuning: Tuning = "optimal",
         skew: float = 1.0,
@@ -89,7 +94,9 @@ class HybridJoin(WaitingJoin):
         self.tuning: Tuning = choice("tuning", tuning, ("optimal", "default"))  # type: ignore[assignment]
         check_hybrid(type(self).__name__, relation, k, skew)
         self.k, self.skew, self.count_index = k, skew, count_index
-        super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock, order=order)
+        super().__init__(
+            relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock, order=order, shed=shed
+        )
         self._memory.hold("index", relation.index_bytes if count_index else 0)
         self._pages = self._probe_of(self._H)
         self._swappable = PartitionLoader(relation, self.stream_key, self._H)
@@ -142,6 +149,16 @@ class HybridJoin(WaitingJoin):
         """What H has room for waits there and not in the stream buffer, which has no memory of its own."""
         yield from self._pages.take_in(self._H.room)
 
+    @property
+    def ready(self) -> bool:
+        """Whether the loop comes round: it takes the stream as it is available, and goes on while the stream lets it wait."""
+        return loop_comes_round(self._H, self._input.rows, self._steps)
+
+    def _seconds_left(self) -> float:
+        """Each iteration loads a partition for the oldest tuple, and none twice for those that wait."""
+        plan, partitions = self._plan, -(-self._swappable.places.size // self._plan.k)
+        return self._steps.bound(min(self.waiting, partitions), plan.cost.loop(1, plan.k, plan.l))
+
     def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
         """One iteration of Algorithm 1, lines 4 to 23."""
         yield from self._pages.take_in(w)  # lines 4-7
@@ -157,6 +174,21 @@ class HybridJoin(WaitingJoin):
 def with_oldest(met: Int32s, oldest: Int32s) -> Int32s:
     """The slots of tuples that leave: those that met their match, and the oldest, matched or not."""
     return met if bool((met == oldest).any()) else np.append(met, oldest)
+
+
+def loop_comes_round(H: HashWindow, buffered: int, steps: StepTime) -> bool:
+    """Whether the next iteration should be done now. [XHJ] Algorithm 1, lines 3 to 7
+
+    The algorithm's loop has no end. It takes up to as many tuples as there are free slots, and where fewer are available it goes
+    on all the same. A stream that is always there fills H, since a load serves the more tuples the more wait; meanwhile there is
+    an iteration whenever twice as many tuples have come as the last one served, so that results do not wait for a full H, and H
+    fills up all the same. A stream that lets the join wait gets the iterations that the loop would have done in that time.
+    """
+    if not H.used and not buffered:
+        steps.owed = 0.0
+        return False
+    enough = max(1, H.capacity // _FILLING, 2 * steps.served)
+    return buffered > 0 or steps.came >= enough or steps.owed > steps.last
 
 
 def hold_hybrid(memory: Reservations, plan: HybridPlan) -> None:

@@ -14,11 +14,12 @@ from headrace.relation import Relation
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.hybrid.hybrid_cost import HybridCost
 from headrace.semistream.hybrid.hybrid_plan import HybridPlan, hybrid_output
-from headrace.semistream.hybrid.hybridjoin import check_hybrid, hold_hybrid, with_oldest
+from headrace.semistream.hybrid.hybridjoin import check_hybrid, hold_hybrid, loop_comes_round, with_oldest
 from headrace.semistream.hybrid.non_swappable import NonSwappable
 from headrace.semistream.hybrid.partition_loader import PartitionLoader, concat_slots
 from headrace.semistream.mesh.mesh_plan import Tuning
 from headrace.semistream.plan_facts import PlanFacts
+from headrace.semistream.protocols import StreamShedder
 from headrace.semistream.waiting_join import WaitingJoin
 from headrace.semistream.waiting_plan import OutputPlan
 from headrace.semistream.waiting_store import HashWindow
@@ -37,7 +38,7 @@ class XHybridJoin(WaitingJoin):
     ----------
     relation
         Stored by popularity, with unique keys.
-    on, memory, how, columns, suffix, clock, order, k, skew, count_index
+    on, memory, how, columns, suffix, clock, order, shed, k, skew, count_index
         See HybridJoin.
     l
         Pages of the non-swappable part. Tuned by default; 0 is HYBRIDJOIN.
@@ -84,6 +85,7 @@ class XHybridJoin(WaitingJoin):
         suffix: str | None = "_right",
         clock: Clock | None = None,
         order: Order = "any",
+        shed: StreamShedder | None = None,
         k: int | None = None,
         l: int | None = None,
         tuning: Tuning = "optimal",
@@ -100,7 +102,9 @@ class XHybridJoin(WaitingJoin):
         self.tuning: Tuning = choice("tuning", tuning, ("optimal", "default"))  # type: ignore[assignment]
         check_hybrid(type(self).__name__, relation, k, skew)
         self.k, self.l, self.skew, self.count_index = k, l, skew, count_index
-        super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock, order=order)
+        super().__init__(
+            relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock, order=order, shed=shed
+        )
         self._memory.hold("index", relation.index_bytes if count_index else 0)
         self._pages = self._probe_of(self._H)
         self._swappable = PartitionLoader(relation, self.stream_key, self._H)
@@ -160,6 +164,16 @@ class XHybridJoin(WaitingJoin):
     def _early(self) -> Iterator[pa.RecordBatch]:
         """What H has room for waits there and not in the stream buffer, which has no memory of its own."""
         yield from self._pages.take_in(self._H.room, self._non_swappable.new)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the loop comes round: it takes the stream as it is available, and goes on while the stream lets it wait."""
+        return loop_comes_round(self._H, self._input.rows, self._steps)
+
+    def _seconds_left(self) -> float:
+        """Each iteration loads a partition for the oldest tuple, and none twice for those that wait."""
+        plan, partitions = self._plan, -(-self._swappable.places.size // self._plan.k)
+        return self._steps.bound(min(self.waiting, partitions), plan.cost.loop(1, plan.k, plan.l))
 
     def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
         """One iteration of Algorithm 1, lines 4 to 23."""

@@ -19,11 +19,14 @@ from headrace.semistream.mesh.cyclic_scan import CyclicScan
 from headrace.semistream.mesh.mesh_cost import MeshCost
 from headrace.semistream.mesh.mesh_plan import MeshPlan, mesh_output
 from headrace.semistream.plan_facts import PlanFacts
+from headrace.semistream.protocols import StreamShedder
 from headrace.semistream.waiting_join import WaitingJoin
 from headrace.semistream.waiting_plan import LEAST_WINDOW, OutputPlan, page_bytes, slot_bytes
 from headrace.semistream.waiting_store import HashWindow
 
-_EMA = 0.3  # weight of the newest arrivals in the rate, and of the newest iteration in how slow iterations are
+_KEPT = 0.9  # weight of an arrival in the rate, beside that of the next one: some ten arrivals count
+_IDLE = 0.03  # share of its time that a join waits for the stream at least if it keeps up: by its headroom it is 0.09
+_EMA = 0.3  # weight of the newest iteration in what iterations take beyond the model
 _HEADROOM = 1.1  # the rate to keep up with is so many times the one observed
 _SPARE, _LEAST_USE = (
     4,
@@ -33,40 +36,70 @@ _SPARE, _LEAST_USE = (
 Tuner = Callable[["AMeshJoin"], tuple[int, int]]
 
 
-class RateTuner:
-    """Watches the arrival rate and chooses the least memory that keeps up with it. [MESH] §3.3, online tuning
+class ArrivalRate:
+    """The rate of a stream that comes in batches: the tuples of the last arrivals by the time that they took.
 
-    The rate is that of the tuples offered between two iterations, by the operator's clock. A backlog counts as rate too: it is to
-    be worked off within one scan of R. What the maximum of memory cannot keep up with gets all of it.
-
-    Where iterations take longer than the cost model says, the rate to keep up with counts for as much more. Without that a stream
-    that is always there was lost: what the join took in was the rate it saw, which the model thought less memory would do
-    for, with which it took in less.
+    Between two arrivals there may be many iterations, or none: what counts is the time from one arrival to the next. A stream
+    that is silent for longer than before its last arrival has become slower. One that is there before the join has done with its
+    last arrival is faster than it seems: what comes is then what the join takes in, and it is taken to be twice as fast.
     """
 
     def __init__(self) -> None:
-        self.rate = 0.0
-        self.slow = 1.0
-        self._seen: tuple[float, int] | None = None
+        self.last = 0  # tuples of the last arrival
+        self._tuples = self._seconds = 0.0  # of the last arrivals, older ones for less
+        self._seen: tuple[float, int] | None = None  # when tuples last came, and how many had come by then
+        self._gap = 0.0  # seconds before that
+        self._waited = 0.0  # seconds that the join had waited by then
+
+    def note(self, now: float, offered: int, waited: float | None) -> float:
+        """Tuples a second, with so many offered by now; 0 while nothing is known.
+
+        `waited`: seconds that the stream has let the join wait in all; None where tuples are offered whenever they come.
+        """
+        if self._seen is None:
+            self._seen, self.last = (now, offered), offered
+        then, before = self._seen
+        if offered > before:
+            if now > then:
+                self._gap, self.last = now - then, 0
+                behind = waited is not None and waited - self._waited < _IDLE * self._gap
+                self._waited = waited or 0.0
+                seconds = self._gap / 2 if behind else self._gap
+                self._tuples, self._seconds = _KEPT * self._tuples, _KEPT * self._seconds + seconds
+            self._tuples += offered - before
+            self.last += offered - before
+            self._seen = now, offered
+        silence = max(0.0, now - self._seen[0] - self._gap)
+        return self._tuples / (self._seconds + silence) if self._seconds else 0.0
+
+
+class RateTuner:
+    """Watches the arrival rate and chooses the least memory that keeps up with it. [MESH] §3.3, online tuning
+
+    A backlog beyond the last arrival counts as rate too: it is to be worked off within one scan of R. What the maximum of memory
+    cannot keep up with gets all of it.
+
+    Where iterations take longer than the cost model says, the difference is added to every iteration of the model: on a fast disk
+    most of it is what an iteration takes however few its tuples are.
+    """
+
+    def __init__(self) -> None:
+        self.extra = 0.0  # seconds that an iteration takes beyond the cost model
+        self._arrivals = ArrivalRate()
 
     def __call__(self, op: AMeshJoin) -> tuple[int, int]:
         """w and b for the next iteration."""
-        now, offered = op.clock.now(), op.stats.tuples_in
-        if self._seen is not None and now > self._seen[0]:
-            observed = (offered - self._seen[1]) / (now - self._seen[0])
-            self.rate += _EMA * (observed - self.rate) if self.rate else observed
-        if self._seen is None or now > self._seen[0]:
-            self._seen = now, offered
-        cost = op.cost()
+        rate, cost = self._arrivals.note(op.clock.now(), op.offered, op.waited), op.cost()
         if op.last is not None:
             w, b, seconds = op.last
-            self.slow = max(1.0, self.slow + _EMA * (seconds / cost.loop(w, b) - self.slow))
+            self.extra = max(0.0, self.extra + _EMA * (seconds - cost.loop(w, b) - self.extra))
+            cost = replace(cost, overhead=cost.overhead + self.extra)
         most = cost.best_b(op.most_memory)
-        rate = self.rate + op.backlog / (cost.loop(0, most) * -(-cost.pages // most))
-        if not self.rate:
+        if not rate:
             return max(1, cost.w(op.most_memory, most)), most
+        rate += max(0, op.backlog - self._arrivals.last) / (cost.loop(0, most) * -(-cost.pages // most))
         try:
-            w, b, memory = cost.least(_HEADROOM * self.slow * rate)
+            w, b, memory = cost.least(_HEADROOM * rate)
         except BadInput:  # no memory would do
             memory = op.most_memory + 1.0
         if memory > op.most_memory:
@@ -84,8 +117,8 @@ class AMeshJoin(WaitingJoin):
 
     Parameters
     ----------
-    relation, on, memory, how, columns, suffix, clock, order
-        See WaitingJoin. `memory` is the most it may take.
+    relation, on, memory, how, columns, suffix, clock, order, shed
+        See WaitingJoin. `memory` is the most it may take; tuples are shed when no w and b within it keep up ([MESH] §4).
     condition
         See MeshJoin.
     tuner
@@ -122,6 +155,7 @@ class AMeshJoin(WaitingJoin):
         clock: Clock | None = None,
         order: Order = "any",
         condition: Condition | None = None,
+        shed: StreamShedder | None = None,
         tuner: Tuner | None = None,
     ) -> None:
         self.tuner: Tuner = tuner or RateTuner()
@@ -136,6 +170,7 @@ class AMeshJoin(WaitingJoin):
             clock=clock,
             order=order,
             condition=condition,
+            shed=shed,
         )
         self._pages = self._probe_of(self._H)
         self._scan = CyclicScan(relation)
@@ -148,6 +183,16 @@ class AMeshJoin(WaitingJoin):
     def most_memory(self) -> int:
         """Bytes for disk buffer, stream buffer, H and Q at most."""
         return self._memory.room - self._memory.held("output")
+
+    @property
+    def offered(self) -> int:
+        """Stream tuples that were ever offered."""
+        return self._input.offered
+
+    @property
+    def waited(self) -> float | None:
+        """Seconds that the stream let it wait, where a driver says so: see `run`."""
+        return self._steps.waited
 
     @property
     def backlog(self) -> int:
@@ -200,10 +245,25 @@ class AMeshJoin(WaitingJoin):
         yield from self._pages.probe(reader, pages[done:], self.stats)
         self._scan.page = (self._scan.page + pages.size - done) % N_R
 
+    def offer(self, batch: pa.RecordBatch) -> None:
+        """Hand over stream tuples. The tuner is asked again: w that was chosen before them may be more than the stream brings."""
+        super().offer(batch)
+        self._next = (0, 0)
+
     def _wanted_now(self) -> int:
         if not self._next[0]:
             self._next = self._fitted(*self.tuner(self))
         return self._next[0]
+
+    def _most_wanted(self) -> int:
+        """Tuples of an iteration with all of the memory: a smaller w grows before anything is shed."""
+        cost = self.cost()
+        return max(self._wanted_now(), cost.w(self.most_memory, cost.best_b(self.most_memory)))
+
+    def _seconds_left(self) -> float:
+        """A tuple that comes in now leaves when the page comes again that it met first."""
+        w, b = self._wanted_now(), self._next[1]
+        return self._steps.bound(-(-self._scan.pages // b), self.cost().loop(w, b))
 
     def _room_now(self) -> int:
         self._wanted_now()
@@ -219,7 +279,7 @@ class AMeshJoin(WaitingJoin):
     @staticmethod
     def plan(facts: PlanFacts, limit: int) -> MeshPlan:
         """How it divides all of a memory, which it holds while the stream is fast: see MeshPlan."""
-        return MeshPlan.of(AMeshJoin.cost_model(facts), facts, limit)
+        return MeshPlan.of(AMeshJoin.cost_model(facts), facts, limit, tuning="optimal")
 
     def cost(self) -> MeshCost:
         """The cost model for the stream at hand. [MESH] §3.2"""

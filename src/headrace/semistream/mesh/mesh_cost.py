@@ -17,7 +17,12 @@ from headrace.semistream.waiting_plan import page_bytes, slot_bytes
 
 @dataclass(frozen=True, kw_only=True)
 class MeshCost:
-    """Memory and time of one iteration as functions of w and b. [MESH] §3.2, eq. 1-3; Table 1 names the symbols.
+    """Memory and time of one iteration as functions of w and b. [MESH] §3.2, eq. 1-4; Table 1 names the symbols.
+
+    c_H is one number, where Table 1 has it depend on the size of H, w * N_R / b. The buckets of our H grow with its slots, 1.5
+    for each, so that chains are as long whatever the size; what grows is the share of probes that miss the processor's caches. A
+    probe took 8 ns with 1,000 tuples in H, 13 with 100,000, 49 with a million and 167 with four million (one run, on a busy
+    machine). `headrace calibrate` measures c_H with 65,536 tuples in H, so that the model is too fast where H has millions.
 
     Parameters
     ----------
@@ -118,6 +123,14 @@ class MeshCost:
         """mu, eq. 3: stream tuples a second with all of a memory in use."""
         w = self.w(memory, b)
         return float(w / self.loop(w, b))
+
+    def IO_s(self, w: float, b: int) -> float:
+        """IO_s, eq. 4: pages read for each stream tuple. The text and Table 1 name IO_s and IO_t the other way round."""
+        return self.pages_an_iteration(b) / w
+
+    def IO_t(self, w: float, b: int) -> float:
+        """IO_t, eq. 4: pages read in a second. See IO_s."""
+        return float(self.pages_an_iteration(b) / self.loop(w, b))
 
     def best_b(self, memory: float) -> int:
         """The disk buffer that makes mu largest. [MESH] §3.3"""

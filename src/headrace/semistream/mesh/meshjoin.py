@@ -17,6 +17,7 @@ from headrace.semistream.mesh.cyclic_scan import CyclicScan
 from headrace.semistream.mesh.mesh_cost import MeshCost
 from headrace.semistream.mesh.mesh_plan import MeshPlan, Tuning, mesh_output
 from headrace.semistream.plan_facts import PlanFacts
+from headrace.semistream.protocols import StreamShedder
 from headrace.semistream.waiting_join import WaitingJoin
 from headrace.semistream.waiting_plan import OutputPlan
 from headrace.semistream.waiting_store import HashWindow
@@ -34,16 +35,16 @@ class MeshJoin(WaitingJoin):
 
     Parameters
     ----------
-    relation, on, memory, how, columns, suffix, clock, order
+    relation, on, memory, how, columns, suffix, clock, order, shed
         See WaitingJoin.
     condition
         What pairs must satisfy besides `on`, or instead of it where `on` is None: compare, between, band, within, intersects or
         all_of ([MESH] §3.4). Alone it leaves no use for the key, whose columns then are in the result like any other.
     w, b
-        Stream tuples and pages an iteration. Without them b is tuned and w is what the memory allows.
+        Stream tuples and pages an iteration. Without them b follows from `tuning`, and w is what the memory allows.
     tuning
-        "optimal": the b with the best service rate by the cost model. "default": a fixed buffer of 0.93 MB ([DEF]), a quarter
-        of the memory at most.
+        "default": a fixed disk buffer of 0.93 MB, an eighth of the memory at most; [DEF] finds it within 3% of the best one.
+        "optimal": the b with the best service rate by the cost model, worth it for a small memory on a disk with short seeks.
 
     Example
     -------
@@ -75,9 +76,10 @@ class MeshJoin(WaitingJoin):
         clock: Clock | None = None,
         order: Order = "any",
         condition: Condition | None = None,
+        shed: StreamShedder | None = None,
         w: int | None = None,
         b: int | None = None,
-        tuning: Tuning = "optimal",
+        tuning: Tuning = "default",
     ) -> None:
         self.tuning: Tuning = choice("tuning", tuning, ("optimal", "default"))  # type: ignore[assignment]
         self.w, self.b = checked_sizes(w, b)
@@ -91,6 +93,7 @@ class MeshJoin(WaitingJoin):
             clock=clock,
             order=order,
             condition=condition,
+            shed=shed,
         )
         self._pages = self._probe_of(self._H)
         self._scan = CyclicScan(relation)
@@ -106,7 +109,7 @@ class MeshJoin(WaitingJoin):
 
     @staticmethod
     def plan(
-        facts: PlanFacts, limit: int, *, w: int | None = None, b: int | None = None, tuning: Tuning = "optimal"
+        facts: PlanFacts, limit: int, *, w: int | None = None, b: int | None = None, tuning: Tuning = "default"
     ) -> MeshPlan:
         """How it divides a memory: see MeshPlan."""
         return MeshPlan.of(MeshJoin.cost_model(facts), facts, limit, w=w, b=b, tuning=tuning)
@@ -143,6 +146,12 @@ class MeshJoin(WaitingJoin):
 
     def _room_now(self) -> int:
         return self._H.room
+
+    def _seconds_left(self) -> float:
+        """A tuple that comes in now leaves after one scan, at the start of the iteration that follows."""
+        plan = self._plan
+        scans = 1 + self._input.rows // plan.tuples
+        return self._steps.bound(scans * (plan.packets + 1), plan.cost.loop(plan.w, plan.b))
 
     def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
         """One iteration of Fig. 4, lines 2 to 10."""

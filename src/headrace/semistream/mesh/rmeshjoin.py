@@ -18,6 +18,7 @@ from headrace.semistream.mesh.mesh_cost import PARTITIONS, RMeshCost
 from headrace.semistream.mesh.mesh_plan import MeshPlan, Tuning, mesh_output
 from headrace.semistream.mesh.meshjoin import checked_sizes, too_small
 from headrace.semistream.plan_facts import PlanFacts
+from headrace.semistream.protocols import StreamShedder
 from headrace.semistream.waiting_join import WaitingJoin
 from headrace.semistream.waiting_plan import OutputPlan
 from headrace.semistream.waiting_store import HashWindow
@@ -33,7 +34,7 @@ class RMeshJoin(WaitingJoin):
 
     Parameters
     ----------
-    relation, on, memory, how, columns, suffix, clock, order, condition, w, b, tuning
+    relation, on, memory, how, columns, suffix, clock, order, condition, shed, w, b, tuning
         See MeshJoin.
     partitions
         Packets of the queue; at most one a page.
@@ -57,9 +58,10 @@ class RMeshJoin(WaitingJoin):
         clock: Clock | None = None,
         order: Order = "any",
         condition: Condition | None = None,
+        shed: StreamShedder | None = None,
         w: int | None = None,
         b: int | None = None,
-        tuning: Tuning = "optimal",
+        tuning: Tuning = "default",
         partitions: int = PARTITIONS,
     ) -> None:
         if partitions < 1:
@@ -77,6 +79,7 @@ class RMeshJoin(WaitingJoin):
             clock=clock,
             order=order,
             condition=condition,
+            shed=shed,
         )
         self._pages = self._probe_of(self._H)
         self._scan = SteppedScan(relation)
@@ -97,7 +100,7 @@ class RMeshJoin(WaitingJoin):
         *,
         w: int | None = None,
         b: int | None = None,
-        tuning: Tuning = "optimal",
+        tuning: Tuning = "default",
         partitions: int = PARTITIONS,
     ) -> MeshPlan:
         """How it divides a memory: see MeshPlan."""
@@ -139,6 +142,12 @@ class RMeshJoin(WaitingJoin):
 
     def _room_now(self) -> int:
         return self._H.room
+
+    def _seconds_left(self) -> float:
+        """A tuple that comes in now leaves after one scan, at the start of the iteration that follows."""
+        plan = self._plan
+        scans = 1 + self._input.rows // plan.tuples
+        return self._steps.bound(scans * (plan.packets + 1), plan.cost.loop(plan.w, plan.b))
 
     def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
         """One iteration of Fig. 4; its pages are N_R / partitions, whatever a read brings."""

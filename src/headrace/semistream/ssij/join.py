@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.arrays import Int32s, Int64s
+from headrace.arrays import Bools, Float64s, Int32s, Int64s
 from headrace.clock import Clock
 from headrace.conditions import Between
 from headrace.errors import BadInput, choice
@@ -22,6 +22,7 @@ from headrace.semistream.base import How, On, Order
 from headrace.semistream.deadlines import seconds
 from headrace.semistream.page_ranges import Spans, keys_of, range_columns
 from headrace.semistream.plan_facts import PlanFacts
+from headrace.semistream.protocols import StreamShedder
 from headrace.semistream.sizes import tuple_bytes
 from headrace.semistream.snapshot import Snapshot
 from headrace.semistream.ssij.memory import SSIJMemory
@@ -48,7 +49,7 @@ class SSIJ(WaitingJoin):
 
     Parameters
     ----------
-    relation, on, memory, how, columns, suffix, clock, order
+    relation, on, memory, how, columns, suffix, clock, order, shed
         See WaitingJoin. order="stream" excludes deadlines, which change the order.
     IB_thresh
         Tuples of an online phase. By default what 4% of the memory has room for, 16 to 8,192.
@@ -99,6 +100,7 @@ class SSIJ(WaitingJoin):
         suffix: str | None = "_right",
         clock: Clock | None = None,
         order: Order = "any",
+        shed: StreamShedder | None = None,
         IB_thresh: int | None = None,
         SB_thresh: int | None = None,
         max_scan: int = 200,
@@ -122,7 +124,6 @@ class SSIJ(WaitingJoin):
         self.read_plan: PlanKind = choice("plan", plan, ("optimal", "greedy", "none"))  # type: ignore[assignment]
         self.cache: Policy = choice("cache", cache, ("utility", "lru"))  # type: ignore[assignment]
         self.IB_thresh, self.SB_thresh, self.max_scan, self.split = IB_thresh, SB_thresh, max_scan, split
-        self.deadline = None if deadline is None else parse_duration(deadline, name="deadline")
         range_columns(condition, on, relation)  # refuses what an index does not help with
         super().__init__(
             relation,
@@ -134,11 +135,16 @@ class SSIJ(WaitingJoin):
             clock=clock,
             order=order,
             condition=condition,
+            shed=shed,
         )
         self._memory.hold("index", relation.index_bytes)
         self._urgency = Urgency(relation, self.clock)
         self._ending = False
-        if self.deadline is not None and order == "stream":
+        self._check_order(deadline)
+        self.deadline = None if deadline is None else parse_duration(deadline, name="deadline")
+
+    def _check_order(self, deadline: str | float | None) -> None:
+        if deadline is not None and self.order == "stream":
             raise BadInput(
                 f"order='stream' keeps tuples in order, and deadline={deadline!r} takes the most urgent first; choose one"
             )
@@ -170,7 +176,7 @@ class SSIJ(WaitingJoin):
             count = max(1, min(count, int(parts.waiting_room / each)))
         SB, II = parts.SB, parts.II
         deadlines, urgent = self._urgency.IB.take(count)
-        taken, numbers = self._input.take(count) if urgent is None else self._input.take_rows(urgent)
+        taken, numbers = self._input.take(count)[:2] if urgent is None else self._input.take_rows(urgent)
         columns = [[name] for name in self._range] if self._range else [list(self.stream_key)]
         keys, rows = keys_of(self.relation.codec, taken, columns)
         self.relation.disk.spend({"c_S": count, "c_X": rows.size})
@@ -201,9 +207,10 @@ class SSIJ(WaitingJoin):
         here = frame >= 0
         if here.any():
             CR.count(frame[here])  # line 5
-            yield from search_pages(
-                self._results, self.relation.disk, keys, row[here], slot[here], CR.addresses(frame[here])
-            )  # line 4
+            with self._parts.searched():
+                yield from search_pages(
+                    self._results, self.relation.disk, keys, row[here], slot[here], CR.addresses(frame[here])
+                )  # line 4
             cross_off(slot[here], SB.pending)
             seen = np.unique(slot[here])
             yield from self._discard(seen[SB.pending[seen] == 0])  # lines 9-12
@@ -226,13 +233,19 @@ class SSIJ(WaitingJoin):
         parts.book()
         parts.weigh(P_u, starts, slots)
         to_keep = CR.choose(starts, parts.CR_capacity)  # line 1; ToRemove leaves at once (lines 5-7)
-        parts.book(CR.used + int(to_keep.sum()))
+        still = int(to_keep.sum())  # pages of ToKeep that are to come
+        parts.book(CR.used + still)
         for start, places in parts.read_plans(P_u):  # line 3
             with closing(parts.reader.read(places, self.stats)) as sequences:  # lines 4, 8
                 for i, j, addresses in sequences:
                     a, b = start + i, start + j
                     yield from self._meet_pages(keys, addresses, starts[a : b + 1], slots)  # lines 9-10
+                    if CR.used + still > parts.CR_capacity:  # stream tuples came, which take memory from CR: §IV.C
+                        to_keep[a:] = CR.choose(starts[a:], parts.CR_capacity)
+                        still = int(to_keep[a:].sum())
+                    parts.book(CR.used + still)
                     kept = to_keep[a:b]  # lines 11-13
+                    still -= int(kept.sum())
                     CR.put(places[i:j][kept], addresses[kept], np.diff(starts[a : b + 1])[kept])
         cross_off(slots, SB.pending)
         del slots  # the memory of II
@@ -269,10 +282,6 @@ class SSIJ(WaitingJoin):
         yield from self._leave(slots[waited])
         yield from self._leave(slots[~waited], hits=True, queued=False)
 
-    def _free(self, slots: Int32s, *, hits: bool = False, queued: bool = True) -> Iterator[pa.RecordBatch]:
-        self.stats.late += self._parts.SB.late(slots, self.clock.now())
-        yield from super()._free(slots, hits=hits, queued=queued)
-
     # -- the public steps ------------------------------------------------------------------------------------------------
 
     def offer(self, batch: pa.RecordBatch, deadlines: str | float | Sequence[float] | None = None) -> None:
@@ -291,15 +300,26 @@ class SSIJ(WaitingJoin):
         if batch.num_rows:
             self._urgency.IB.add(self.clock.now() + waits)
             self._parts.book()
-
-    @property
-    def due(self) -> float:
-        """When, by its clock, the next `advance` must come so that no deadline passes; inf when there is none."""
-        return self._urgency.due(self._parts, self._input.rows)
+            self._note_memory()
 
     @property
     def _pressed(self) -> bool:
         return self.clock.now() >= self.due
+
+    def _earliest(self) -> float:
+        return min(self._urgency.IB.earliest, self._parts.SB.earliest)
+
+    def _seconds_left(self) -> float:
+        parts = self._parts
+        return self._urgency.time.estimate(parts.II.distinct, parts.SB.used, self._input.rows)
+
+    def _late(self, slots: Int32s, waited: Float64s) -> int:
+        return self._parts.SB.late(slots, self.clock.now())
+
+    def _keep_buffered(self, kept: Bools) -> None:
+        super()._keep_buffered(kept)
+        self._urgency.IB.keep(kept)
+        self._parts.book()
 
     def _wanted_now(self) -> int:
         return max(1, self._input.rows) if self._pressed else self._parts.plan.IB
@@ -307,27 +327,27 @@ class SSIJ(WaitingJoin):
     def _room_now(self) -> int:
         return self._parts.SB.room
 
-    def drain(self) -> Iterator[pa.RecordBatch]:
-        """Let every tuple leave: the stream has ended."""
-        self._ending = True
+    def advance(self, *, quiet: bool = False) -> Iterator[pa.RecordBatch]:
+        """An online and a join phase, if there are tuples for them, a deadline is near, or no more are awaited (`quiet`)."""
+        self._ending = quiet
         try:
-            yield from super().drain()
+            yield from super().advance(quiet=quiet)
         finally:
             self._ending = False
 
     def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Join one batch to its end."""
-        self._parts.lent = True
-        try:
+        with self._running(None):
             yield from super().join(batch)
-        finally:
-            self._parts.lent = False
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Join a stream: a phase whenever there are tuples for one, or a deadline is near, and all that is left at the end."""
+    @contextmanager
+    def _running(self, deadline: str | float | None) -> Iterator[None]:
+        """Tuples that wait in IB are of batches that belong to the caller."""
+        self._check_order(deadline)
         self._parts.lent = True
         try:
-            yield from super().run(batches)
+            with super()._running(deadline):
+                yield
         finally:
             self._parts.lent = False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from math import inf
 
@@ -68,6 +68,8 @@ class SSIJMemory:
         self._ordered_tuples = inf
         self.SB_now = 0  # tuples that start a join phase
         self._moving = 0  # bytes that SB's columns, II and CR share
+        self._searched = False  # whether results are being made from pages of CR, which must stay where they are
+        self._unbooked = False  # whether room was asked for meanwhile
 
     # -- sizes -----------------------------------------------------------------------------------------------------------
 
@@ -194,13 +196,28 @@ class SSIJMemory:
 
     def book(self, pages: int = 0) -> None:
         """Reserve what the parts hold now; CR gives way. `pages`: CR is about to have so many."""
-        waiting, capacity = self._beside_CR, self.CR_capacity
-        if self.CR.frames > capacity:
+        waiting, capacity, frame = self._beside_CR, self.CR_capacity, self.CR.page_size + FRAME_BYTES
+        if self.CR.frames > capacity and not self._searched:
             self.CR.shrink(capacity)
         frames = max(self.CR.frames, pages)
-        parts = {"CR": frames * (self.CR.page_size + FRAME_BYTES), "SB and II": waiting}
+        if self._searched:  # tuples that came meanwhile get their room when the pages have been searched
+            self._unbooked = True
+            waiting = min(waiting, self._moving - frames * frame)
+        parts = {"CR": frames * frame, "SB and II": waiting}
         for part in sorted(parts, key=lambda part: parts[part] - self._memory.held(part)):
             self._memory.hold(part, parts[part])  # what shrinks comes first
+
+    @contextmanager
+    def searched(self) -> Iterator[None]:
+        """Results are made from pages of CR: none leaves, or goes to another frame, whatever comes meanwhile."""
+        self._searched = True
+        try:
+            yield
+        finally:
+            self._searched = False
+            if self._unbooked:
+                self._unbooked = False
+                self.book()
 
     def weigh(self, ranks: Int32s, starts: Int32s, slots: Int32s) -> None:
         """Let the last pass tell whether SB or CR should have more memory. Its lists are those of II."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from headrace.clock import Clock
 from headrace.relation import Relation
 from headrace.semistream.deadlines import Deadlines, JoinTime
@@ -29,14 +27,8 @@ class Urgency:
     def begin(self, relation: Relation, pages: int, scan: int) -> None:
         """No join phase takes longer than a scan of so many pages, in requests of `scan` pages."""
         seek, transfer = relation.disk.costs(relation.page_size)
-        self.time.scan = pages * (seek / scan + transfer)
-
-    def due(self, parts: SSIJMemory, buffered: int) -> float:
-        """When the phases must begin at the latest, with so many tuples in IB; inf when there is no deadline."""
-        earliest = min(self.IB.earliest, parts.SB.earliest)
-        if np.isinf(earliest):
-            return np.inf
-        return earliest - self.time.estimate(parts.II.distinct, parts.SB.used, buffered)
+        requests = -(-pages // scan) + relation.num_shards - 1  # one at the end of a shard may be shorter
+        self.time.scan = requests * seek + pages * transfer
 
     def must_take_part(self, parts: SSIJMemory) -> bool:
         """Whether the deadline of a tuple in IB would pass during a join phase that it has no part in."""
