@@ -9,6 +9,7 @@ from headrace.runlog.replay import (
     ReplayedOperator,
     close_finish,
     forget_finish,
+    last_decision,
     unfinished,
 )
 from headrace.runlog.row_multiset import RowMultiset
@@ -28,5 +29,6 @@ __all__ = [
     "Snapshot",
     "close_finish",
     "forget_finish",
+    "last_decision",
     "unfinished",
 ]

@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.conditions import Condition, parse_on
 from headrace.errors import BadInput, choice
 from headrace.relation import Relation
-from headrace.semistream import ALGORITHMS, CONDITIONAL
+from headrace.semistream import ALGORITHMS, check_condition
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.deferred.deferral import MARK, Deferral
 from headrace.spark.choice import Algorithm
@@ -103,11 +103,7 @@ def enrich(
     choice("order", order, ("any", "stream"))
     if on is None and condition is not None and algorithm in ("auto", ADAPTIVE):
         algorithm = "meshjoin"  # no key to look up: every page is wanted
-    if condition is not None and algorithm not in ("auto", *CONDITIONAL):
-        raise BadInput(
-            f"algorithm={algorithm!r} joins by equality of the key alone; for condition={condition} choose one of"
-            f" {', '.join(CONDITIONAL)}"
-        )
+    check_condition(algorithm, condition)
     if on is None and condition is None:
         raise BadInput("neither on= nor condition= is given; say what to join on, on='product_id' for example")
     if not isinstance(rel, Relation):
@@ -136,6 +132,7 @@ def enrich(
     waiting: Waiting | None = None
     deferral = defer.deferral()
     if deferral is not None:
+        defer.check_join(join.algorithm, join.order)
         key = _check_deferral(df, join, stream, deferral)
         waiting = Waiting(deferral, _keeping(df, plan, rel, key, defer, deferral))
         join = replace(join, algorithm=ADAPTIVE, mark=MARK if deferral.sorts_out else None)
@@ -190,17 +187,10 @@ def _defer(defer: Defer | None, deadline: str | float | None) -> Defer:
 
 def _check_deferral(df: DataFrame, join: RelationJoin, stream: pa.Schema, deferral: Deferral) -> tuple[str, ...]:
     """Refuse a join whose rows cannot wait; gives the stream's columns of the key."""
-    asked = f"deadline={deferral.deadline}" if deferral.deadline is not None else f"unmatched={deferral.unmatched!r}"
     if not df.isStreaming:
         raise BadInput(
-            f"{asked} is for a streaming DataFrame: a batch one is joined at once; filter it by how='anti' if need be"
+            f"{deferral.asked} is for a streaming DataFrame: a batch one is joined at once; filter it by how='anti' if need be"
         )
-    if join.algorithm not in ("auto", ADAPTIVE):
-        raise BadInput(
-            f"{asked} works with algorithm='auto'; algorithm={join.algorithm!r} joins the rows of a task to their end"
-        )
-    if join.order != "any":
-        raise BadInput(f"{asked} lets rows leave in another order; order={join.order!r} cannot be kept")
     deferral.check(stream)
     assert join.on is not None  # a condition alone is not for algorithm='auto'
     key = tuple(parse_on(join.on).left)
