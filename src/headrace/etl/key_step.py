@@ -47,6 +47,11 @@ class KeyStep:
         """That of the join, whose work is what is reported."""
         return self.join.id
 
+    @property
+    def worker_memory(self) -> int:
+        """Bytes of the join's budget that one worker has."""
+        return self.join.worker_memory
+
     def at_version(self, version: int, *, follow: bool) -> KeyStep:
         """The step with its lookup at a version."""
         return replace(self, join=self.join.at_version(version, follow=follow))

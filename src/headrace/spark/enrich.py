@@ -28,7 +28,7 @@ from headrace.spark.executors import workers_of
 from headrace.spark.plan import Plan
 from headrace.spark.relation_join import ADAPTIVE, RelationJoin, open_join
 from headrace.spark.schemas import ResultColumns, result_schema, stream_schema
-from headrace.spark.shed import Shedding, check_shed, shed_step
+from headrace.spark.shed import Shedding, check_shed, shed_room, shed_step
 from headrace.spark.state.stateful import by_shard, state_path
 from headrace.spark.steps import StateKeeping
 from headrace.units import parse_size
@@ -126,6 +126,8 @@ def enrich(
         suffix=suffix,
         workers=workers if workers is not None else workers_of(session),
     )
+    held = 0 if shedding is None else shed_room(join.worker_memory)
+    join = replace(join, memory=join.memory - join.workers * held)
     plan = Plan.of(df)
     place = len(plan.steps) + len(plan.earlier)
     stream = stream_schema(plan.schema)
@@ -154,7 +156,7 @@ def enrich(
             place=place,
             state=state_path(session, given, "shed=hr.Shedding(..., state=DIRECTORY)"),
             workers=join.workers,
-            worker_memory=join.worker_memory,
+            held=held,
         )
         step = replace(step, shed=shed_rows)
     return plan.then(step, rel, schema)

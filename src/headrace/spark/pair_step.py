@@ -89,6 +89,11 @@ class PairStep:
     shed: None = None
     """a join of two streams takes all rows"""
 
+    @property
+    def worker_memory(self) -> int:
+        """Bytes of its budget that one worker has."""
+        return self.memory // self.workers
+
     def at_version(self, version: int, *, follow: bool) -> PairStep:
         """The step as it is: it joins with no relation."""
         return self
