@@ -31,6 +31,8 @@ class Promise:
     """seconds that a row waited"""
     pages: float
     """read per row"""
+    warnings: list[str]
+    """said beforehand, where the deadline could not be kept"""
     faults: list[str]
 
 
@@ -55,9 +57,11 @@ def promise(root: Path, seconds: float, say: Any = lambda line: None) -> Promise
     deferred, late = sum(s.deferred for s in stats), sum(s.late for s in stats)
     longest = max((s.longest_wait for s in stats), default=0.0)
     say(f"{rows:,} rows in {len(stats)} micro-batches, {deferred:,} waited, {longest:.1f} s at most; {late} late")
-    return Promise(
-        rows, deferred, late, longest, sum(s.pages_read for s in stats) / max(1, rows), _faults(root, deferred, late)
-    )
+    warnings = sorted({text for s in stats for text in s.warnings.values()})
+    for text in warnings:
+        say(f"warned: {text}")
+    pages = sum(s.pages_read for s in stats) / max(1, rows)
+    return Promise(rows, deferred, late, longest, pages, warnings, _faults(root, deferred, late))
 
 
 def _faults(root: Path, deferred: int, late: int) -> list[str]:

@@ -22,6 +22,10 @@ class UnsupportedType(BadInput):
     """A column has a type that cannot be stored or joined. The message names both."""
 
 
+class OutsideFailure(HeadraceError):
+    """Something that Headrace works with failed while it worked: Spark, a server, a file system. The message says what."""
+
+
 class MemoryRefused(HeadraceError):
     """The memory budget has no room for a reservation."""
 

@@ -122,6 +122,8 @@ class JoinStats:
     """the most bytes held at one time"""
     left_out: dict[str, str] = field(default_factory=dict)
     """optional parts that the budget has no room for, with the reason"""
+    warnings: dict[str, str] = field(default_factory=dict)
+    """what cannot be kept, such as a deadline, with the reason"""
 
     @property
     def hit_ratio(self) -> float:
@@ -154,9 +156,11 @@ class JoinStats:
         memory = dict(self.memory)
         for part, nbytes in other.memory.items():
             memory[part] = memory.get(part, 0) + nbytes
-        total = JoinStats(memory=memory, left_out=self.left_out | other.left_out)
+        total = JoinStats(
+            memory=memory, left_out=self.left_out | other.left_out, warnings=self.warnings | other.warnings
+        )
         total.longest_wait = max(self.longest_wait, other.longest_wait)
         for f in fields(self):
-            if f.name not in ("memory", "left_out", "longest_wait"):
+            if f.name not in ("memory", "left_out", "warnings", "longest_wait"):
                 setattr(total, f.name, getattr(self, f.name) + getattr(other, f.name))
         return total

@@ -1,12 +1,20 @@
 """The command line, as far as it needs no relation."""
 
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkRuntimeError
 from typer.testing import CliRunner
 
 import headrace
 from headrace.cli import app
-from headrace.cli.screen import clean_errors, plain
-from headrace.errors import BadInput, DamagedRelation
+from headrace.cli.exit_codes import DAMAGED, FAILED, INTERRUPTED, REFUSED
+from headrace.cli.screen import plain
+from headrace.errors import BadInput, DamagedLog, DamagedRelation, MemoryRefused
+from headrace.pipeline.run import RunFailed
+from headrace.sources.connection import PostgreSQLError
+from headrace.spark.session import SparkFailed
 
 
 def run(*args: str):
@@ -49,20 +57,74 @@ def test_key_is_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("error", "code"),
+    ("error", "code", "said"),
     [
-        (BadInput("[red]no[/red]\x1b[2J"), 2),
-        (FileNotFoundError(2, "No such file", "x"), 2),
-        (DamagedRelation("s0.pages", "checksum", shard=0, page=3), 1),
+        (BadInput("[red]no[/red]\x1b[2J"), 2, "[red]no[/red]\\x1b[2J"),
+        (MemoryRefused("index asked for 1MiB"), 2, "index asked for 1MiB"),
+        (DamagedLog("x.arrow is damaged"), 2, "x.arrow is damaged"),
+        (DamagedRelation("s0.pages", "checksum", shard=0, page=3), 1, "shard 0, page 3 of s0.pages: checksum"),
+        (FileNotFoundError(2, "No such file", "x"), 3, "[Errno 2] No such file: 'x'"),
+        (OSError(28, "No space left on device"), 3, "[Errno 28] No space left on device"),
+        (pa.ArrowInvalid("not Parquet"), 3, "ArrowInvalid: not Parquet"),
+        (PySparkRuntimeError("Java gateway process exited"), 3, "PySparkRuntimeError: Java gateway process exited"),
+        (SparkFailed("Spark did not start"), 3, "Spark did not start"),
+        (RunFailed("sales failed"), 3, "sales failed"),
+        (PostgreSQLError("no answer"), 3, "no answer"),
+        (ZeroDivisionError("division by zero"), 3, "ZeroDivisionError: division by zero"),
+        (
+            # As Spark wraps what a worker raised.
+            PySparkRuntimeError(
+                "Job aborted.\norg.apache.spark.SparkException: task 3\nTraceback (most recent call last):\n"
+                "headrace.errors.DamagedRelation: shard 1, page 2 of s1.pages: checksum\n\tat java.base/X.java:1"
+            ),
+            1,
+            "PySparkRuntimeError: shard 1, page 2 of s1.pages: checksum",
+        ),
+        (
+            PySparkRuntimeError("Job aborted.\norg.apache.spark.SparkException: task 3\n\tat java.base/X.java:1\n"),
+            3,
+            "PySparkRuntimeError: org.apache.spark.SparkException: task 3",
+        ),
+        (KeyboardInterrupt(), 130, None),
     ],
+    ids=lambda value: type(value).__name__,
 )
-def test_errors_are_one_clean_line(error, code, capsys):
-    import typer
-
-    with pytest.raises(typer.Exit) as caught, clean_errors():
+def test_every_exception_of_every_command_is_a_line_and_a_code(error, code, said, monkeypatch):
+    def fail(*args: object, **options: object) -> None:
         raise error
-    assert caught.value.exit_code == code
-    assert capsys.readouterr().err == f"headrace: {plain(error)}\n"
+
+    monkeypatch.setattr("headrace.relation.Relation.open", fail)
+    monkeypatch.setattr("headrace.runlog.log.find_logs", fail)
+    for command in (
+        ["relation", "describe", "x"],
+        ["relation", "verify", "x"],
+        ["tune", "x", "--rate", "1"],
+        ["log", "x"],
+    ):
+        result = run(*command)
+        assert result.exit_code == code, command
+        assert result.stderr == ("" if said is None else f"headrace: {said}\n")
+
+
+def test_a_foreign_exception_shows_no_secret(monkeypatch):
+    text = "jdbc:postgresql://ann:hunter2@db/shop?user=ann&password=hunter2: refused; sasl.password='hunter2'"
+
+    def fail(*args: object, **options: object) -> None:
+        raise ConnectionError(text)
+
+    monkeypatch.setattr("headrace.relation.Relation.open", fail)
+    monkeypatch.setenv("HEADRACE_TRACEBACK", "1")
+    result = run("relation", "describe", "x")
+    assert result.exit_code == 3
+    assert "hunter2" not in result.output
+    assert "postgresql://ann:***@db/shop?user=ann&password=***" in result.stderr
+    assert "Traceback" in result.stderr
+
+
+def test_the_codes_are_those_of_the_documents():
+    reference = Path("docs/reference/cli.md").read_text()
+    for code in (DAMAGED, REFUSED, FAILED, INTERRUPTED):
+        assert f"\n| {code} | " in reference
 
 
 def test_control_characters_do_not_reach_the_terminal():

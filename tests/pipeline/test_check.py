@@ -1,13 +1,18 @@
 """``--check`` without Spark: paths, relations, columns on their way to the sink."""
 
 import shutil
+import socket
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from deltalake import Schema as DeltaSchema
 
+from headrace.cli.exit_codes import exit_code
+from headrace.pipeline.check import check_draft, check_pipeline
 from headrace.pipeline.document import BadPipeline
+from headrace.pipeline.explain import explain
+from headrace.pipeline.read import read_draft
 from tests.support.pipeline_place import SALES
 
 STEP = 'enrich = "products.rel"\non = "product_id"\nmemory = "4MiB"'
@@ -132,7 +137,7 @@ def test_a_read_only_directory(place, read_only):
 def test_several_steps_that_are_wrong_are_all_named(place):
     two = f"{STEP}\n[[step]]\n{STEP}".replace('on = "product_id"', 'on = "x"')
     found = problems(place, (STEP, two), ('path = "incoming"', 'path = "nowhere"'))
-    assert [line.split(":")[0] for line in found] == ["7", "16", "18"]
+    assert [line.split(":")[0] for line in found] == ["7", "16", "20"]
 
 
 def test_kafka_values_need_columns(place):
@@ -147,3 +152,145 @@ def test_kafka_values_need_columns(place):
         """)
     with pytest.raises(BadPipeline, match=r"4: source.columns|3: source.columns"):
         place.check()
+
+
+EVERYTHING = """
+name = "sales"
+every = soon
+cores = 2
+
+[source]
+format = "json"
+path = "nowhere"
+required = ["sal"]
+pth = "x"
+
+[source.columns]
+sale = "lnog"
+product_id = "long"
+quantity = "int"
+
+[[step]]
+enrich = "products.rel"
+on = "produkt_id"
+columns = ["prize"]
+memory = "1KiB"
+deadline = "5s"
+algorithm = "meshjoin"
+
+[[step]]
+enrich = "prodcts.rel"
+on = "product"
+
+[[step]]
+enrich = "${RELATION}"
+on = "quantity"
+algorithm = "meshjion"
+
+[[step]]
+selct = ["sale"]
+
+[sink]
+format = "delta"
+path = "warehouse"
+partition_by = "dya"
+"""
+
+
+def every_problem(place, text, **environment):
+    place.write(text)
+    draft = read_draft(place.file, environment)
+    check_draft(draft)
+    return sorted(str(p).removeprefix(f"{place.file}:") for p in draft.problems)
+
+
+def test_one_check_names_mistakes_of_every_kind(place):
+    (place.root / "warehouse").write_text("")
+    found = every_problem(place, EVERYTHING)
+    wanted = [
+        "3: not TOML",
+        "8: source.path: found nothing at 'nowhere'",
+        "9: source.required: there is no column 'sal'",
+        "10: source.pth: is not a key of a source of files",
+        "13: source.columns.sale: found 'lnog'",
+        "17: step 1: deadline=5.0 works with algorithm='auto'",
+        "19: step 1, on: there is no column 'produkt_id'",
+        "20: step 1, columns: there is no column 'prize'",
+        "26: step 2, enrich: there is no relation at",
+        "27: step 2, on: there is no column 'product'",
+        "30: step 3, enrich: the environment has no RELATION",
+        "32: step 3, algorithm: ",
+        "34: step 4: found selct",
+        "39: sink.path: found a file at",
+    ]
+    for words in wanted:
+        assert any(line.startswith(words) for line in found), (words, found)
+    assert any(line.startswith("17: step 1: ") and "1KiB" in line for line in found), found
+
+
+def test_a_mistake_hides_no_other_and_is_said_once(place):
+    text = EVERYTHING.replace('[[step]]\nselct = ["sale"]\n\n', "").replace("prodcts", "products")
+    found = every_problem(place, text.replace("${RELATION}", "products.rel"))
+    assert any("sink.partition_by: there is no column 'dya'" in line for line in found), found
+    assert len(set(found)) == len(found)
+    # Nothing is said of values that the file does not have.
+    assert not [line for line in found if "every" in line or "no column 'sale'" in line]
+
+
+def test_after_a_header_that_does_not_parse_only_toml_is_judged(place):
+    place.write(SALES.replace("[sink]", "[sink").replace('"10ms"', "ten"))
+    with pytest.raises(BadPipeline) as caught:
+        place.read()
+    assert [problem.line for problem in caught.value.problems] == [3, 19]
+
+
+def test_a_broken_line_is_not_missing_too(place):
+    found = every_problem(place, SALES.replace('format = "json"', "format = json").replace('"4MiB"', '"4Mega"'))
+    assert [line.split(":")[0] for line in found] == ["17", "6"]
+
+
+def test_settings_that_do_not_go_together(place):
+    assert "works with algorithm='auto'" in only(place, ('memory = "4MiB"', 'deadline = "5s"\nalgorithm = "inl"'))
+    assert "order='stream' cannot be kept" in only(place, ('memory = "4MiB"', 'deadline = "5s"\norder = "stream"'))
+    assert "both say what becomes" in only(place, ('memory = "4MiB"', 'how = "left"\nunmatched = "null"'))
+    assert "needs shed=..." in only(place, ('memory = "4MiB"', 'target_delay = "5s"'))
+    condition = 'algorithm = "inl"\ncondition = { between = ["quantity", "price", "product_id"] }'
+    assert "joins by equality of the key alone" in only(place, ('memory = "4MiB"', condition))
+
+
+def test_servers_that_nobody_reaches(place):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]  # bound and not listening: connections are refused
+        kafka = f'format = "kafka"\nservers = "127.0.0.1:{port}"\ntopic = "t"'
+        found = only(place, ('format = "json"\npath = "incoming"', kafka))
+        assert "source.servers: no server can be reached (127.0.0.1:" in found
+        free.listen()
+        place.write(SALES, ('format = "json"\npath = "incoming"', kafka))
+        place.check()
+    postgresql = 'format = "postgresql"\nurl = "postgresql://ann:hunter2@127.0.0.1:1/shop"\ntable = "t"\nby = "b"'
+    columns = '\n[source.columns]\nsale = "long"\nproduct_id = "long"\nquantity = "int"\n'
+    found = problems(place, ('format = "json"\npath = "incoming"\n' + columns, postgresql), ('"4MiB"', '"1KiB"'))
+    assert len(found) == 2, found
+    assert "hunter2" not in "".join(found)
+
+
+def test_a_damaged_relation_is_said_to_be_damaged(place):
+    (manifest,) = (place.root / "products.rel").glob("*manifest*")
+    content = manifest.read_bytes()
+    manifest.write_bytes(content[:-20] + b"x" * 20)
+    place.write(SALES, ('path = "incoming"', 'path = "nowhere"'))
+    with pytest.raises(BadPipeline) as caught:
+        place.check()
+    assert caught.value.damaged
+    assert [p.damaged for p in caught.value.problems] == [False, True]
+    assert exit_code(caught.value) == 1
+
+
+def test_no_message_and_no_plan_shows_a_secret_option(place):
+    options = '\n[source.options]\n"sasl.password" = "hunter2!"\nurl = "https://ann:hunter2!@proxy/"\n'
+    place.write(SALES, ("\n[[step]]", options + "\n[[step]]"))
+    pipeline = place.read()
+    assert "hunter2" not in str(explain(pipeline, check_pipeline(pipeline)))
+    assert "hunter2" not in pipeline.document.hide("login with hunter2! failed at https://bob:other@x/y?token=hunter3")
+    assert "hunter3" not in pipeline.document.hide("login with hunter2! failed at https://bob:other@x/y?token=hunter3")

@@ -10,10 +10,11 @@ import pytest
 
 from headrace.clock import ManualClock, SystemClock
 from headrace.errors import BadInput
-from headrace.pipeline.build import describe_with_spark, start
+from headrace.pipeline.build import start
 from headrace.pipeline.document import BadPipeline
 from headrace.pipeline.failures import words_of
 from headrace.pipeline.run import RunFailed
+from headrace.pipeline.spark_check import describe_with_spark
 from headrace.signals import GracefulStop
 from headrace.spark.delta.load import Sink
 from tests.support.kafka_broker import connector_jars

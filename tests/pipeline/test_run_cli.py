@@ -40,10 +40,10 @@ def test_mistakes_are_lines_and_exit_code_2(place):
     result = headrace(place.file, "--check")
     assert result.exit_code == 2
     lines = result.stderr.splitlines()
-    assert [line.split(": ")[1] for line in lines] == [f"{place.file}:6", f"{place.file}:17"]
+    assert [line.split(": ")[1] for line in lines] == [f"{place.file}:{n}" for n in (6, 15, 17)]
     assert "\x1b" not in result.stderr
     document = json.loads(headrace(place.file, "--check", "--json").stdout)
-    assert [p["line"] for p in document["problems"]] == [6, 17]
+    assert [p["line"] for p in document["problems"]] == [6, 15, 17]  # there is no relation either
 
 
 def test_the_plan_names_algorithm_and_memory_and_no_secret(place, monkeypatch):
@@ -84,6 +84,86 @@ def test_a_run_that_fails_says_why_and_has_exit_code_3(place, spark):
     document = json.loads(headrace(place.file, "--once", "--json").stdout)
     assert document["failed"]
     assert "a.parquet" in document["message"]
+
+
+MIXED = """
+name = "sales"
+every = soon
+
+[source]
+format = "json"
+path = "nowhere"
+
+[source.columns]
+sale = "long"
+product_id = "long"
+quantity = "int"
+
+[[step]]
+filter = "quantiy > 0"
+
+[[step]]
+select = ["sale +", "product_id", "prise AS p", "quantity"]
+
+[[step]]
+enrich = "prodcts.rel"
+on = "product_id"
+
+[[step]]
+filter = "sale >"
+
+[sink]
+format = "delta"
+path = "warehouse"
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_one_check_names_mistakes_of_spark_and_of_the_file_and_nothing_of_java(place, tmp_path):
+    """A process of its own: only there is Spark started, and everything on its terminal seen."""
+    place.write(MIXED)
+    command = [sys.executable, "-c", "from headrace.cli import app; app()", "run", str(place.file), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE)
+    assert done.returncode == 2, done
+    assert done.stdout == ""
+    lines = [line.removeprefix(f"headrace: {place.file}:") for line in done.stderr.splitlines()]
+    assert [line.split(":")[0] for line in lines] == ["3", "7", "15", "18", "18", "21", "25"], done.stderr
+    for line, words in zip(
+        lines, ["not TOML", "'nowhere'", "`quantiy`", "", "`prise`", "no relation", "filter: "], strict=True
+    ):
+        assert words in line
+    assert sorted(path.name for path in place.root.iterdir()) == ["incoming", "sales.toml"]
+
+
+@pytest.mark.spark
+def test_a_relation_damaged_under_a_run_has_exit_code_1(place, spark):
+    place.products().close()
+    place.arrive("a.json", sale(1))
+    for pages in (place.root / "products.rel").rglob("*.pages"):
+        content = bytearray(pages.read_bytes())
+        content[100:200] = bytes(100)
+        pages.write_bytes(content)
+    result = headrace(place.file, "--once")
+    assert result.exit_code == 1, result.output
+    assert "sales failed: a relation is damaged: " in result.stderr
+    assert len(result.stderr.splitlines()[-1]) < 1000
+
+
+@pytest.mark.spark
+def test_what_spark_throws_at_the_start_is_one_line_without_secrets(place, spark, monkeypatch):
+    place.products().close()
+    monkeypatch.setenv("LOGIN", "hunter2-of-ann")
+    place.write(SALES, ('"delta"\npath = "warehouse"', '"spark"\nwriter = "${LOGIN}"'))
+    result = headrace(place.file, "--check")
+    assert result.exit_code == 2
+    sink = '"spark"\nwriter = "nosuchsink"\noptions = { url = "jdbc:x://ann:hunter3@h", password = "${LOGIN}" }'
+    place.write(SALES, ('"delta"\npath = "warehouse"', sink))
+    result = headrace(place.file, "--once")
+    assert result.exit_code in (2, 3), result.output
+    assert "nosuchsink" in result.stderr
+    assert "hunter" not in result.output
+    assert "\tat " not in result.output and len(result.stderr.strip().splitlines()) == 1
 
 
 @contextmanager

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.pipeline.build import describe_with_spark
 from headrace.pipeline.document import BadPipeline
+from headrace.pipeline.spark_check import describe_with_spark
 from tests.support.pipeline_place import SALES, joined, sale
 
 pytestmark = pytest.mark.spark

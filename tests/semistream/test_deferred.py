@@ -12,7 +12,6 @@ import headrace as hr
 from headrace.clock import ManualClock
 from headrace.runlog import RunLog, close_finish, forget_finish, unfinished
 from headrace.semistream import AdaptiveJoin, ConditionalJoin
-from headrace.semistream.deadlines import JoinTime
 from headrace.semistream.deferred.deferral import MARK, Deferral
 from headrace.semistream.deferred.join import DeferredJoin
 
@@ -305,22 +304,6 @@ def test_columns_with_needed_names_are_refused():
     with pytest.raises(hr.BadInput, match="'_batch'"):
         Deferral(None, "retry").check(pa.schema({"_batch": pa.int64()}))
     Deferral(1.0).check(pa.schema({"_batch": pa.int64()}))
-
-
-def test_what_a_join_phase_took_is_learned_and_kept_in_the_log(tmp_path):
-    query = Query(tmp_path / "log", relation(tmp_path / "r", 2000), Deferral(1.0, period=0.1))
-    for number in range(8):
-        query.attempt(number, [(k, k) for k in range(number, 2000, 50)])
-        query.clock.advance(0.9)
-    with query.log.shard(0) as shard:
-        phases = shard.last("decision", before=LATE).facts["phases"]
-    seen = {size: values[2] for size, values in phases.items() if size != "online"}
-    assert sum(seen.values()) >= 3
-    time = JoinTime((1.0, 1.0), query.rel.disk.factors)
-    slow = time.estimate(1, 1, 0)
-    time.restore({"1": [0.5, 0.5, 3], "online": [0.25]})
-    assert time.state() == {"1": [0.5, 0.5, 3], "online": [0.25]}
-    assert time.estimate(1, 1, 0) < slow
 
 
 def test_marks_are_for_left_joins(tmp_path):

@@ -3,13 +3,17 @@
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
 from headrace.runlog.files import read_facts, replace_facts
+from headrace.shedding import STRATEGIES
 from headrace.shedding.ledger import Ledger
+from headrace.spark import shed_task
+from headrace.spark.plan import Plan
 from tests.support.delta_tables import by_deltalake, rows
 from tests.support.flipped_bytes import flipped
 
@@ -315,10 +319,38 @@ def test_what_a_log_cannot_repeat_is_said(files, rel, tmp_path):
 
 
 def test_many_rows_held_until_it_is_decided_go_to_a_file():
-    from headrace.spark import shed_task
 
     held = shed_task._Held(100)
     batches = [pa.record_batch({"k": list(range(i, i + 10))}) for i in range(0, 100, 10)]
     for batch in batches:
         held.add(batch)
     assert list(held.batches()) == batches
+
+
+@pytest.mark.parametrize("name", ["keep", "sample", "topw", "cluster"])
+def test_a_cut_is_found_with_bounded_memory_and_keeps_the_share(name):
+    """With more rows than fit, some of them stand for all; with fewer, the cut is the exact one."""
+    strategy, random = STRATEGIES[name], np.random.default_rng(1)
+    words, f = random.integers(0, 1 << 63, 200_000).astype(np.uint64), random.integers(1, 1000, 200_000).astype(float)
+    sample = shed_task._CutSample(shed_task.cut_rows(1 << 20))
+    for at in range(0, words.size, 7001):  # no multiple of the stride
+        sample.add(f[at : at + 7001], words[at : at + 7001])
+        assert sum(some.size for some in sample._words) <= sample.most == 8192
+    assert sample.rows == words.size
+    kept = sample.cut(strategy, 0.3).kept(strategy.scores(f, words), words)
+    assert kept.mean() == pytest.approx(0.3, abs=0.03)
+    few = shed_task._CutSample(8192)
+    few.add(f[:5000], words[:5000])
+    assert few.cut(strategy, 0.3) == strategy.cut(f[:5000], words[:5000], 1500)
+
+
+def test_what_shedding_holds_is_taken_from_the_budget(spark, tmp_path):
+    with hr.Relation.create(tmp_path / "rel", pa.table({"k": range(100), "v": range(100)}), key="k") as rel:
+        stream = spark.readStream.format("rate").load().selectExpr("value AS k")
+        plain = hr.enrich(stream, rel, "k", memory="8MiB", workers=2)
+        shed = hr.enrich(stream, rel, "k", memory="8MiB", workers=2, shed=hr.Shedding(state=tmp_path / "state"))
+        (without,), (step,) = Plan.of(plain).steps, Plan.of(shed).steps
+        assert without.join.memory == 8 << 20
+        assert step.join.memory + 2 * step.shed.held == 8 << 20
+        assert step.worker_memory == without.worker_memory == 4 << 20
+        assert step.recorded().memory == 8 << 20  # a replay sheds nothing, and has all of it

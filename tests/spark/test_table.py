@@ -461,3 +461,24 @@ def test_many_small_parts_stay_in_bounded_memory(tmp_path, monkeypatch):
     facts = write(sink_of(tmp_path / "t", schema, "p"), batches())
     assert sum(f["stats"]["numRecords"] for f in facts) == 48_000
     assert most - before < 60 << 20
+
+
+class _Partition:
+    def partitionId(self):
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("worker_memory", "gathered"), [(None, 64 << 20), (64 << 20, 16 << 20), (4 << 20, 1 << 20), (1, 1 << 20)]
+)
+def test_what_is_gathered_follows_the_budget_of_the_joins(tmp_path, worker_memory, gathered):
+    assert delta_files.gathered_for(worker_memory) == gathered
+    schema = pa.schema({"id": pa.int64(), "name": pa.string()})
+    rows = 30_000 * 100  # bytes
+    batch = pa.record_batch({"id": range(3000), "name": [f"{i:092d}" for i in range(3000)]}, schema=schema)
+    files = delta_files.TableFiles(str(tmp_path), schema, (), (), "part", gathered)
+    list(files.write((batch.slice(0) for _ in range(10)), _Partition()))
+    (path,) = tmp_path.iterdir()
+    metadata = pq.read_metadata(path)
+    assert metadata.num_rows == 30_000
+    assert metadata.num_row_groups == (1 if gathered > rows else 3)

@@ -10,6 +10,7 @@ import headrace
 from headrace.cli.bench import bench_app
 from headrace.cli.calibrate import calibrate
 from headrace.cli.demo import demo
+from headrace.cli.exit_codes import ExitCodeGroup
 from headrace.cli.log import log
 from headrace.cli.relation import relation_app
 from headrace.cli.replay import replay
@@ -18,6 +19,7 @@ from headrace.cli.tune import tune
 
 app = typer.Typer(
     name="headrace",
+    cls=ExitCodeGroup,
     help="Join fast streams with tables that do not fit in memory, inside a memory budget you set.",
     epilog="Start with: headrace relation create products.parquet products.rel --key product_id",
     no_args_is_help=True,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import headrace as hr
-from headrace.cli.screen import clean_errors, progress, show_json, show_table
+from headrace.cli.screen import progress, show_json, show_table
 from headrace.errors import BadInput, HeadraceError, choice
 from headrace.units import format_size, parse_size
 
@@ -53,7 +53,7 @@ def service_rate(
     from headrace.bench import service_rate as measure
     from headrace.semistream import ALGORITHMS
 
-    with clean_errors(), tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch:
         how: Any = choice("--method", method, ("saturated", "sustained"))
         popular: Any = choice("--order", order, ("key", "permuted"))
         if (path is None) == (rows is None):

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.screen import clean_errors, plain, progress, show_json, show_table
+from headrace.cli.screen import plain, progress, show_json, show_table
 
 
 def calibrate(
@@ -24,34 +24,33 @@ def calibrate(
     """Measure seek, transfer, the steps of a join and what each algorithm takes besides, and keep them for `headrace tune`."""
     from headrace.bench.measure import calibrate as measure
 
-    with clean_errors():
-        with progress("measuring", "figures", quiet=as_json) as report:
-            found = measure(directory.resolve(), seconds=seconds, progress=report)
-        path = found.save()
-        if as_json:
-            show_json({"file": str(path), **found.as_dict()})
-            return
-        rows = [
-            ["seek", _micro(found.seek), "a request, one after the other"],
-            ["transfer", _micro(found.transfer), "8 KiB of it"],
-            ["follow", _micro(found.follow), "a request that goes on where the last one ended"],
-            ["seek in flight", _micro(found.seek_in_flight), "a request among many"],
-            ["transfer in flight", _micro(found.transfer_in_flight), "8 KiB of it"],
-        ]
-        rows += [[name, _micro(value), _STEPS[name]] for name, value in asdict(found.factors).items()]
-        show_table(["cost", "µs", "of"], rows)
-        show_table(
-            ["algorithm", "steps, times", "an iteration, µs", "a request, µs"],
-            [
-                [name, f"{o.steps:.2f}", _micro(o.iteration), _micro(o.request)]
-                for name, o in sorted(found.overheads.items())
-            ],
+    with progress("measuring", "figures", quiet=as_json) as report:
+        found = measure(directory.resolve(), seconds=seconds, progress=report)
+    path = found.save()
+    if as_json:
+        show_json({"file": str(path), **found.as_dict()})
+        return
+    rows = [
+        ["seek", _micro(found.seek), "a request, one after the other"],
+        ["transfer", _micro(found.transfer), "8 KiB of it"],
+        ["follow", _micro(found.follow), "a request that goes on where the last one ended"],
+        ["seek in flight", _micro(found.seek_in_flight), "a request among many"],
+        ["transfer in flight", _micro(found.transfer_in_flight), "8 KiB of it"],
+    ]
+    rows += [[name, _micro(value), _STEPS[name]] for name, value in asdict(found.factors).items()]
+    show_table(["cost", "µs", "of"], rows)
+    show_table(
+        ["algorithm", "steps, times", "an iteration, µs", "a request, µs"],
+        [
+            [name, f"{o.steps:.2f}", _micro(o.iteration), _micro(o.request)]
+            for name, o in sorted(found.overheads.items())
+        ],
+    )
+    if found.disk == "buffered":
+        typer.echo(
+            f"{plain(directory)} knows no direct reads: these are times of the system's cache, not of the device"
         )
-        if found.disk == "buffered":
-            typer.echo(
-                f"{plain(directory)} knows no direct reads: these are times of the system's cache, not of the device"
-            )
-        typer.echo(f"kept in {plain(path)}")
+    typer.echo(f"kept in {plain(path)}")
 
 
 _STEPS = {

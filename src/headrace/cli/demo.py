@@ -14,14 +14,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.screen import DAMAGED, clean_errors, plain, show_json
+from headrace.cli.exit_codes import FAILED, INTERRUPTED
+from headrace.cli.screen import plain, show_json
 from headrace.units import format_duration, format_size, parse_size
 
 if TYPE_CHECKING:
     from headrace.demo.job import DemoResult
     from headrace.demo.warehouse import Warehouse
-
-INTERRUPTED = 130  # exit code of a program that Ctrl-C ended: 128 + SIGINT
 
 _MEMORY = "24MiB"
 _MOST_CORES = 8
@@ -51,9 +50,8 @@ def demo(
 
     It takes about a minute, and then proves that the table holds exactly what was sold. Ctrl-C stops it; --resume goes on.
     """
-    with clean_errors():
-        chosen = {"rate": rate, "seconds": seconds, "products": products, "skew": skew, "seed": seed}
-        _run(chosen, memory, _cores(cores), warehouse, resume=resume, overwrite=overwrite, as_json=as_json)
+    chosen = {"rate": rate, "seconds": seconds, "products": products, "skew": skew, "seed": seed}
+    _run(chosen, memory, _cores(cores), warehouse, resume=resume, overwrite=overwrite, as_json=as_json)
 
 
 def _run(
@@ -92,7 +90,7 @@ def _run(
     if not outcome.holds:
         wrong = "; ".join(f"{c.claim}: {c.found}, expected {c.expected}" for c in outcome.checks if not c.holds)
         sys.stderr.write(f"headrace: the proof fails: {plain(wrong)}\n")
-        raise typer.Exit(DAMAGED)
+        raise typer.Exit(FAILED)
 
 
 def _cores(wanted: int | None) -> int:

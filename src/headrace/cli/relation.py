@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 
 import headrace as hr
+from headrace.cli.exit_codes import DAMAGED
 from headrace.cli.screen import (
-    DAMAGED,
-    clean_errors,
     plain,
     progress,
     show_facts,
@@ -55,38 +54,36 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Make a relation from Parquet. The source may be larger than memory."""
-    with clean_errors():
-        with progress("creating", "rows", quiet=as_json) as report:
-            relation = hr.Relation.create(
-                str(path),
-                source,
-                key=key[0] if len(key) == 1 else key,
-                shards=shards,
-                page_size=page_size,
-                fill=fill,
-                memory=memory,
-                null_keys="drop" if drop_null_keys else "refuse",
-                nanoseconds="truncate" if truncate_nanoseconds else "refuse",
-                overwrite=overwrite,
-                order=order,  # type: ignore[arg-type]
-                frequencies=frequencies and _table(frequencies),
-                progress=report,
-            )
-        if as_json:
-            show_json(relation.describe())
-        else:
-            typer.echo(f"{plain(path)}: {relation.num_rows} rows in {relation.num_pages} pages")
+    with progress("creating", "rows", quiet=as_json) as report:
+        relation = hr.Relation.create(
+            str(path),
+            source,
+            key=key[0] if len(key) == 1 else key,
+            shards=shards,
+            page_size=page_size,
+            fill=fill,
+            memory=memory,
+            null_keys="drop" if drop_null_keys else "refuse",
+            nanoseconds="truncate" if truncate_nanoseconds else "refuse",
+            overwrite=overwrite,
+            order=order,  # type: ignore[arg-type]
+            frequencies=frequencies and _table(frequencies),
+            progress=report,
+        )
+    if as_json:
+        show_json(relation.describe())
+    else:
+        typer.echo(f"{plain(path)}: {relation.num_rows} rows in {relation.num_pages} pages")
 
 
 @relation_app.command()
 def describe(path: PathArgument, as_json: JsonOption = False) -> None:
     """Show rows, pages, bytes, fill, index, filter and version."""
-    with clean_errors():
-        facts = hr.Relation.open(str(path)).describe()
-        if as_json:
-            show_json(facts)
-        else:
-            show_facts(facts)
+    facts = hr.Relation.open(str(path)).describe()
+    if as_json:
+        show_json(facts)
+    else:
+        show_facts(facts)
 
 
 @relation_app.command()
@@ -105,38 +102,36 @@ def lookup(
     """Show the rows that have the given keys."""
     from headrace.cli.keys import parse_keys
 
-    with clean_errors():
-        relation = hr.Relation.open(str(path))
-        found = relation.lookup(parse_keys(keys, relation.schema, relation.key))
-        columns = [_readable(column) for column in found.columns]
-        rows = [list(row) for row in zip(*columns, strict=True)]
-        if as_json:
-            show_json([dict(zip(found.column_names, row, strict=True)) for row in rows])
-        elif rows:
-            show_table(found.column_names, rows)
-        else:
-            typer.echo("no rows")
+    relation = hr.Relation.open(str(path))
+    found = relation.lookup(parse_keys(keys, relation.schema, relation.key))
+    columns = [_readable(column) for column in found.columns]
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    if as_json:
+        show_json([dict(zip(found.column_names, row, strict=True)) for row in rows])
+    elif rows:
+        show_table(found.column_names, rows)
+    else:
+        typer.echo("no rows")
 
 
 @relation_app.command()
 def verify(path: PathArgument, as_json: JsonOption = False) -> None:
     """Read every byte. Exit code 1, and the place, if one is damaged."""
-    with clean_errors():
-        try:
-            relation = hr.Relation.open(str(path))
-            with progress("verifying", "pages", quiet=as_json) as report:
-                relation.verify(progress=report)
-        except DamagedRelation as damage:
-            if not as_json:
-                raise
-            place = {"file": damage.file, "shard": damage.shard, "page": damage.page}
-            show_json({"path": str(path), "damaged": True, **place, "reason": damage.reason})
-            raise typer.Exit(DAMAGED) from damage
-        counts = {"pages": relation.num_pages, "rows": relation.num_rows}
-        if as_json:
-            show_json({"path": str(path), "damaged": False, **counts})
-        else:
-            typer.echo(f"{plain(path)}: all {counts['pages']} pages are as they were written")
+    try:
+        relation = hr.Relation.open(str(path))
+        with progress("verifying", "pages", quiet=as_json) as report:
+            relation.verify(progress=report)
+    except DamagedRelation as damage:
+        if not as_json:
+            raise
+        place = {"file": damage.file, "shard": damage.shard, "page": damage.page}
+        show_json({"path": str(path), "damaged": True, **place, "reason": damage.reason})
+        raise typer.Exit(DAMAGED) from damage
+    counts = {"pages": relation.num_pages, "rows": relation.num_rows}
+    if as_json:
+        show_json({"path": str(path), "damaged": False, **counts})
+    else:
+        typer.echo(f"{plain(path)}: all {counts['pages']} pages are as they were written")
 
 
 def _table(path: Path) -> Any:

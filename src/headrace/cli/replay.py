@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.screen import clean_errors, show_facts, show_json
+from headrace.cli.screen import show_facts, show_json
 
 
 def replay(
@@ -22,17 +22,16 @@ def replay(
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
 ) -> None:
     """Join the rows that a query shed, as the query does, and load them. May be repeated: no row is loaded twice."""
-    with clean_errors():
-        from headrace.shedding.ledger import Ledger
-        from headrace.spark.replay import ledgers_of, session_for
-        from headrace.spark.replay import replay as replay_into
+    from headrace.shedding.ledger import Ledger
+    from headrace.spark.replay import ledgers_of, session_for
+    from headrace.spark.replay import replay as replay_into
 
-        ledgers_of(state, query)  # raises before Spark is started, if there is nothing to replay
-        session = session_for(master)
-        done = replay_into(state, table, session=session, query=query, checkpoint=checkpoint)
-        owed = sum(ledger.debt() for ledger in Ledger.find(state, query))
-        facts = {**asdict(done), "owed": owed}
-        if as_json:
-            show_json(facts)
-        else:
-            show_facts(facts)
+    ledgers_of(state, query)  # raises before Spark is started, if there is nothing to replay
+    session = session_for(master)
+    done = replay_into(state, table, session=session, query=query, checkpoint=checkpoint)
+    owed = sum(ledger.debt() for ledger in Ledger.find(state, query))
+    facts = {**asdict(done), "owed": owed}
+    if as_json:
+        show_json(facts)
+    else:
+        show_facts(facts)

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from headrace.cli.screen import FAILED, clean_errors, plain, show_facts, show_json, show_table
-from headrace.errors import BadInput
+from headrace.cli.exit_codes import INTERRUPTED, exit_code, message
+from headrace.cli.screen import plain, show_facts, show_json, show_table
+from headrace.errors import BadInput, HeadraceError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headrace.pipeline.check import Checked
+    from headrace.pipeline.document import Document
     from headrace.pipeline.models import Pipeline
+    from headrace.pipeline.read import Draft
     from headrace.pipeline.run import PipelineResult
     from headrace.signals import GracefulStop
-
-GAVE_UP = 3  # exit code of a pipeline that failed while it ran
-INTERRUPTED = 130  # exit code of a run that was interrupted, or of --once stopped before its end
 
 _MOST_CORES = 8
 
@@ -39,30 +42,45 @@ def run(
 
     Ctrl-C or SIGTERM finishes the micro-batch and stops; another run goes on from there. Ctrl-C again breaks off at once.
     """
-    with clean_errors(), _problems(as_json=as_json):
+    with _problems(as_json=as_json):
         try:
-            from headrace.pipeline.check import check_pipeline
-            from headrace.pipeline.read import read_pipeline
+            from headrace.pipeline.check import check_draft
+            from headrace.pipeline.read import read_draft
         except ModuleNotFoundError as error:
             raise BadInput(
                 f"headrace run needs {error.name}; install it with: pip install 'headrace[spark]'"
             ) from error
 
-        pipeline = read_pipeline(file)
-        checked = check_pipeline(pipeline)
-        if check or explain:
-            if checked.spark:
-                # Only Spark can check SQL; it also fills in the columns of the plan.
-                from headrace.pipeline.build import describe_with_spark
-
-                with _session(pipeline) as spark:
-                    describe_with_spark(pipeline, spark, checked)
-            _show_plan(pipeline, checked, explain=explain, as_json=as_json)
-            return
-        _run(pipeline, once=once, as_json=as_json)
+        draft = read_draft(file)
+        with _hidden(draft.document):
+            checked = check_draft(draft)
+            if checked.spark and (check or explain or draft.problems):
+                checked = _check_with_spark(draft)
+            pipeline = draft.pipeline()
+            if check or explain:
+                _show_plan(pipeline, checked, explain=explain, as_json=as_json)
+            else:
+                _run(pipeline, checked, once=once, as_json=as_json)
 
 
-def _show_plan(pipeline: Pipeline, checked: Any, *, explain: bool, as_json: bool) -> None:
+def _check_with_spark(draft: Draft) -> Checked:
+    """Check SQL too, which only Spark can. It leaves nothing behind, unless Spark itself fails: then its log."""
+    from headrace.pipeline.check import Checked, located
+    from headrace.pipeline.document import BadPipeline
+    from headrace.pipeline.spark_check import check_with_spark
+
+    scratch, checked = Path(tempfile.mkdtemp(prefix="headrace-check-")), Checked()
+    try:
+        with located(draft.document, ("spark",)), _session(draft.place, scratch) as spark:
+            checked = check_with_spark(draft, spark)
+    except BadPipeline as error:
+        draft.problems += error.problems
+    else:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return checked
+
+
+def _show_plan(pipeline: Pipeline, checked: Checked, *, explain: bool, as_json: bool) -> None:
     from headrace.pipeline.explain import explain as plan_of
 
     if not explain:
@@ -81,17 +99,23 @@ def _show_plan(pipeline: Pipeline, checked: Any, *, explain: bool, as_json: bool
     show_facts(plan | steps | {"sink": sink, "memory": memory})
 
 
-def _run(pipeline: Pipeline, *, once: bool, as_json: bool) -> None:
+def _run(pipeline: Pipeline, checked: Checked, *, once: bool, as_json: bool) -> None:
     from headrace.cli.running import display
     from headrace.clock import SystemClock
     from headrace.pipeline.run import RunFailed
     from headrace.pipeline.run import run as run_pipeline
+    from headrace.pipeline.spark_check import describe_with_spark
     from headrace.signals import GracefulStop
 
     clock = SystemClock()
     with GracefulStop() as stopping:
         try:
-            with _session(pipeline, stopping) as spark, display(Console(stderr=True), clock, quiet=as_json) as shown:
+            with (
+                _session(pipeline, pipeline.state, stopping) as spark,
+                display(Console(stderr=True), clock, quiet=as_json) as shown,
+            ):
+                if checked.spark:
+                    describe_with_spark(pipeline, spark, checked)
                 outcome = run_pipeline(
                     pipeline,
                     spark,
@@ -105,7 +129,7 @@ def _run(pipeline: Pipeline, *, once: bool, as_json: bool) -> None:
             if as_json:
                 show_json({"name": pipeline.name, "failed": True, "message": str(failure)})
             sys.stderr.write(f"headrace: {plain(pipeline.name)} failed: {plain(failure)}\n")
-            raise typer.Exit(GAVE_UP) from failure
+            raise typer.Exit(exit_code(failure)) from failure
         except KeyboardInterrupt as stop:
             sys.stderr.write(f"headrace: {plain(pipeline.name)} was broken off; another run goes on where it stopped\n")
             raise typer.Exit(INTERRUPTED) from stop
@@ -140,26 +164,43 @@ def _say(pipeline: Pipeline, outcome: PipelineResult, *, once: bool, as_json: bo
 
 
 @contextmanager
-def _session(pipeline: Pipeline, stopping: GracefulStop | None = None) -> Iterator[SparkSession]:
-    """Use the Spark session that is running, in a notebook for example, or else start one for the pipeline."""
+def _session(pipeline: Pipeline, directory: Path, stopping: GracefulStop | None = None) -> Iterator[SparkSession]:
+    """Use the Spark session that is running, in a notebook for example, or else start one, with its files in a directory."""
     from pyspark.sql import SparkSession
 
     from headrace.pipeline.document import filled
-    from headrace.spark.session import local_settings, own_session
+    from headrace.spark.session import local_settings, own_session, quiet_loggers
 
     there = SparkSession.getActiveSession()
     if there is not None:
-        yield there
+        with quiet_loggers():
+            yield there
         return
     cores = pipeline.head.cores or min(_MOST_CORES, len(os.sched_getaffinity(0)))
-    scratch = pipeline.state / "scratch"
+    scratch = directory / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     settings = local_settings(f"headrace {pipeline.name}", cores, scratch)
     settings |= {name: filled(value) for name, value in pipeline.head.spark.items()}
-    with own_session(pipeline.state / "spark.log", settings) as spark:
+    with own_session(directory / "spark.log", settings) as spark:
         if stopping is not None:
             stopping.listen()  # PySpark's context has installed its own handler for Ctrl-C
         yield spark
+
+
+@contextmanager
+def _hidden(document: Document) -> Iterator[None]:
+    """Remove values of the environment, and options that are secret, from whatever is raised inside."""
+    from headrace.pipeline.run import RunFailed
+
+    try:
+        yield
+    except HeadraceError as error:
+        error.args = (document.hide(str(error)),)
+        raise
+    except Exception as error:
+        if hasattr(error, "exit_code"):  # an exit that was told already
+            raise
+        raise RunFailed(document.hide(message(error))) from error
 
 
 @contextmanager
@@ -175,4 +216,4 @@ def _problems(*, as_json: bool) -> Iterator[None]:
             show_json({"valid": False, "problems": [vars(problem) for problem in problems]})
         for problem in problems:
             sys.stderr.write(f"headrace: {plain(problem)}\n")
-        raise typer.Exit(FAILED) from error
+        raise typer.Exit(exit_code(error)) from error

@@ -92,6 +92,8 @@ def line(status: PipelineStatus) -> str:
     late = sum(stats.late for stats in status.joins.values())
     for count, what in ((status.waiting, "rows wait"), (late, "missed their deadline"), (status.shed, "shed")):
         words += f" · {count:,} {what}" if count else ""
+    for text in _warnings(status):
+        words += f" · {plain(text)}"
     return words + (f" · {status.dead:,} dead letters" if status.dead else "")
 
 
@@ -114,9 +116,15 @@ def panel(status: PipelineStatus) -> Panel:
     if status.shed:
         table.add_row("shed", f"{status.shed:,}", "put aside; headrace replay brings them back")
     table.add_row("dead letters", f"{status.dead:,}", "")
+    for text in _warnings(status):
+        table.add_row("warning", "", Text(plain(text), style="yellow"))
     return Panel(
         table, title=Text(f"headrace run {plain(status.name)}"), title_align="left", width=_WIDTH, padding=(1, 2)
     )
+
+
+def _warnings(status: PipelineStatus) -> list[str]:
+    return sorted({text for stats in status.joins.values() for text in stats.warnings.values()})
 
 
 def _join(stats: JoinStats) -> str:

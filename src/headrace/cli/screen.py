@@ -1,10 +1,9 @@
-"""Output of commands: text that is safe on a terminal, JSON, progress bars, and errors in one line."""
+"""Output of commands: text that is safe on a terminal, JSON, and progress bars."""
 
 from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -15,11 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from headrace.errors import DamagedRelation, HeadraceError
 from headrace.units import format_size
-
-DAMAGED = 1  # exit code: the relation is damaged
-FAILED = 2  # exit code: the command could not be done
 
 Report = Callable[[int, int | None], None]
 
@@ -80,22 +75,6 @@ def progress(what: str, unit: str, *, quiet: bool = False) -> Iterator[Report]:
             bar.update(task, completed=done, total=total)
 
         yield report
-
-
-@contextmanager
-def clean_errors() -> Iterator[None]:
-    """Turn errors that the user can fix into one line and an exit code, without a traceback."""
-    try:
-        yield
-    except DamagedRelation as error:
-        _fail(error, DAMAGED)
-    except (HeadraceError, OSError) as error:
-        _fail(error, FAILED)
-
-
-def _fail(error: Exception, code: int) -> None:
-    sys.stderr.write(f"headrace: {plain(error)}\n")
-    raise typer.Exit(code) from error
 
 
 def _walk(facts: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[int, str, Any]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import headrace as hr
-from headrace.cli.screen import clean_errors, plain, show_json, show_table
+from headrace.cli.screen import plain, show_json, show_table
 from headrace.errors import BadInput
 from headrace.units import format_size, parse_size
 
@@ -42,29 +42,28 @@ def tune(
     from headrace.cost.facts import Facts
     from headrace.cost.tune import best_rates, least_memories, plot
 
-    with clean_errors():
-        if (rate is None) == (memory is None):
-            raise BadInput("give --rate for the least memory, or --memory for the best rate: one of them")
-        relation = hr.Relation.open(str(path))
-        facts = Facts.of(
-            relation,
-            skew=skew,
-            stream_bytes=stream_bytes,
-            absent=absent,
-            batch_rows=batch_rows,
-            machine=_machine(machine, path),
-        )
-        if memory is not None:
-            answer = best_rates(facts, parse_size(memory, name="memory"))
-        else:
-            assert rate is not None
-            answer = least_memories(facts, rate)
-        if plot_to is not None:
-            plot(facts, answer, plot_to)
-        if as_json:
-            show_json(asdict(answer))
-        else:
-            _show(answer)
+    if (rate is None) == (memory is None):
+        raise BadInput("give --rate for the least memory, or --memory for the best rate: one of them")
+    relation = hr.Relation.open(str(path))
+    facts = Facts.of(
+        relation,
+        skew=skew,
+        stream_bytes=stream_bytes,
+        absent=absent,
+        batch_rows=batch_rows,
+        machine=_machine(machine, path),
+    )
+    if memory is not None:
+        answer = best_rates(facts, parse_size(memory, name="memory"))
+    else:
+        assert rate is not None
+        answer = least_memories(facts, rate)
+    if plot_to is not None:
+        plot(facts, answer, plot_to)
+    if as_json:
+        show_json(asdict(answer))
+    else:
+        _show(answer)
 
 
 def _show(answer: TuningResult) -> None:

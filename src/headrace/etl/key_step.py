@@ -49,6 +49,11 @@ class KeyStep:
         """That of the join, whose work is what is reported."""
         return self.join.id
 
+    @property
+    def worker_memory(self) -> int:
+        """Bytes of the join's budget that one worker has."""
+        return self.join.worker_memory
+
     def with_relation(self, relation: Relation, *, follow: bool) -> KeyStep:
         """The step with its lookup as it is open."""
         return replace(self, join=self.join.with_relation(relation, follow=follow))

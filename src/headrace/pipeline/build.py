@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as fn
 
 from headrace.errors import BadInput
 from headrace.etl.duplicates import find_duplicates
 from headrace.etl.surrogate import assign_surrogate_keys
-from headrace.pipeline.check import Checked, check_sink, located, refuse
+from headrace.pipeline.check import check_sink, located, refuse
 from headrace.pipeline.dead_letters import last_done, settle
 from headrace.pipeline.document import Document, Key, filled
 from headrace.pipeline.fields import filled_size
@@ -32,7 +33,7 @@ from headrace.pipeline.parts import (
     SparkSink,
     Step,
 )
-from headrace.pipeline.sources import open_source, stand_in
+from headrace.pipeline.sources import open_source
 from headrace.relation import Relation
 from headrace.spark.defer import Defer
 from headrace.spark.delta.load import load
@@ -48,18 +49,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 Show = Callable[[list[str], list[list[Any]]], None]
-
-
-def describe_with_spark(pipeline: Pipeline, spark: SparkSession, checked: Checked) -> None:
-    """Check what only Spark can check, SQL expressions and their types, and fill in the columns. Nothing is run."""
-    source = checked.schemas[0]
-    assert source is not None
-    df = stand_in(spark, source)
-    for number, step in enumerate(pipeline.steps):
-        df = _step(pipeline, step, ("step", number), df)
-        checked.schemas[number + 1] = stream_schema(df.schema)
-    with located(pipeline.document, ("sink",)):
-        check_sink(pipeline, stream_schema(df.schema))
 
 
 def start(pipeline: Pipeline, spark: SparkSession, *, once: bool = False, show: Show | None = None) -> StreamingQuery:
@@ -78,16 +67,16 @@ def start(pipeline: Pipeline, spark: SparkSession, *, once: bool = False, show: 
     """
     document = pipeline.document
     settle(pipeline.dead_letters, last_done(pipeline.checkpoint), begin=True)
-    with _refused(document, ("source",)), located(document, ("source",)):
+    with refused(document, ("source",)), located(document, ("source",)):
         df = open_source(pipeline, spark)
     for number, step in enumerate(pipeline.steps):
-        df = _step(pipeline, step, ("step", number), df)
+        df = add_step(pipeline, step, ("step", number), df)
     with located(document, ("sink",)):
         check_sink(pipeline, stream_schema(df.schema))
     milliseconds = max(1, round(1000 * parse_duration(filled_size(pipeline.head.every), name="every")))
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": f"{milliseconds} milliseconds"}
     checkpoint = str(pipeline.checkpoint)
-    with _refused(document, ("sink",)), located(document, ("sink",)):
+    with refused(document, ("sink",)), located(document, ("sink",)):
         sink = pipeline.sink
         if isinstance(sink, DeltaSink):
             path = pipeline.at(sink.path)
@@ -109,14 +98,15 @@ def start(pipeline: Pipeline, spark: SparkSession, *, once: bool = False, show: 
         return writer.trigger(**trigger).queryName(pipeline.name).start()
 
 
-def _step(pipeline: Pipeline, step: Step, at: Key, df: DataFrame) -> DataFrame:
+def add_step(pipeline: Pipeline, step: Step, at: Key, df: DataFrame) -> DataFrame:
+    """Return the rows after a step."""
     if isinstance(step, Filter):
-        with _refused(pipeline.document, (*at, "filter")):
+        with refused(pipeline.document, (*at, "filter")):
             return df.filter(step.filter)
     if isinstance(step, Select):
-        with _refused(pipeline.document, (*at, "select")):
+        with refused(pipeline.document, (*at, "select")):
             return df.selectExpr(*step.select)
-    with _refused(pipeline.document, at), located(pipeline.document, at):
+    with refused(pipeline.document, at), located(pipeline.document, at):
         if isinstance(step, Keys):
             return _with_keys(pipeline, step, df)
         if isinstance(step, Duplicates):
@@ -224,11 +214,11 @@ def _quoted(name: str) -> str:
 
 
 @contextmanager
-def _refused(document: Document, key: Key) -> Iterator[None]:
+def refused(document: Document, key: Key) -> Iterator[None]:
     """Translate errors of Spark to problems at a place in the file, without Spark's plans and codes."""
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise refuse(document, key, spark_words(error)) from error
 
 

@@ -1,22 +1,24 @@
 """Check a pipeline without Spark: paths, relations, and the columns on their way from the source to the sink.
 
-Only Spark knows the type of an SQL expression. After one, the columns are unknown here, and `build` checks them.
+Only Spark knows the type of an SQL expression. After one, the columns are unknown here unless a `SqlChecker` is given
+(`spark_check.py`). All mistakes are named at once: what a mistake hides is left out of the check, and nothing else.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from headrace.conditions import parse_on
-from headrace.errors import HeadraceError, choice
-from headrace.pipeline.document import BadPipeline, Document, Key, Problem, filled, near
+from headrace.errors import BadInput, DamagedRelation, HeadraceError, choice
+from headrace.pipeline.document import BadPipeline, Document, Key, dotted, filled, near
 from headrace.pipeline.fields import filled_size
 from headrace.pipeline.models import Pipeline
 from headrace.pipeline.parts import (
@@ -30,12 +32,16 @@ from headrace.pipeline.parts import (
     Keys,
     ParquetSink,
     PostgreSQLSink,
-    PostgreSQLSource,
     Select,
+    Sink,
 )
+from headrace.pipeline.read import Draft
 from headrace.relation import Relation
-from headrace.semistream import ALGORITHMS, AdaptiveJoin, ConditionalJoin
+from headrace.semistream import ALGORITHMS, AdaptiveJoin, ConditionalJoin, check_condition
 from headrace.semistream.base import SemiStreamJoin
+from headrace.spark.defer import Defer
+
+_CONNECT = 3.0  # seconds for a server to answer: one on the same network takes milliseconds
 
 
 @dataclass
@@ -43,47 +49,102 @@ class Checked:
     """The results of a check."""
 
     schemas: list[pa.Schema | None] = field(default_factory=list)
-    """columns after the source and after each step; None where only Spark knows them"""
+    """columns after the source and after each step; None where only Spark knows them, or a mistake hides them"""
     operators: dict[int, SemiStreamJoin] = field(default_factory=dict)
     """the joins of the enrich steps, by the step's number"""
     spark: list[Key] = field(default_factory=list)
     """expressions that only Spark can check"""
 
 
+@dataclass(frozen=True)
+class Columns:
+    """What is known of the columns at some place of the pipeline."""
+
+    names: tuple[str, ...]
+    """their names; where a mistake hides which there are, all that there may be"""
+    schema: pa.Schema | None = None
+    """their types too; None if a mistake hides them"""
+
+    @classmethod
+    def of(cls, schema: pa.Schema) -> Columns:
+        """Columns whose types are known."""
+        return cls(tuple(schema.names), schema)
+
+
+class SqlChecker(Protocol):
+    """What only Spark knows. Mistakes are noted in the draft."""
+
+    def columns_after(self, draft: Draft, number: int, schema: pa.Schema) -> pa.Schema | None:
+        """Return the columns after a step; None if the step has a mistake that hides them."""
+        ...
+
+    def parse(self, draft: Draft, number: int) -> None:
+        """Check the syntax of a step's expressions, where it is not known which columns there are."""
+        ...
+
+
 def check_pipeline(pipeline: Pipeline) -> Checked:
     """Check a pipeline; raises `BadPipeline` with every mistake and its line."""
-    document, problems, checked = pipeline.document, list[Problem](), Checked()
-    schema: pa.Schema | None = None
-    with _noting(document, ("source",), problems):
-        _check_source(pipeline)
-    with _noting(document, ("source",), problems):
-        schema = pipeline.source.schema_
-    checked.schemas.append(schema)
-    for number, step in enumerate(pipeline.steps):
-        at: Key = ("step", number)
-        if isinstance(step, Enrich):
-            schema = _check_enrich(pipeline, number, step, schema, checked, problems)
-        elif isinstance(step, Keys | Duplicates):
-            with _noting(document, at, problems):
-                schema = _check_lookup(pipeline, at, step, schema)
-            if schema is None:
-                checked.spark.append(at)
-        elif isinstance(step, Filter):
-            checked.spark.append((*at, "filter"))
-        elif isinstance(step, Select):
-            schema = _selected(step, schema)
-            if schema is None:
-                checked.spark.append((*at, "select"))
-        checked.schemas.append(schema)
-    if schema is not None:
-        with _noting(document, ("sink",), problems):
-            check_sink(pipeline, schema)
-    for key, path in _written(pipeline):
-        with _noting(document, key, problems):
-            _check_writable(path)
-    if problems:
-        raise BadPipeline(problems)
+    draft = Draft.of(pipeline)
+    checked = check_draft(draft)
+    draft.pipeline()
     return checked
+
+
+def check_draft(draft: Draft, sql: SqlChecker | None = None) -> Checked:
+    """Check what a file names, and note every mistake in the draft. A mistake in one part hides none in another.
+
+    Parameters
+    ----------
+    draft
+        The file as far as it can be understood.
+    sql
+        Checks what only Spark can; without it that is left out, and listed in `Checked.spark`.
+    """
+    checked = Checked()
+    columns = _check_source(draft)
+    checked.schemas.append(columns.schema if columns else None)
+    for number, step in enumerate(draft.steps):
+        before, known = len(draft.problems), columns
+        if isinstance(step, Enrich):
+            columns = _check_enrich(draft, number, step, columns, checked)
+        elif isinstance(step, Keys | Duplicates):
+            columns = _check_lookup(draft, number, step, columns, checked)
+        elif isinstance(step, Select):
+            columns = _selected(step, columns)
+            if columns is None:
+                checked.spark.append(("step", number, "select"))
+        elif isinstance(step, Filter):
+            checked.spark.append(("step", number, "filter"))
+        else:  # nobody knows what the step does
+            columns = None
+        if sql is not None and step is not None and len(draft.problems) == before:
+            columns = _ask_spark(draft, sql, number, known, columns)
+        checked.schemas.append(columns.schema if columns else None)
+    if columns is not None and draft.sink is not None:
+        _check_sink_columns(draft, columns)
+    for key, path in _written(draft):
+        with _noting(draft, key):
+            _check_writable(path)
+    if isinstance(draft.sink, KafkaSink) and not draft.is_faulty(("sink", "servers")):
+        with _noting(draft, ("sink", "servers")):
+            _check_reachable(filled(draft.sink.servers))
+    return checked
+
+
+def _ask_spark(
+    draft: Draft, sql: SqlChecker, number: int, before: Columns | None, after: Columns | None
+) -> Columns | None:
+    """Have Spark check a step that has no mistake so far; returns the columns after it."""
+    if before is None or before.schema is None:
+        sql.parse(draft, number)
+        return after
+    problems = len(draft.problems)
+    schema = sql.columns_after(draft, number, before.schema)
+    if schema is not None and len(draft.problems) == problems and not _is_shaped(draft, number):
+        return Columns.of(schema)
+    # A filter changes no columns, and of a join the names are known whatever is wrong with it.
+    return before if isinstance(draft.steps[number], Filter) else after
 
 
 @contextmanager
@@ -94,16 +155,30 @@ def located(document: Document, key: Key) -> Iterator[None]:
     except BadPipeline:
         raise
     except (HeadraceError, OSError) as error:
-        raise BadPipeline([document.problem(key, str(error))]) from error
+        problem = document.problem(key, str(error), damaged=isinstance(error, DamagedRelation))
+        raise BadPipeline([problem]) from error
 
 
-@contextmanager
-def _noting(document: Document, key: Key, problems: list[Problem]) -> Iterator[None]:
-    try:
-        with located(document, key):
-            yield
-    except BadPipeline as error:
-        problems += error.problems
+class _noting:  # noqa: N801 - used as a `with`, and a generator could not tell mypy that it swallows errors
+    """Note errors that are raised inside as mistakes of the file, those of other libraries among them."""
+
+    def __init__(self, draft: Draft, key: Key) -> None:
+        self.draft, self.key = draft, key
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        draft = self.draft
+        if isinstance(error, BadPipeline):
+            hidden = {dotted(found) for found in draft.faulty}
+            draft.problems += [problem for problem in error.problems if problem.key not in hidden]
+        elif isinstance(error, HeadraceError | OSError):
+            draft.note(self.key, str(error), damaged=isinstance(error, DamagedRelation))
+        elif isinstance(error, Exception):
+            words = " ".join(str(error).strip().split("\n\n")[0].split())
+            draft.note(self.key, f"{type(error).__name__}: {words}")
+        return isinstance(error, Exception)
 
 
 def refuse(document: Document, key: Key, message: str) -> BadPipeline:
@@ -111,79 +186,198 @@ def refuse(document: Document, key: Key, message: str) -> BadPipeline:
     return BadPipeline([document.problem(key, message)])
 
 
-def _check_source(pipeline: Pipeline) -> None:
-    source, document = pipeline.source, pipeline.document
+# -- the source --------------------------------------------------------------------------------------------------------
+
+
+def _check_source(draft: Draft) -> Columns | None:
+    """Check the source; returns its columns as far as they are known."""
+    source, document = draft.source, draft.document
+    if source is None:
+        return _declared(draft)
     if isinstance(source, FileSource):
-        path = pipeline.at(source.path)
+        path = document.at(source.path)
         if not path.is_dir():
             found = "a file" if path.exists() else "nothing"
-            raise refuse(
-                document, ("source", "path"), f"found {found} at {source.path!r}, expected a directory; make it first"
-            )
-    if isinstance(source, KafkaSource) and source.value != "bytes" and source.columns is None:
-        raise refuse(
-            document, ("source", "columns"), f"is missing: value = {source.value!r} needs the columns and their types"
-        )
-    if isinstance(source, PostgreSQLSource):
-        return
-    for name in getattr(source, "required", ()):
-        check_column(document, ("source", "required"), name, source.schema_)
+            draft.note(("source", "path"), f"found {found} at {source.path!r}, expected a directory; make it first")
+    if isinstance(source, KafkaSource):
+        with _noting(draft, ("source", "servers")):
+            if not draft.is_faulty(("source", "servers")):
+                _check_reachable(filled(source.servers))
+        if source.value != "bytes" and source.columns is None:
+            draft.note(("source", "columns"), f"is missing: value = {source.value!r} needs the columns and their types")
+            return None
+    if any(draft.is_faulty(("source", name)) for name in ("columns", "value", "url", "table", "by")):
+        columns = _declared(draft)
+    else:
+        schema: pa.Schema | None = None
+        with _noting(draft, ("source",)):
+            schema = source.schema_
+        columns = None if schema is None else Columns.of(schema)
+    if columns is None or not isinstance(source, FileSource | KafkaSource):
+        return columns
+    for name in source.required:
+        with _noting(draft, ("source", "required")):
+            check_column(document, ("source", "required"), name, columns.names)
+    return columns
 
 
-def check_column(document: Document, key: Key, name: str, schema: pa.Schema) -> None:
+def _declared(draft: Draft) -> Columns | None:
+    """Return the columns that the file declares for a source with a mistake: their names are known, whatever their types."""
+    source = draft.document.values.get("source")
+    declared = source.get("columns") if isinstance(source, dict) else None
+    return Columns(tuple(declared)) if isinstance(declared, dict) and declared else None
+
+
+def check_column(document: Document, key: Key, name: str, names: Iterable[str]) -> None:
     """Refuse a column that does not exist."""
-    if name not in schema.names:
-        raise refuse(document, key, f"there is no column {name!r}; {near(name, schema.names)}")
+    if name not in names:
+        raise refuse(document, key, f"there is no column {name!r}; {near(name, names)}")
 
 
-def _check_enrich(
-    pipeline: Pipeline, number: int, step: Enrich, schema: pa.Schema | None, checked: Checked, problems: list[Problem]
-) -> pa.Schema | None:
-    document, at = pipeline.document, ("step", number)
-    try:
-        with located(document, (*at, "enrich")):
-            relation = Relation.open(pipeline.at(step.enrich))
-        with located(document, (*at, "algorithm")):
-            choice("algorithm", step.algorithm, ("auto", *ALGORITHMS))
-        if step.on is None and step.condition is None:
-            raise refuse(document, (*at, "on"), "is missing in an enrich step: say which column to join on")
-        if step.on is not None and schema is not None:
-            with located(document, (*at, "on")):
-                for name in parse_on(step.on).left:
-                    check_column(document, (*at, "on"), name, schema)
-        for name in step.columns or ():
-            check_column(document, (*at, "columns"), name, relation.schema)
-        with located(document, at):
-            operator = make_join(step, relation)
-            checked.operators[number] = operator
-            if schema is None:
-                return None
-            versions = [pa.field(step.version_column, pa.int64())] if step.version_column else []
-            return pa.schema([*operator.output_schema(schema), *versions])
-    except BadPipeline as error:
-        problems += error.problems
-    return None
+def _check_reachable(servers: str) -> None:
+    """Refuse servers of which none accepts a connection."""
+    addresses = [address.strip() for address in servers.split(",")]
+    reasons = []
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise BadInput(f"found {address!r}, expected a server and its port, such as 'kafka.example:9092'")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT).close()
+        except (OSError, OverflowError) as error:
+            reasons.append(f"{address}: {error}")
+        else:
+            return
+    raise BadInput(f"no server can be reached ({'; '.join(reasons)}); start it, or correct the address")
 
 
-def _check_lookup(pipeline: Pipeline, at: Key, step: Keys | Duplicates, schema: pa.Schema | None) -> pa.Schema | None:
-    """Return the columns after a step of surrogate keys or duplicates; None if only Spark knows them."""
-    document = pipeline.document
-    name, on = (step.surrogate_keys, step.key) if isinstance(step, Keys) else (step.duplicates, step.on)
-    with located(document, (*at, "surrogate_keys" if isinstance(step, Keys) else "duplicates")):
-        relation = Relation.open(pipeline.at(name))
-    if schema is None or on is None:
+# -- steps -------------------------------------------------------------------------------------------------------------
+
+#: Keys of a step that change which columns it gives.
+_SHAPING = (
+    *("enrich", "surrogate_keys", "duplicates", "on", "key", "how", "columns", "suffix", "unmatched", "condition"),
+    *("version_column", "flag", "surrogate", "inferred"),
+)
+
+
+def _is_shaped(draft: Draft, number: int) -> bool:
+    """Whether a mistake hides which columns a step gives: one in such a key, or in a key that is not known at all."""
+    step = draft.steps[number]
+    names = {str(key[2]) for key in draft.faulty if key[:2] == ("step", number) and len(key) > 2}
+    known = () if step is None else type(step).model_fields
+    return any(name in _SHAPING or name not in known for name in names)
+
+
+def _check_enrich(draft: Draft, number: int, step: Enrich, columns: Columns | None, checked: Checked) -> Columns | None:
+    """Check a join; returns the columns after it as far as they are known."""
+    document, at, before = draft.document, ("step", number), len(draft.problems)
+    relation: Relation | None = None
+    with _noting(draft, (*at, "enrich")):
+        relation = Relation.open(document.at(step.enrich))
+    algorithm = False
+    with _noting(draft, (*at, "algorithm")):
+        choice("algorithm", step.algorithm, ("auto", *ALGORITHMS))
+        check_condition(step.algorithm, step.condition)
+        algorithm = True
+    with _noting(draft, at):
+        _check_waiting(step)
+    if step.on is None and step.condition is None:
+        draft.note((*at, "on"), "is missing in an enrich step: say which column to join on")
+    on = step.on if _check_on(draft, (*at, "on"), step.on, columns) else None
+    if relation is None:
         return None
-    key: Key = (*at, "key" if isinstance(step, Keys) else "on")
-    with located(document, key):
-        for column in parse_on(on).left:
-            check_column(document, key, column, schema)
+    known = _check_payload(draft, (*at, "columns"), step.columns, relation)
+    if on is None and step.on is not None:
+        on = list(relation.key)  # so that one mistake in `on` hides none in the memory
+    if algorithm and (step.on is not None or step.condition is not None):
+        with _noting(draft, at):
+            operator = make_join(step.model_copy(update={"columns": known, "on": on}), relation)
+            checked.operators[number] = operator
+            if columns is None:
+                return None
+            if columns.schema is not None and len(draft.problems) == before and not _is_shaped(draft, number):
+                versions = [pa.field(step.version_column, pa.int64())] if step.version_column else []
+                return Columns.of(pa.schema([*operator.output_schema(columns.schema), *versions]))
+    return _with_relation(columns, relation, filled(step.suffix), step.version_column)
+
+
+def _check_on(draft: Draft, key: Key, on: Any, columns: Columns | None) -> bool:
+    """Note every column to join on that the stream does not have; returns whether there was none."""
+    if on is None or columns is None:
+        return True
+    before = len(draft.problems)
+    with _noting(draft, key):
+        for name in parse_on(on).left:
+            with _noting(draft, key):
+                check_column(draft.document, key, name, columns.names)
+    return len(draft.problems) == before
+
+
+def _check_payload(draft: Draft, key: Key, names: tuple[str, ...] | None, relation: Relation) -> tuple[str, ...] | None:
+    """Note every column that the relation does not have; returns the others."""
+    for name in names or ():
+        with _noting(draft, key):
+            check_column(draft.document, key, name, relation.schema.names)
+    return None if names is None else tuple(name for name in names if name in relation.schema.names)
+
+
+def _with_relation(columns: Columns | None, relation: Relation, suffix: str, *more: str | None) -> Columns | None:
+    """Return the names that a join gives at most, where a mistake hides which."""
+    if columns is None:
+        return None
+    names = relation.schema.names
+    found = (*columns.names, *names, *(f"{name}{suffix}" for name in names), *(name for name in more if name))
+    return Columns(tuple(dict.fromkeys(found)))
+
+
+def _check_waiting(step: Enrich) -> None:
+    """Refuse settings of waiting and shedding that do not go together."""
+    defer = Defer(
+        deadline=filled_size(step.deadline),
+        unmatched=step.unmatched,
+        retry_for=filled_size(step.retry_for),
+        shards=step.shards if step.remembers else None,
+    )
+    defer.how(step.how)
+    defer.check_join(step.algorithm, step.order)
+    if step.shed is None and step.target_delay is not None:
+        raise BadInput(
+            f"target_delay={step.target_delay!r} needs shed=...: what to put aside when rows cannot be joined in time"
+        )
+
+
+def _check_lookup(
+    draft: Draft, number: int, step: Keys | Duplicates, columns: Columns | None, checked: Checked
+) -> Columns | None:
+    """Check a step of surrogate keys or duplicates; returns the columns after it as far as they are known."""
+    at: Key = ("step", number)
+    is_keys, before = isinstance(step, Keys), len(draft.problems)
+    path, on = (step.surrogate_keys, step.key) if isinstance(step, Keys) else (step.duplicates, step.on)
+    relation: Relation | None = None
+    with _noting(draft, (*at, "surrogate_keys" if is_keys else "duplicates")):
+        relation = Relation.open(draft.document.at(path))
+    _check_on(draft, (*at, "key" if is_keys else "on"), on, columns)
+    if relation is not None and isinstance(step, Keys):
+        with _noting(draft, (*at, "surrogate")):
+            check_column(draft.document, (*at, "surrogate"), step.surrogate, relation.schema.names)
+    if relation is not None and isinstance(step, Duplicates):
+        _check_payload(draft, (*at, "columns"), step.columns, relation)
+    if relation is None or columns is None or on is None:
+        checked.spark.append(at)
+        return None
+    if columns.schema is not None and len(draft.problems) == before and not _is_shaped(draft, number):
+        with _noting(draft, at):
+            return Columns.of(_after_lookup(step, relation, columns.schema))
     if isinstance(step, Keys):
-        check_column(document, (*at, "surrogate"), step.surrogate, relation.schema)
+        return Columns((*columns.names, step.surrogate))
+    return _with_relation(columns, relation, filled(step.suffix), step.flag)
+
+
+def _after_lookup(step: Keys | Duplicates, relation: Relation, schema: pa.Schema) -> pa.Schema:
+    if isinstance(step, Keys):
         return schema.append(relation.schema.field(step.surrogate))
-    for column in step.columns or ():
-        check_column(document, (*at, "columns"), column, relation.schema)
     join = AdaptiveJoin(
-        relation, on, filled_size(step.memory), how="left", columns=step.columns, suffix=filled(step.suffix)
+        relation, step.on, filled_size(step.memory), how="left", columns=step.columns, suffix=filled(step.suffix)
     )
     return join.output_schema(schema).append(pa.field(step.flag, pa.bool_()))
 
@@ -204,20 +398,47 @@ def make_join(step: Enrich, relation: Relation) -> SemiStreamJoin:
     return operator
 
 
-def _selected(step: Select, schema: pa.Schema | None) -> pa.Schema | None:
+def _selected(step: Select, columns: Columns | None) -> Columns | None:
     """Return the columns of a select of plain names; None if it has expressions."""
-    if schema is None or any(name not in schema.names for name in step.select):
+    if columns is None or any(name not in columns.names for name in step.select):
         return None
-    return pa.schema([schema.field(name) for name in step.select])
+    if columns.schema is None:
+        return Columns(tuple(step.select))
+    return Columns.of(pa.schema([columns.schema.field(name) for name in step.select]))
+
+
+# -- the sink ----------------------------------------------------------------------------------------------------------
+
+
+def _check_sink_columns(draft: Draft, columns: Columns) -> None:
+    """Note what does not fit the sink; where types are not known, the names of columns that the sink's keys name."""
+    sink, place, before = draft.sink, draft.place, len(draft.problems)
+    for key, names in _named_by(sink):
+        for name in names:
+            with _noting(draft, ("sink", key)):
+                check_column(draft.document, ("sink", key), name, columns.names)
+    if columns.schema is not None and not draft.is_faulty(("sink",)) and len(draft.problems) == before:
+        with _noting(draft, ("sink",)):
+            check_sink(place, columns.schema)
+
+
+def _named_by(sink: Sink | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Return the keys of a sink that name columns, and the names."""
+    if isinstance(sink, DeltaSink | ParquetSink):
+        yield "partition_by", sink.partition_by
+    elif isinstance(sink, KafkaSink):
+        yield "key", () if sink.key is None else (sink.key,)
+    elif isinstance(sink, PostgreSQLSink):
+        yield "key", sink.key
+        yield "latest_by", () if sink.latest_by is None else (sink.latest_by,)
 
 
 def check_sink(pipeline: Pipeline, schema: pa.Schema) -> None:
     """Refuse rows that do not fit the sink."""
     sink, document = pipeline.sink, pipeline.document
-    for name in getattr(sink, "partition_by", ()):
-        check_column(document, ("sink", "partition_by"), name, schema)
-    if isinstance(sink, KafkaSink) and sink.key is not None:
-        check_column(document, ("sink", "key"), sink.key, schema)
+    for key, names in _named_by(sink):
+        for name in names:
+            check_column(document, ("sink", key), name, schema.names)
     if isinstance(sink, PostgreSQLSink):
         _check_table(document, sink, schema)
     if isinstance(sink, DeltaSink):
@@ -237,18 +458,21 @@ def _check_table(document: Document, sink: PostgreSQLSink, schema: pa.Schema) ->
 
     with located(document, ("sink", "table")):
         table = TableReader.describe(filled(sink.table), filled(sink.url)).schema
-    for name in schema.names:
-        check_column(document, ("sink", "table"), name, table)
-    for key, names in (("key", sink.key), ("latest_by", [sink.latest_by] if sink.latest_by else [])):
-        for name in names:
-            check_column(document, ("sink", key), name, schema)
+    if missing := [name for name in schema.names if name not in table.names]:
+        raise BadPipeline(
+            [
+                document.problem(("sink", "table"), f"there is no column {name!r}; {near(name, table.names)}")
+                for name in missing
+            ]
+        )
 
 
-def _written(pipeline: Pipeline) -> Iterator[tuple[Key, Path]]:
+def _written(draft: Draft) -> Iterator[tuple[Key, Path]]:
     """Return the directories that a run writes to."""
-    yield ("state",), pipeline.state
-    if isinstance(pipeline.sink, DeltaSink | ParquetSink):
-        yield ("sink", "path"), pipeline.at(pipeline.sink.path)
+    if draft.head is not None:
+        yield ("state",), draft.place.state
+    if isinstance(draft.sink, DeltaSink | ParquetSink):
+        yield ("sink", "path"), draft.document.at(draft.sink.path)
 
 
 def _check_writable(path: Path) -> None:

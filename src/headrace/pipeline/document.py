@@ -1,6 +1,7 @@
 """Document: a pipeline file as it is written, with the line of each key and the values from the environment.
 
-Lines of keys are found with the TOML parser itself: lines are joined until they parse, which makes one statement.
+Lines of keys are found with the TOML parser itself: lines are joined until they parse, which makes one statement. A line that
+does not parse is noted and left out, so that the mistakes of the other lines are found in the same check.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, quote_plus, unquote
 
 from headrace.errors import SUGGEST_ABOVE, BadInput
+from headrace.paths import local_path
+from headrace.sources.secret import hide_secrets, is_secret_name
 
 Key = tuple[str | int, ...]
 
@@ -23,6 +27,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HIDDEN = (
     4  # characters of a value from which it is looked for in texts that others wrote: "2" would be found everywhere
 )
+_MOST_BROKEN = 50  # lines that do not parse, after which the file is taken for something else than TOML
+_ASSIGNED = re.compile(r"\s*([A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')\s*=")
 
 
 class Filled(str):
@@ -50,6 +56,8 @@ class Problem:
     line: int
     key: str
     message: str
+    damaged: bool = False
+    """whether it is a damaged relation"""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.key + ': ' if self.key else ''}{self.message}"
@@ -62,6 +70,11 @@ class BadPipeline(BadInput):
         self.problems = sorted(problems, key=lambda p: p.line)
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
+    @property
+    def damaged(self) -> bool:
+        """Whether a relation that the file names is damaged."""
+        return any(problem.damaged for problem in self.problems)
+
 
 @dataclass(frozen=True)
 class Document:
@@ -72,58 +85,123 @@ class Document:
         values: its values; texts with values from the environment are `Filled`.
         lines: the line of each key.
         secrets: values of the environment that the file uses, by name. No `repr` shows them.
+        problems: mistakes that were found while it was read.
+        broken: the keys of those mistakes, whose values are not known.
     """
 
     path: Path
     values: dict[str, Any]
     lines: dict[Key, int] = field(repr=False)
     secrets: dict[str, str] = field(repr=False, default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    broken: set[Key] = field(default_factory=set)
 
-    def problem(self, key: Key, message: str) -> Problem:
+    def at(self, path: str) -> Path:
+        """Resolve a path of the file; a relative one starts at the file's directory, and a URL of an object store is refused."""
+        given = filled(path)
+        return local_path(given) if "://" in given else (self.path.parent / given).absolute()
+
+    def problem(self, key: Key, message: str, *, damaged: bool = False) -> Problem:
         """Make the problem of a key, placed at the key or at the nearest table around it in the file."""
         at = key
         while at and at not in self.lines:
             at = at[:-1]
-        return Problem(str(self.path), self.lines.get(at, 1), dotted(key), self.hide(message))
+        return Problem(str(self.path), self.lines.get(at, 1), dotted(key), self.hide(message), damaged)
 
     def hide(self, text: str) -> str:
-        """Replace values from the environment by their names in a text of another program."""
-        from urllib.parse import quote, quote_plus, unquote
-
-        for name, value in sorted(self.secrets.items(), key=lambda s: -len(s[1])):
+        """Remove secrets from a text of another program: values from the environment, passwords in URLs, and options named so."""
+        shown = [(value, f"${{{name}}}") for name, value in self.secrets.items()]
+        shown += [(value, "***") for value in _secret_options(self.values)]
+        for value, instead in sorted(shown, key=lambda s: -len(s[0])):
             forms = {value, repr(value)[1:-1], quote(value, safe=""), quote_plus(value), unquote(value)}
             for form in sorted(forms, key=len, reverse=True):
                 if len(form) >= _HIDDEN:
-                    text = text.replace(form, f"${{{name}}}")
-        return text
+                    text = text.replace(form, instead)
+        return hide_secrets(text)
 
 
 def read_document(path: Path, environment: Mapping[str, str]) -> Document:
-    """Read a file; refuses one that is not TOML, or names a variable that is not set."""
+    """Read a file. Lines that are not TOML, and variables that are not set, are noted in `problems`."""
+    text = _read_text(path)
+    text, unread = _parsable(text, str(path))
+    raw = tomllib.loads(text)
+    document = Document(path, raw, dict(_lines(text)))
+    document.problems.extend(problem for problem, _ in unread)
+    document.broken.update(_keys_of_lines(text, {problem.line: name for problem, name in unread if name}))
+    values = _fill(raw, (), environment, document)
+    return Document(path, values, document.lines, document.secrets, document.problems, document.broken)
+
+
+def _read_text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             content = file.read(_LARGEST + 1)
         text = content.decode()
     except FileNotFoundError:
         raise BadInput(f"there is no pipeline file at {path}") from None
+    except IsADirectoryError:
+        raise BadInput(f"{path} is a directory; give the pipeline file in it") from None
     except UnicodeDecodeError:
         line = content.count(b"\n", 0, _bad_byte(content)) + 1
         raise BadPipeline([Problem(str(path), line, "", "this is not UTF-8 text; save the file as UTF-8")]) from None
     if len(content) > _LARGEST:
         raise BadInput(f"{path} is larger than {_LARGEST} bytes; a pipeline file is a page of text")
-    text = text.replace("\r\n", "\n")
+    return text.replace("\r\n", "\n")
+
+
+def _parsable(text: str, path: str) -> tuple[str, list[tuple[Problem, str]]]:
+    """Return the text with lines left out that do not parse, and a problem for each, with the name that the line sets.
+
+    After a header that does not parse, or where a line ends a statement that began before it, nobody knows what the rest means:
+    then the problems so far are all that can be told.
+    """
+    lines, unread = text.split("\n"), list[tuple[Problem, str]]()
+    while True:
+        try:
+            tomllib.loads("\n".join(lines))
+        except tomllib.TOMLDecodeError as error:
+            found = re.search(r"^(.*) \(at (?:line (\d+), column (\d+)|end of document)\)$", str(error))
+            number, words = (int(found[2] or len(lines)), found[1]) if found else (1, str(error))
+            name = _ASSIGNED.match(lines[number - 1])
+            unread.append((Problem(path, number, "", f"not TOML: {words}"), name[1].strip("\"'") if name else ""))
+            if name is None or not _parses(lines[: number - 1]) or len(unread) == _MOST_BROKEN:
+                raise BadPipeline([problem for problem, _ in unread]) from None
+            lines[number - 1] = ""
+        else:
+            return "\n".join(lines), unread
+
+
+def _parses(lines: list[str]) -> bool:
     try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        found = re.search(r"^(.*) \(at (?:line (\d+), column (\d+)|end of document)\)$", str(error))
-        line, words = (int(found[2] or text.count("\n") + 1), found[1]) if found else (1, str(error))
-        raise BadPipeline([Problem(str(path), line, "", f"not TOML: {words}")]) from None
-    document = Document(path, raw, dict(_lines(text, raw)))
-    problems: list[Problem] = []
-    values = _fill(raw, (), environment, document, problems)
-    if problems:
-        raise BadPipeline(problems)
-    return Document(path, values, document.lines, document.secrets)
+        tomllib.loads("\n".join(lines))
+    except tomllib.TOMLDecodeError:
+        return False
+    return True
+
+
+def _keys_of_lines(text: str, names: Mapping[int, str]) -> Iterator[Key]:
+    """Return the keys of lines that set a name, from the table that each lies in."""
+    if names:
+        rows = text.split("\n")
+        for number, name in names.items():
+            rows[number - 1] = f"{_quoted(name)} = 0"
+        numbers = set(names)
+        for key, number in _lines("\n".join(rows)):
+            if number in numbers and key[-1] == names[number]:
+                yield key
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _secret_options(value: Any, name: str = "") -> Iterator[str]:
+    """Return the texts of the file whose names say that they are secret."""
+    inside = value.items() if isinstance(value, dict) else ((name, v) for v in value) if isinstance(value, list) else ()
+    for key, part in inside:
+        yield from _secret_options(part, str(key))
+    if isinstance(value, str) and not isinstance(value, Filled) and is_secret_name(name):
+        yield value
 
 
 def dotted(key: Key) -> str:
@@ -159,7 +237,7 @@ def _bad_byte(content: bytes) -> int:
     return 0
 
 
-def _lines(text: str, document: dict[str, Any]) -> Iterator[tuple[Key, int]]:
+def _lines(text: str) -> Iterator[tuple[Key, int]]:
     table: Key = ()
     counts: dict[Key, int] = {}
     held: list[str] = []
@@ -203,11 +281,11 @@ def _keys(value: Any) -> Iterator[Key]:
             yield (name, *key)
 
 
-def _fill(value: Any, at: Key, environment: Mapping[str, str], document: Document, problems: list[Problem]) -> Any:
+def _fill(value: Any, at: Key, environment: Mapping[str, str], document: Document) -> Any:
     if isinstance(value, dict):
-        return {n: _fill(v, (*at, n), environment, document, problems) for n, v in value.items()}
+        return {n: _fill(v, (*at, n), environment, document) for n, v in value.items()}
     if isinstance(value, list):
-        return [_fill(v, (*at, i), environment, document, problems) for i, v in enumerate(value)]
+        return [_fill(v, (*at, i), environment, document) for i, v in enumerate(value)]
     if not isinstance(value, str) or "${" not in value:
         return value
 
@@ -216,16 +294,14 @@ def _fill(value: Any, at: Key, environment: Mapping[str, str], document: Documen
         if found[1]:  # $${NAME} stands for ${NAME}
             return found[0][1:]
         if not _NAME.fullmatch(name) or not found[0].endswith("}"):
-            problems.append(
-                document.problem(at, f"found {found[0]!r}, expected the name of a variable, as in ${{NAME}}")
-            )
+            words = f"found {found[0]!r}, expected the name of a variable, as in ${{NAME}}"
         elif name not in environment:
-            problems.append(
-                document.problem(at, f"the environment has no {name}; set it before the run: export {name}=...")
-            )
+            words = f"the environment has no {name}; set it before the run: export {name}=..."
         else:
             document.secrets[name] = environment[name]
             return environment[name]
+        document.problems.append(document.problem(at, words))
+        document.broken.add(at)
         return ""
 
     return Filled(value, _VARIABLE.sub(put, value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,8 @@ from headrace.units import format_size, parse_size
 
 def explain(pipeline: Pipeline, checked: Checked) -> dict[str, Any]:
     """Return the plan, for people or as JSON. Values from the environment are shown as ${NAME}."""
-    steps = [_step(step, checked.operators.get(i)) for i, step in enumerate(pipeline.steps)]
+    hide = pipeline.document.hide
+    steps = [_step(step, checked.operators.get(i), hide) for i, step in enumerate(pipeline.steps)]
     for step, schema in zip(steps, checked.schemas[1:], strict=True):
         step["gives"] = _columns(schema)
     memory = sum(parse_size(filled_size(s.memory)) for s in pipeline.steps if isinstance(s, Enrich | Keys | Duplicates))
@@ -27,29 +29,29 @@ def explain(pipeline: Pipeline, checked: Checked) -> dict[str, Any]:
         "name": pipeline.name,
         "every": pipeline.head.every,
         "state": str(pipeline.head.state or f"{pipeline.name}.state"),
-        "source": _given(pipeline.source) | {"gives": _columns(checked.schemas[0])},
+        "source": _given(pipeline.source, hide) | {"gives": _columns(checked.schemas[0])},
         "steps": steps,
-        "sink": _given(pipeline.sink),
+        "sink": _given(pipeline.sink, hide),
         "memory": f"{format_size(memory)} an executor for the joins",
     }
 
 
-def _given(part: Any) -> dict[str, Any]:
-    """Return the keys of a part as they are written in the file."""
+def _given(part: Any, hide: Callable[[str], str]) -> dict[str, Any]:
+    """Return the keys of a part as they are written in the file, without secrets."""
     values = {name: getattr(part, name) for name in type(part).model_fields if name in part.model_fields_set}
-    return {name: _plain(value) for name, value in values.items() if name != "columns"}
+    return {name: _plain(value, hide) for name, value in values.items() if name != "columns"}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, hide: Callable[[str], str]) -> Any:
     if isinstance(value, tuple | list):
-        return [_plain(v) for v in value]
+        return [_plain(v, hide) for v in value]
     if isinstance(value, dict):
-        return {name: _plain(v) for name, v in value.items()}
-    return value if isinstance(value, int | float) else str(value)
+        return {name: _plain(v, hide) for name, v in value.items()}
+    return value if isinstance(value, int | float) else hide(str(value))
 
 
-def _step(step: Any, operator: SemiStreamJoin | None) -> dict[str, Any]:
-    facts = _given(step)
+def _step(step: Any, operator: SemiStreamJoin | None, hide: Callable[[str], str]) -> dict[str, Any]:
+    facts = _given(step, hide)
     if operator is None:
         return facts
     relation = operator.relation

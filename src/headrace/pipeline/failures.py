@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from headrace.errors import DamagedRelation
 from headrace.pipeline.models import Pipeline
 from headrace.spark.session import reason
 
@@ -19,6 +20,7 @@ _HEADER = re.compile(
 )
 _FILE = re.compile(r"reading file (file:\S+?)\.\s")
 _GONE = re.compile(r"errors\.(?:NotARelation|UnfinishedRelation): (.+)")
+_DAMAGED = re.compile(r"errors\.DamagedRelation: (.+)")
 _PATH = re.compile(r"'(/[^']+)'|: (/\S+) \((?:No space|Read-only|Permission)")
 
 
@@ -27,7 +29,14 @@ def words_of(failure: Any, pipeline: Pipeline) -> str:
     return pipeline.document.hide(_words(str(failure), pipeline))
 
 
+def found_damage(failure: Any) -> bool:
+    """Whether a query failed because a relation is damaged. Spark has the worker's exception as text only."""
+    return isinstance(failure, DamagedRelation) or _DAMAGED.search(str(failure)) is not None
+
+
 def _words(text: str, pipeline: Pipeline) -> str:
+    if found := _DAMAGED.search(text):
+        return f"a relation is damaged: {found[1]}; put back a copy, or create it anew, and run again: {_AGAIN}"
     if found := _GONE.search(text):
         return f"a relation was removed while the pipeline ran: {found[1]}; put it back and run again: {_AGAIN}"
     if _SPACE.search(text):

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from headrace.paths import local_path
-from headrace.pipeline.document import Document, filled
+from headrace.pipeline.document import Document
 from headrace.pipeline.fields import Duration, Name, Settings, Text
 from headrace.pipeline.parts import Section, Sink, Source, Step
 
@@ -66,8 +65,7 @@ class Pipeline:
 
     def at(self, path: str) -> Path:
         """Resolve a path of the file; a relative one starts at the file's directory."""
-        given = filled(path)
-        return local_path(given) if "://" in given else (self.document.path.parent / given).absolute()
+        return self.document.at(path)
 
     def check(self) -> None:
         """Check what can be checked without Spark: paths, relations, columns and their types."""

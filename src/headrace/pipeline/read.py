@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,7 +28,64 @@ _EXPECTED = {
     "dict_type": "a table of names and values",
     "too_short": "at least one",
 }
+#: Values for keys that a section must have and whose own are wrong, so that its other keys can be checked. Nothing is said of
+#: these: their keys are faulty.
+_STAND_INS: dict[str, Any] = {
+    **dict.fromkeys(("path", "topic", "table", "by", "enrich", "surrogate_keys", "key", "duplicates", "name"), "x"),
+    "servers": "x:1",
+    "url": "x",
+    "columns": {"x": "long"},
+    "filter": "true",
+    "select": ["1"],
+    "writer": "noop",
+}
 _LONGEST = 60  # characters of a value that is shown
+
+
+@dataclass
+class Draft:
+    """A pipeline file as far as it can be understood, so that one check names its mistakes whatever their kinds.
+
+    A part that cannot be used is None. Of a part with a mistake in some keys, these have their defaults, and `faulty` has them.
+    """
+
+    document: Document
+    head: PipelineSettings | None
+    source: Source | None
+    steps: tuple[Step | None, ...]
+    sink: Sink | None
+    problems: list[Problem]
+    faulty: set[Key]
+    read: int = 0
+    """how many of the problems were found when the file was read; those of a check follow"""
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> Draft:
+        """A pipeline without mistakes so far."""
+        return cls(pipeline.document, pipeline.head, pipeline.source, pipeline.steps, pipeline.sink, [], set())
+
+    @property
+    def place(self) -> Pipeline:
+        """A pipeline to resolve paths with; its parts may be missing."""
+        head = self.head or PipelineSettings.model_construct(name="unnamed")
+        steps = cast("tuple[Step, ...]", self.steps)
+        return Pipeline(self.document, head, cast("Source", self.source), steps, cast("Sink", self.sink))
+
+    def pipeline(self) -> Pipeline:
+        """Return the pipeline; refuses a file with mistakes."""
+        if self.problems:
+            raise BadPipeline(self.problems)
+        return self.place
+
+    def is_faulty(self, key: Key) -> bool:
+        """Whether a mistake is known at a key or inside of it."""
+        return any(found[: len(key)] == key for found in self.faulty)
+
+    def note(self, key: Key, message: str, *, damaged: bool = False) -> None:
+        """Note a mistake, unless one is known at the same key: the value that this one is about is not the file's."""
+        named = key and isinstance(key[-1], str) and key not in (("source",), ("sink",))
+        if not (named and self.is_faulty(key)):
+            self.problems.append(self.document.problem(key, message, damaged=damaged))
 
 
 def read_pipeline(path: str | Path, environment: Mapping[str, str] | None = None) -> Pipeline:
@@ -40,24 +98,20 @@ def read_pipeline(path: str | Path, environment: Mapping[str, str] | None = None
     environment
         The variables that ${NAME} refers to; the process's own by default.
     """
+    return read_draft(path, environment).pipeline()
+
+
+def read_draft(path: str | Path, environment: Mapping[str, str] | None = None) -> Draft:
+    """Parse a pipeline file as far as it goes, with its mistakes. Refuses only a file that is not there, or is no text."""
     document = read_document(Path(path), os.environ if environment is None else environment)
-    problems: list[Problem] = []
+    draft = Draft(document, None, None, (), None, list(document.problems), set(document.broken))
     head = {name: value for name, value in document.values.items() if name not in _TABLES}
-    parts = (
-        _part(PipelineSettings, head, (), document, problems, also=_TABLES),
-        _by_format("source", SOURCES, document, problems),
-        _steps(document, problems),
-        _by_format("sink", SINKS, document, problems),
-    )
-    if problems:
-        raise BadPipeline(problems)
-    return Pipeline(
-        document,
-        cast("PipelineSettings", parts[0]),
-        cast("Source", parts[1]),
-        cast("tuple[Step, ...]", parts[2]),
-        cast("Sink", parts[3]),
-    )
+    draft.head = cast("PipelineSettings | None", _part(PipelineSettings, head, (), draft, also=_TABLES))
+    draft.source = cast("Source | None", _by_format("source", SOURCES, draft))
+    draft.steps = cast("tuple[Step | None, ...]", _steps(draft))
+    draft.sink = cast("Sink | None", _by_format("sink", SINKS, draft))
+    draft.read = len(draft.problems)
+    return draft
 
 
 def show(value: Any) -> str:
@@ -68,63 +122,61 @@ def show(value: Any) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def _by_format(
-    table: str, models: dict[str, type[Section]], document: Document, problems: list[Problem]
-) -> Section | None:
-    value = document.values.get(table)
+def _by_format(table: str, models: dict[str, type[Section]], draft: Draft) -> Section | None:
+    value = draft.document.values.get(table)
     if not isinstance(value, dict):
         found = "is missing" if value is None else f"found {show(value)}"
-        problems.append(document.problem((table,), f"{found}, expected one table [{table}] with a format"))
+        draft.note((table,), f"{found}, expected one table [{table}] with a format")
         return None
     format_ = value.get("format")
     if not isinstance(format_, str) or format_ not in models:
         found = "is missing" if format_ is None else f"found {show(format_)}"
         near_key = difflib.get_close_matches("format", [k for k in value if k != "format"], n=1, cutoff=SUGGEST_ABOVE)
         meant = f" ({near_key[0]!r} is there: did you mean 'format'?)" if format_ is None and near_key else ""
-        problems.append(document.problem((table, "format"), f"{found}, {near(format_, models)}{meant}"))
+        draft.note((table, "format"), f"{found}, {near(format_, models)}{meant}")
         return None
-    return _part(models[format_], value, (table,), document, problems)
+    return _part(models[format_], value, (table,), draft)
 
 
-def _steps(document: Document, problems: list[Problem]) -> tuple[Section, ...]:
-    value = document.values.get("step", [])
+def _steps(draft: Draft) -> tuple[Section | None, ...]:
+    value = draft.document.values.get("step", [])
     if not isinstance(value, list) or not all(isinstance(step, dict) for step in value):
-        problems.append(
-            document.problem(("step",), f"found {show(value)}, expected tables [[step]], one for each step")
-        )
+        draft.note(("step",), f"found {show(value)}, expected tables [[step]], one for each step")
         return ()
-    steps = []
+    steps: list[Section | None] = []
     for number, step in enumerate(value):
-        kinds = [name for name in STEPS if name in step]
-        if len(kinds) != 1:
-            found = f"found {' and '.join(kinds)} in one step" if kinds else f"found {', '.join(step) or 'nothing'}"
-            close = [(word, c[0]) for word in step if (c := difflib.get_close_matches(word, STEPS, 1, SUGGEST_ABOVE))]
-            meant = f"; did you mean {close[0][1]!r} for {close[0][0]!r}?" if close and not kinds else ""
-            expected = f"expected what it does, one of {', '.join(STEPS)}"
-            problems.append(document.problem(("step", number), f"{found}, {expected}{meant}"))
+        at: Key = ("step", number)
+        # A line that does not parse may be the one that says what the step does.
+        kinds = [name for name in STEPS if name in step or (*at, name) in draft.faulty]
+        if len(kinds) == 1:
+            steps.append(_part(STEPS[kinds[0]], step, at, draft))
             continue
-        part = _part(STEPS[kinds[0]], step, ("step", number), document, problems)
-        if part is not None:
-            steps.append(part)
+        found = f"found {' and '.join(kinds)} in one step" if kinds else f"found {', '.join(step) or 'nothing'}"
+        close = [(word, c[0]) for word in step if (c := difflib.get_close_matches(word, STEPS, 1, SUGGEST_ABOVE))]
+        meant = f"; did you mean {close[0][1]!r} for {close[0][0]!r}?" if close and not kinds else ""
+        draft.note(at, f"{found}, expected what it does, one of {', '.join(STEPS)}{meant}")
+        steps.append(None)
     return tuple(steps)
 
 
 def _part(
-    model: type[Section],
-    value: dict[str, Any],
-    at: Key,
-    document: Document,
-    problems: list[Problem],
-    also: Iterable[str] = (),
+    model: type[Section], value: dict[str, Any], at: Key, draft: Draft, also: Iterable[str] = ()
 ) -> Section | None:
+    """Parse a section. Keys with mistakes have defaults or stand-ins, and are faulty; None if that is not enough."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
         # Pydantic's message would show values, which may come from the environment; the document shows them as written.
-        for found in error.errors(include_url=False, include_input=False):
-            key = (*at, *found["loc"])
-            problems.append(document.problem(key, _message(found, key, model, document, also)))
-    return None
+        found = [(*at, *each["loc"]) for each in error.errors(include_url=False, include_input=False)]
+        for each, key in zip(error.errors(include_url=False, include_input=False), found, strict=True):
+            draft.note(key, _message(each, key, model, draft.document, also))
+    draft.faulty.update(found)
+    wrong = {key[len(at)] for key in found if len(key) > len(at)}
+    rest = {name: v for name, v in value.items() if name not in wrong}
+    try:
+        return model.model_validate({name: v for name, v in _STAND_INS.items() if name in wrong} | rest)
+    except ValidationError:
+        return None
 
 
 def _message(found: Any, key: Key, model: type[Section], document: Document, also: Iterable[str]) -> str:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.clock import Clock
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, OutsideFailure
 from headrace.metrics import JoinStats
 from headrace.pipeline.check import refuse
 from headrace.pipeline.dead_letters import count, last_done, settle
-from headrace.pipeline.failures import words_of
+from headrace.pipeline.failures import found_damage, words_of
 from headrace.pipeline.models import Pipeline
 from headrace.signals import GracefulStop
 
@@ -29,8 +29,11 @@ _POLL_CLOSELY = 0.02  # seconds between looks while a micro-batch is about to en
 Show = Callable[[list[str], list[list[Any]]], None]
 
 
-class RunFailed(HeadraceError):
+class RunFailed(OutsideFailure):
     """A running pipeline failed. What is loaded stays loaded, and the next run continues from there."""
+
+    damaged: bool = False
+    """whether it failed because a relation is damaged"""
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ def run(
     from headrace.pipeline.build import start
     from headrace.spark.finish import finish_deadlines
 
-    with _alone(pipeline):
+    with _alone(pipeline), _failing(pipeline):
         begun = clock.now()
         query = start(pipeline, spark, once=once, show=show)
         meter = _Meter(pipeline, query)
@@ -109,13 +112,30 @@ def run(
             settle(pipeline.dead_letters, last_done(pipeline.checkpoint), begin=True)
         failure = query.exception()
         if failure is not None:
-            raise RunFailed(words_of(failure, pipeline))
+            raise _failed(failure, pipeline)
         if once and not stopped:
             finish_deadlines(query)
         status = meter.status()
         watch(status)
         # The clock may have been set back during the run; a duration is not negative.
         return PipelineResult(status, stopped, max(0.0, clock.now() - begun))
+
+
+@contextmanager
+def _failing(pipeline: Pipeline) -> Iterator[None]:
+    """Turn errors of Spark and of other libraries into `RunFailed`, in words and without secrets."""
+    try:
+        yield
+    except HeadraceError:
+        raise
+    except Exception as error:
+        raise _failed(error, pipeline) from error
+
+
+def _failed(failure: Exception, pipeline: Pipeline) -> RunFailed:
+    failed = RunFailed(words_of(failure, pipeline))
+    failed.damaged = found_damage(failure)
+    return failed
 
 
 def _follow(query: StreamingQuery, meter: _Meter, watch: Watch, clock: Clock, stopping: GracefulStop) -> bool:
@@ -166,13 +186,14 @@ class _Meter:
                 continue
             name, now = Path(entry.relation).name, entry.stats
             total = joins[name] + now if name in joins else now
-            # memory and waiting rows are current values; the other counters add up
+            # memory, waiting rows and warnings are current values; the other counters add up
             joins[name] = replace(
                 total,
                 memory=now.memory,
                 memory_limit=now.memory_limit,
                 memory_peak=now.memory_peak,
                 waiting=now.waiting,
+                warnings=now.warnings,
             )
             waiting[name], shed = now.waiting, shed + entry.shed
         batch = max(self._batches, default=-1)

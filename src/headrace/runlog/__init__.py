@@ -9,6 +9,7 @@ from headrace.runlog.replay import (
     ReplayedOperator,
     close_finish,
     forget_finish,
+    last_decision,
     owing,
     unfinished,
 )
@@ -30,5 +31,6 @@ __all__ = [
     "close_finish",
     "forget_finish",
     "owing",
+    "last_decision",
     "unfinished",
 ]

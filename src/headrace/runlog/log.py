@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -119,14 +118,14 @@ class RunLog:
         }
 
 
-def describe_logs(directory: str | Path) -> Iterator[dict[str, Any]]:
-    """Describe every log below a directory."""
+def find_logs(directory: str | Path) -> list[RunLog]:
+    """Find every log below a directory; refuses one that has none."""
     if not Path(directory).is_dir():
         raise RunLogError(f"there is no directory {directory}; give the state= of a query")
     found = RunLog.find(directory)
     if not found:
         raise RunLogError(f"there is no run log below {directory}; give the state= of a query")
-    return (log.describe() for log in found)
+    return found
 
 
 def safe_name(what: str, name: str) -> str:

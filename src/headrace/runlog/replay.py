@@ -31,6 +31,7 @@ A source must give the same rows to every attempt, in any order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Generic, Protocol, TypeVar
@@ -45,6 +46,7 @@ FINISHING, FINISHED = "finishing", "finished"
 #: Rows that `on_finish` keeps for people have this part in their file's name: `forget_finish` removes them.
 FINISH_PART = "finish"
 _MOST_DECISIONS = 16  # files; each is opened by every micro-batch that reads them, so more are compacted
+_LOOKS = 5  # at a shard that is being written, before it is given up: each new decision can remove an old one
 _AFTER_ALL = 1 << 62  # a number later than every micro-batch's
 
 Batches = Iterator[pa.RecordBatch]
@@ -215,6 +217,14 @@ def unfinished(shard: ShardLog) -> int:
     """The micro-batch after which something is owed that `ReplayDriver.finish` would give; -1 if nothing is."""
     last = owing(shard)
     return -1 if last is None else last.batch
+
+
+def last_decision(shard: ShardLog) -> Decision | None:
+    """The newest decision of a shard that nobody has to hold: a query that runs may remove the file between two looks."""
+    for _ in range(_LOOKS):
+        with suppress(FileNotFoundError):
+            return _last(shard) if shard.path.is_dir() else None
+    return None
 
 
 def _joined(head: list[Item], rows: Iterator[Item]) -> Iterator[Item]:

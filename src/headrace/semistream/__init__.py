@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from headrace.conditions import Condition
+from headrace.errors import BadInput
 from headrace.semistream.adaptive.conditional import ConditionalJoin
 from headrace.semistream.adaptive.join import AdaptiveJoin
 from headrace.semistream.hybrid.hybridjoin import HybridJoin
@@ -38,3 +40,12 @@ ALGORITHMS: dict[str, Any] = {
 
 #: Those that take conditions beyond equality. AdaptiveJoin takes them beside an equality: see ConditionalJoin.
 CONDITIONAL = ("adaptive", "ameshjoin", "meshjoin", "rmeshjoin", "ssij")
+
+
+def check_condition(algorithm: str, condition: Condition | None) -> None:
+    """Refuse an algorithm that does not take conditions beyond equality."""
+    if condition is not None and algorithm not in ("auto", *CONDITIONAL):
+        raise BadInput(
+            f"algorithm={algorithm!r} joins by equality of the key alone; for condition={condition} choose one of"
+            f" {', '.join(CONDITIONAL)}"
+        )

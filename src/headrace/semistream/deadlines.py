@@ -138,15 +138,3 @@ class JoinTime:
             total, block = self._worst[size]
             join = min(join, max(total, blocks * block))
         return _MARGIN * join + self._online
-
-    def state(self) -> dict[str, list[float]]:
-        """What it has learned, as JSON can hold it."""
-        sizes = {str(size): [*self._worst[size], self._seen[size]] for size in self._worst}
-        return sizes | {"online": [self._online]}
-
-    def restore(self, state: dict[str, list[float]]) -> None:
-        """Go on from what `state` gave."""
-        self._online = state.get("online", [0.0])[0]
-        for size, (total, block, seen) in ((int(k), v) for k, v in state.items() if k != "online"):
-            self._worst[size] = (total, block)
-            self._seen[size] = int(seen)

@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import BadInput, HeadraceError
+from headrace.errors import BadInput, OutsideFailure
 from headrace.sources.secret import SecretUrl
 
 _BATCH_BYTES = str(4 << 20)  # bytes of a record batch that a query returns, as a hint to the driver
 _LONGEST_NAME = 63  # bytes of an identifier; the server truncates longer ones
 
 
-class PostgreSQLError(HeadraceError):
+class PostgreSQLError(OutsideFailure):
     """PostgreSQL could not be reached, or refused a statement. The message is the server's, without URL and statement."""
 
     def __init__(self, message: str, state: str | None = None) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import BadInput, choice
-from headrace.semistream.base import How
+from headrace.semistream.base import How, Order
 from headrace.semistream.deferred.deferral import Deferral, Unmatched
 from headrace.units import parse_duration
 
@@ -66,6 +66,18 @@ class Defer:
                 f"how={how!r} and unmatched={self.unmatched!r} both say what becomes of rows without a match; give one of them"
             )
         return "inner" if self.unmatched == "drop" else "left"
+
+    def check_join(self, algorithm: str, order: Order) -> None:
+        """Refuse an algorithm whose rows cannot wait, and an order that waiting rows cannot keep."""
+        deferral = self.deferral()
+        if deferral is None:
+            return
+        if algorithm not in ("auto", "adaptive"):
+            raise BadInput(
+                f"{deferral.asked} works with algorithm='auto'; algorithm={algorithm!r} joins the rows of a task to their end"
+            )
+        if order != "any":
+            raise BadInput(f"{deferral.asked} lets rows leave in another order; order={order!r} cannot be kept")
 
     def deferral(self) -> Deferral | None:
         """What may be put off, in seconds; None if no row has to be remembered."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.conditions import Condition, parse_on
 from headrace.errors import BadInput, choice
 from headrace.relation import Relation
-from headrace.semistream import ALGORITHMS, CONDITIONAL
+from headrace.semistream import ALGORITHMS, check_condition
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.deferred.deferral import MARK, Deferral
 from headrace.spark.choice import Algorithm
@@ -29,7 +29,7 @@ from headrace.spark.executors import workers_of
 from headrace.spark.plan import Plan
 from headrace.spark.relation_join import ADAPTIVE, RelationJoin, open_join
 from headrace.spark.schemas import ResultColumns, result_schema, stream_schema
-from headrace.spark.shed import Shedding, check_shed, shed_step
+from headrace.spark.shed import Shedding, check_shed, shed_room, shed_step
 from headrace.spark.state.stateful import by_shard, state_path
 from headrace.spark.steps import StateKeeping
 from headrace.units import parse_size
@@ -105,11 +105,7 @@ def enrich(
     choice("order", order, ("any", "stream"))
     if on is None and condition is not None and algorithm in ("auto", ADAPTIVE):
         algorithm = "meshjoin"  # no key to look up: every page is wanted
-    if condition is not None and algorithm not in ("auto", *CONDITIONAL):
-        raise BadInput(
-            f"algorithm={algorithm!r} joins by equality of the key alone; for condition={condition} choose one of"
-            f" {', '.join(CONDITIONAL)}"
-        )
+    check_condition(algorithm, condition)
     if on is None and condition is None:
         raise BadInput("neither on= nor condition= is given; say what to join on, on='product_id' for example")
     if not isinstance(rel, Relation):
@@ -137,9 +133,12 @@ def enrich(
         suffix=suffix,
         workers=workers if workers is not None else workers_of(session),
     )
+    held = 0 if shedding is None else shed_room(join.worker_memory)
+    join = replace(join, memory=join.memory - join.workers * held)
     waiting: Waiting | None = None
     deferral = defer.deferral()
     if deferral is not None:
+        defer.check_join(join.algorithm, join.order)
         key = _check_deferral(df, join, stream, deferral)
         waiting = Waiting(deferral, _keeping(df, plan, rel, key, defer, deferral))
         join = replace(join, algorithm=ADAPTIVE, mark=MARK if deferral.sorts_out else None)
@@ -162,7 +161,7 @@ def enrich(
             place=place,
             state=state_path(session, given, "shed=hr.Shedding(..., state=DIRECTORY)"),
             workers=join.workers,
-            worker_memory=join.worker_memory,
+            held=held,
         )
         step = replace(step, shed=shed_rows)
     return plan.then(step, rel, schema)
@@ -195,17 +194,10 @@ def _defer(defer: Defer | None, deadline: str | float | None) -> Defer:
 
 def _check_deferral(df: DataFrame, join: RelationJoin, stream: pa.Schema, deferral: Deferral) -> tuple[str, ...]:
     """Refuse a join whose rows cannot wait; gives the stream's columns of the key."""
-    asked = f"deadline={deferral.deadline}" if deferral.deadline is not None else f"unmatched={deferral.unmatched!r}"
     if not df.isStreaming:
         raise BadInput(
-            f"{asked} is for a streaming DataFrame: a batch one is joined at once; filter it by how='anti' if need be"
+            f"{deferral.asked} is for a streaming DataFrame: a batch one is joined at once; filter it by how='anti' if need be"
         )
-    if join.algorithm not in ("auto", ADAPTIVE):
-        raise BadInput(
-            f"{asked} works with algorithm='auto'; algorithm={join.algorithm!r} joins the rows of a task to their end"
-        )
-    if join.order != "any":
-        raise BadInput(f"{asked} lets rows leave in another order; order={join.order!r} cannot be kept")
     deferral.check(stream)
     assert join.on is not None  # a condition alone is not for algorithm='auto'
     key = tuple(parse_on(join.on).left)

@@ -64,6 +64,11 @@ class EnrichStep:
         """The run log of rows that wait."""
         return None if self.waiting is None else self.waiting.log
 
+    @property
+    def worker_memory(self) -> int:
+        """Bytes of its budget that one worker has."""
+        return self.join.worker_memory + (0 if self.shed is None else self.shed.held)
+
     def with_relation(self, relation: Relation, *, follow: bool) -> EnrichStep:
         """The step with its relation as it is open."""
         join = replace(self.join, identity=relation.identity)
@@ -80,7 +85,7 @@ class EnrichStep:
             how=join.how,
             algorithm=join.algorithm,
             order=join.order,
-            memory=join.memory,
+            memory=self.join.workers * self.worker_memory,
             columns=None if join.columns is None else list(join.columns),
             suffix=join.suffix,
             version_column=self.result.version_column,

@@ -90,6 +90,11 @@ class PairStep:
     shed: None = None
     """a join of two streams takes all rows"""
 
+    @property
+    def worker_memory(self) -> int:
+        """Bytes of its budget that one worker has."""
+        return self.memory // self.workers
+
     def with_relation(self, relation: Relation, *, follow: bool) -> PairStep:
         """The step as it is: it joins with no relation."""
         return self

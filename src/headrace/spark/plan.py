@@ -57,6 +57,11 @@ class Plan:
         """Names of the run logs of all its steps that remember rows."""
         return *self.earlier, *(step.remembers.log for step in self.steps if step.remembers is not None)
 
+    @property
+    def worker_memory(self) -> int | None:
+        """Bytes that one worker has for all steps; None without steps."""
+        return sum(step.worker_memory for step in self.steps) if self.steps else None
+
     def then(self, step: Step, rel: Relation | None, schema: StructType) -> DataFrame:
         """The DataFrame that one more step gives."""
         plan = replace(self, steps=(*self.steps, step), relations=(*self.relations, rel), schema=schema)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -11,21 +12,42 @@ from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import HeadraceError
+from headrace.errors import OutsideFailure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Python loggers of PySpark that write whole stacks of Java to the terminal, beside the exception that is raised.
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j")
 _LEAVE = 20  # seconds that Java gets to go by itself
 
 
-class SparkFailed(HeadraceError):
+class SparkFailed(OutsideFailure):
     """Spark did not start, or gave up. The message says where to read why."""
+
+
+@contextmanager
+def quiet_loggers(log: Path | None = None) -> Iterator[None]:
+    """Keep what PySpark's loggers say from the terminal; it goes to the log, if there is one."""
+    from pyspark.logger import PySparkLogger
+
+    loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
+    before = [(logger.handlers[:], logger.propagate) for logger in loggers]
+    handler = logging.NullHandler() if log is None else logging.FileHandler(log)
+    try:
+        for logger in loggers:
+            logger.handlers, logger.propagate = [handler], False
+        yield
+    finally:
+        handler.close()
+        for logger, (handlers, propagate) in zip(loggers, before, strict=True):
+            logger.handlers, logger.propagate = handlers, propagate
 
 
 @contextmanager
 def own_session(log: Path, settings: Mapping[str, str]) -> Iterator[SparkSession]:
     """A session with these settings. Spark's output goes to the log, not to the terminal."""
+    from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
@@ -40,9 +62,13 @@ def own_session(log: Path, settings: Mapping[str, str]) -> Iterator[SparkSession
         except PySparkRuntimeError as error:
             raise SparkFailed(f"Spark did not start: it needs Java 17 or later; {log} says more") from error
     try:
-        spark = SparkSession(SparkContext(conf=conf, gateway=gateway))
         try:
-            yield spark
+            spark = SparkSession(SparkContext(conf=conf, gateway=gateway))
+        except Py4JError as error:
+            raise SparkFailed(f"Spark did not start: {_first_line(error)}; {log} says more") from error
+        try:
+            with quiet_loggers(log):
+                yield spark
         finally:
             spark.stop()
     finally:
@@ -70,6 +96,12 @@ def local_settings(name: str, cores: int, scratch: Path) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
         "spark.python.daemon.module": "headrace.spark.daemon",
     }
+
+
+def _first_line(error: Exception) -> str:
+    """The error of Java that a call ended with, without its stack."""
+    text = str(getattr(error, "java_exception", error))
+    return text.strip().split("\n")[0]
 
 
 def reason(failure: Any) -> str:

@@ -20,8 +20,8 @@ from headrace.units import parse_duration
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-_HELD = 16 << 20  # bytes of rows that a task holds in memory until it is decided, at most; more go to a file
-_HELD_SHARE = 8  # of what a worker has for its join, one part in so many may be held
+_HELD = 16 << 20  # bytes that a task holds in memory until it is decided what to shed, at most; more rows go to a file
+_HELD_SHARE = 8  # of what a worker has, one part in so many is held; the join has the rest
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class ShedStep:
     workers: int
     """tasks that an executor runs at the same time"""
     held: int
-    """bytes of rows that a task may hold in memory until it is decided what becomes of them"""
+    """bytes of a task's memory for rows until it is decided what becomes of them, and for deciding it; half for each"""
 
 
 def check_shed(schema: StructType, streaming: bool) -> None:
@@ -105,6 +105,11 @@ def check_shed(schema: StructType, streaming: bool) -> None:
             )
 
 
+def shed_room(worker_memory: int) -> int:
+    """Bytes of a worker's memory that shedding takes; the join has the rest."""
+    return min(_HELD, worker_memory // _HELD_SHARE)
+
+
 def shed_step(
     shedding: Shedding,
     schema: StructType,
@@ -114,7 +119,7 @@ def shed_step(
     place: int,
     state: str,
     workers: int,
-    worker_memory: int,
+    held: int,
 ) -> ShedStep:
     """What `enrich` was asked for, as it travels to the executors.
 
@@ -128,8 +133,8 @@ def shed_step(
         The number of the `enrich` among those of the query.
     state
         The directory in which shed rows are kept.
-    workers, worker_memory
-        Tasks that an executor runs at the same time, and the bytes that each has for its join.
+    workers, held
+        Tasks that an executor runs at the same time, and the bytes of each that shedding takes.
     """
     name = strategy_for(rel.unique, shedding.objective).name if shedding.strategy == "auto" else shedding.strategy
     if not keys and STRATEGIES[name].by_frequency:
@@ -145,5 +150,5 @@ def shed_step(
         keys=tuple(keys),
         schema=schema.json(),
         workers=workers,
-        held=min(_HELD, worker_memory // _HELD_SHARE),
+        held=held,
     )

@@ -14,13 +14,16 @@ import pyarrow as pa
 
 from headrace.arrays import Bools, Float64s, UInt64s
 from headrace.relation import Relation
-from headrace.shedding import ALL, STRATEGIES, KeyFrequencies, Strategy, row_hashes
+from headrace.shedding import ALL, STRATEGIES, Cut, KeyFrequencies, Strategy, row_hashes
 from headrace.shedding.ledger import BatchHistory, Decision, Ledger, TaskRecord
 from headrace.shedding.shed_file import ShedDraft
 from headrace.spark.recorded import RecordedJoin, write_recorded
 from headrace.spark.reports import ShedReport
 from headrace.spark.shed import ShedStep
 from headrace.spark.steps import Batches, SparkTask
+
+_CUT_ROW = 64  # bytes of a row while a cut is found: its word, f_R and score, a partitioned copy, and what these are computed in
+_LEAST_CUT = 1024  # rows that a cut is found with at least: its share is then right to some three hundredths
 
 
 class Divider:
@@ -122,6 +125,12 @@ class Divider:
         )
 
     def _kept(self, rows: pa.RecordBatch) -> Bools:
+        """Which rows are kept; looked at in pieces, as a row takes more than its own bytes meanwhile."""
+        piece = cut_rows(self.step.held)
+        masks = [self._kept_of(rows.slice(at, piece)) for at in range(0, rows.num_rows, piece)]
+        return masks[0] if len(masks) == 1 else np.concatenate(masks)
+
+    def _kept_of(self, rows: pa.RecordBatch) -> Bools:
         f, words = self._f(rows), row_hashes(rows, self._seed)
         mask = self.decision.cut.kept(self.strategy.scores(f, words), words)
         self.results += float(f.sum())
@@ -158,23 +167,57 @@ class Divider:
         decision = Decision(debt=past.debt, shed_before=past.shed)
         if self.step.rate is None and past.rate is None:  # the first micro-batch: there is nothing to go by
             return decision, batches
-        held = _Held(self.step.held)
-        f: list[Float64s] = []
-        words: list[UInt64s] = []
-        rows = 0
+        held, sample = _Held(self.step.held // 2), _CutSample(cut_rows(self.step.held))
         for batch in batches:
             held.add(batch)
             mine = self._rows(batch)
-            rows += mine.num_rows
-            if self.strategy.by_frequency:
-                f.append(self._f(mine))
-            words.append(row_hashes(mine, self._seed))
-        share = past.share(rows, self.task.partitions, self.step.target, self.step.rate)
+            for at in range(0, mine.num_rows, sample.most):
+                piece = mine.slice(at, sample.most)
+                f = self._f(piece) if self.strategy.by_frequency else np.ones(piece.num_rows)
+                sample.add(f, row_hashes(piece, self._seed))
+        share = past.share(sample.rows, self.task.partitions, self.step.target, self.step.rate)
         if share < 1:
-            w = max(1, round(share * rows))
-            one = np.concatenate(f) if f else np.ones(rows)
-            decision = replace(decision, cut=self.strategy.cut(one, np.concatenate(words), w), share=share)
+            decision = replace(decision, cut=sample.cut(self.strategy, share), share=share)
         return decision, held.batches()
+
+
+def cut_rows(held: int) -> int:
+    """How many rows a cut is found with at a time, where so many bytes may be held until it is: half of these are for rows."""
+    return max(_LEAST_CUT, held // 2 // _CUT_ROW)
+
+
+class _CutSample:
+    """Scores and words of the rows that a cut is found with: of all, or of every 2nd, 4th, ... where there are too many.
+
+    The cut is one for all tasks of a micro-batch, and found by one of them with its own rows: it is an estimate in any case.
+
+    Parameters
+    ----------
+    most
+        Rows to hold at most.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.rows = 0  # that came
+        self._stride = 1
+        self._f: list[Float64s] = []
+        self._words: list[UInt64s] = []
+
+    def add(self, f: Float64s, words: UInt64s) -> None:
+        """Take rows that came, or some of them."""
+        first = -self.rows % self._stride  # the first of these whose number in the stream is a multiple of the stride
+        self.rows += words.size
+        self._f.append(f[first :: self._stride].copy())
+        self._words.append(words[first :: self._stride].copy())
+        while sum(some.size for some in self._words) > self.most:
+            self._stride *= 2
+            self._f, self._words = [np.concatenate(self._f)[::2].copy()], [np.concatenate(self._words)[::2].copy()]
+
+    def cut(self, strategy: Strategy, share: float) -> Cut:
+        """The cut that keeps a share of the rows."""
+        f, words = np.concatenate(self._f), np.concatenate(self._words)
+        return strategy.cut(f, words, max(1, round(share * words.size)))
 
 
 class _Held:

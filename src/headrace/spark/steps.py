@@ -117,6 +117,11 @@ class Step(Protocol):
         """What it puts aside under overload; None for a step that takes all rows."""
         ...
 
+    @property
+    def worker_memory(self) -> int:
+        """Bytes of its budget that one worker has."""
+        ...
+
     def run(self, batches: Batches, task: SparkTask) -> Batches:
         """The rows of a task through this step."""
         ...

@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+import pyarrow as pa
 from pyspark import TaskContext
 
+from headrace.memory import release_freed_memory
 from headrace.relation import Relation
 from headrace.spark.executors import executor_directory
 from headrace.spark.relation_join import OpenJoin, RelationJoin, open_alone, open_join
@@ -64,8 +66,19 @@ def run(task: Task, batches: Batches, reporter: Reporter | None) -> Batches:
     for i, step in enumerate(task.steps):
         batches = step.run(batches, replace(spark, following=task.steps[i + 1 :]))
     if task.files is not None:
-        return task.files.write(batches, context)
+        return _written(task.files, batches, context)
     return (batch.rename_columns([f"c{i}" for i in range(batch.num_columns)]) for batch in batches)
+
+
+def _written(files: Writer, batches: Batches, context: TaskContext) -> Batches:
+    """Write the results, in memory that goes back to the system.
+
+    Arrow's own pool (mimalloc) keeps what batches and Parquet's encoders took: a worker that joined and wrote 100,000 rows of 116
+    bytes grew by 19 MiB with it and by 4 with malloc, in the same time.
+    """
+    pa.set_memory_pool(pa.system_memory_pool())
+    yield from files.write(batches, context)
+    release_freed_memory()
 
 
 @functools.cache

@@ -42,6 +42,11 @@ class Deferral:
         """Whether rows without a match are separated from the results, to be tried again or kept as dead letters."""
         return self.unmatched in ("dead_letter", "retry")
 
+    @property
+    def asked(self) -> str:
+        """What rows are put off for, as the user has written it."""
+        return f"deadline={self.deadline}" if self.deadline is not None else f"unmatched={self.unmatched!r}"
+
     def check(self, stream: pa.Schema) -> None:
         """Refuse a stream that has a column with a name that is needed here."""
         taken = [*EXTRA.names, FATE, MARK, *(LETTER.names if self.sorts_out else ())]

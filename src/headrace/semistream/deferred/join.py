@@ -11,7 +11,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from headrace.clock import Clock, SystemClock, WallClock
+from headrace.clock import Clock, WallClock
 from headrace.errors import OtherLog, RunLogError
 from headrace.runlog import DECISION, Decision, DecisionDraft, LogFile, ReplayDriver, RowMultiset, ShardLog, Snapshot
 from headrace.semistream.deferred.dead_letters import DeadLetters
@@ -52,8 +52,9 @@ class DeferredJoin:
 
     A join phase takes everything that waits, as in [SSIJ]: rows whose deadline is far share reads that are made anyway. They are
     gathered, the earliest first, and put in the order of the pages; this takes up to an eighth of the budget beside it. A phase
-    comes when the earliest deadline would pass before a phase of the next micro-batch ends; it is expected to take a read for
-    each page at first, later as long as the longest phase of its size, which the log keeps.
+    comes when the earliest deadline would pass before a phase of the next micro-batch ends. When that will be is planned with
+    the spread of the last micro-batches and phases, which the log keeps (`batch_times.py`): not with their mean, as one late
+    micro-batch makes all rows late that wait. If a deadline cannot be kept even so, the notes warn of it.
 
     Attempts. ReplayDriver (runlog/replay.py) calls the hooks. The decision of a micro-batch holds rows that stay behind, with
     their fates: those of this micro-batch alone, while earlier decisions still hold the others; or all of them (`moved`), where
@@ -145,7 +146,7 @@ class DeferredJoin:
     def on_batch(self, rows: Iterator[pa.RecordBatch], draft: DecisionDraft) -> Batches:
         """Join rows that come, and decide which of them, and of those before, stay behind."""
         self._notes.check_relation(self.operator.relation, self.shard.directory)
-        notes, operator, begun = self._notes, self.operator, SystemClock().now()
+        notes, operator = self._notes, self.operator
         remaining = self.matched.remaining = Remaining(draft)
         at_once = not notes.waiting and self.timing.is_due(0, notes.fresh)
         again = notes.retrying > 0 and (notes.tried != self._version or self.timing.retry_is_over(notes.oldest))
@@ -160,7 +161,7 @@ class DeferredJoin:
             yield from self._sort(self._remembered(), remaining, phase=False)
         yield from self._drain()
         if phase or at_once:
-            self.timing.learn(SystemClock().now() - begun)
+            self.timing.learn()
         self._moved = phase or again or not notes.owed
         self._has_letters = remaining.dead > 0
 
@@ -174,13 +175,13 @@ class DeferredJoin:
         remaining = self.matched.remaining
         if remaining is None:
             return None
-        now, notes, since = self.timing.notes(), self._notes, self.batch
+        now, notes, since = self.timing.notes(self.operator.budget.limit), self._notes, self.batch
         if not self._moved:
             assert self._last is not None
             since = self._last.since
             now.waiting, now.earliest = notes.waiting, notes.earliest
             now.retrying, now.tried, now.oldest = notes.retrying, notes.tried, notes.oldest
-        now.fresh, now.version, now.identity = remaining.waiting, self._version, self.operator.relation.identity
+        now.fresh, now.version, now.identity = self.timing.misses, self._version, self.operator.relation.identity
         now.add(remaining)
         self._next = now
         return Snapshot(facts=now.as_facts(), owed=now.owed, since=since)
@@ -219,6 +220,8 @@ class DeferredJoin:
         self.letters.keep_strays(self.matched.strays, self._stream, self.batch)
         if self._next is not None:
             self.operator.stats.waiting += self._next.owed
+            if self._next.warning:
+                self.operator.stats.warnings["deadline"] = self._next.warning
         self._count()
 
     def on_finish(self) -> Batches:
@@ -254,12 +257,14 @@ class DeferredJoin:
         wait = wait and self.deferral.deadline is not None
         # If none may wait, the operator takes as many rows as it can at once and reads for all of them at the end.
         step = max(1, operator.wanted) if wait else max(1, rows.num_rows)
+        held_rows = 0
         for at in range(0, rows.num_rows, step):
             operator.offer(rows.slice(at, step))
             yield from self.matched.out(operator.advance())
             if wait and remaining is not None and (held := operator.let_wait()) is not None:
                 remaining.add(held, WAITING)
-        self.timing.read_for(operator.stats.misses - before)
+                held_rows += held.num_rows
+        self.timing.came(rows.num_rows, operator.stats.misses - before, held_rows)
 
     def _sort(self, rows: Iterable[pa.RecordBatch], remaining: Remaining, *, phase: bool) -> Batches:
         """Join those of the rows that stayed behind that are due; the others stay."""

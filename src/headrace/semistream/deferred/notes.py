@@ -21,10 +21,18 @@ class Notes:
     """when the micro-batch began; -inf if there was none, or nothing is known of it any more"""
     run: str = ""
     """the run of the query that it was of"""
-    interval: float = 0.0
-    """the longest time between two micro-batches lately, in seconds"""
+    first: bool = True
+    """whether it was the first of its run, which takes longer than others: Spark compiles its plans, workers open relations"""
+    decided: float = -inf
+    """when the decision was made"""
+    rows: int = 0
+    """rows of the stream in it"""
+    deadline: float | None = None
+    """seconds within which rows are to leave"""
+    warning: str = ""
+    """why the deadline cannot be kept, if it cannot"""
     fresh: int = 0
-    """rows of this micro-batch that wait for their deadline"""
+    """rows of this micro-batch that pages have to be read for, in it or later"""
     waiting: int = 0
     """rows of all micro-batches that do"""
     earliest: float = inf
@@ -39,8 +47,10 @@ class Notes:
     """the version of the relation that the micro-batch was joined with"""
     identity: str = ""
     """the identity of that relation; one made in its place has another"""
-    phases: dict[str, list[float]] = field(default_factory=dict)
-    """how long join phases took, as JoinTime keeps it"""
+    batches: list[list[float]] = field(default_factory=list)
+    """how long micro-batches took lately, as BatchTimes keeps it"""
+    joins: list[list[float]] = field(default_factory=list)
+    """how long join phases took, as BatchTimes keeps it"""
 
     @property
     def owed(self) -> int:
@@ -71,9 +81,11 @@ class Notes:
 
     @classmethod
     def of(cls, decision: Decision | None) -> Notes:
-        """Read the notes of a decision; if all that it left was given out by hr.finish, only what phases took still holds."""
+        """Read the notes of a decision; if all that it left was given out by hr.finish, only the times still hold.
+
+        Facts that an earlier release did not note have their defaults.
+        """
         if decision is None:
             return cls()
-        if decision.finished:
-            return cls(phases=decision.facts["phases"])
-        return cls(**{name: decision.facts[name] for name in cls.__dataclass_fields__})
+        known = ("batches", "joins") if decision.finished else tuple(cls.__dataclass_fields__)
+        return cls(**{name: decision.facts[name] for name in known if name in decision.facts})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 import pyarrow as pa
 
@@ -9,13 +11,15 @@ from headrace.arrays import Bools, Float64s
 from headrace.clock import Clock
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
-from headrace.semistream.deadlines import JoinTime
+from headrace.semistream.deferred.batch_times import BatchTimes
 from headrace.semistream.deferred.deferral import Deferral
 from headrace.semistream.deferred.notes import Notes
 from headrace.semistream.deferred.remaining import ARRIVED
+from headrace.units import format_duration, format_size
 
-_SLACK = 1.25  # times the longest interval lately: the next micro-batch may come a quarter later than the ones before
-_FADES = 0.8  # of the longest interval is left one micro-batch later, so that one long one is forgotten after a few
+_SLACK = 1.25  # times the interval to be expected: the next micro-batch may come later than all in the window
+_MARGIN = 1.1  # times a join phase: the next may be worse, and the decision has to reach the disk
+_AHEAD = 2  # times over, as many micro-batches as a slowdown was seen in: a warning comes so long before
 
 
 class PhaseTiming:
@@ -36,18 +40,23 @@ class PhaseTiming:
     def __init__(self, relation: Relation, deferral: Deferral, run: str, clock: Clock) -> None:
         self.deferral, self.run, self.clock = deferral, run, clock
         self.now = clock.now()  # when the attempt began
+        self.times = BatchTimes()
         self._notes = Notes()
         self._pages = max(1, relation.num_pages)
-        costs = relation.disk.costs(relation.page_size)
-        self._time = JoinTime(costs, relation.disk.factors)
-        self._time.scan = costs[0] + self._pages * costs[1]
-        self._fresh = 0  # rows of this micro-batch that were read for
+        self._costs, self._factors = relation.disk.costs(relation.page_size), relation.disk.factors
+        self.misses = 0
+        """rows of this micro-batch that pages have to be read for, now or later"""
+        self._rows = 0  # rows of this micro-batch
+        self._fresh = 0  # those of them that were read for at once
         self._dues: list[Float64s] = []  # deadlines of rows of earlier ones that left
 
     def restore(self, notes: Notes) -> None:
         """Go on after the micro-batch that noted this."""
         self._notes = notes
-        self._time.restore(notes.phases)
+        self.times = BatchTimes([*notes.batches], [*notes.joins])
+        if notes.run == self.run and not notes.first and notes.at > -inf:
+            spent, rest = notes.decided - notes.at, self.now - notes.decided
+            self.times.add_batch(spent, rest, notes.rows, idle=not notes.owed)
 
     # -- when a join phase is due ----------------------------------------------------------------------------------------
 
@@ -56,12 +65,45 @@ class PhaseTiming:
         limit = self.deferral.deadline
         if limit is None or not waiting + more:
             return waiting > 0
-        notes = self._notes
+        notes, now = self._notes, self.clock.now()
         if notes.at > self.now or (notes.waiting and notes.earliest > self.now):
             return True  # the clock was set back, so nobody knows how long they have waited
         first = min(notes.earliest, self.now)
-        phase = self._time.estimate(min(waiting, self._pages), waiting, more)
-        return first + limit <= self.now + _SLACK * max(self._interval(), self.deferral.period) + phase
+        # The next micro-batch begins an interval after this one did; later, if this one has taken longer than others by now.
+        interval = max(self.times.interval(limit), self.deferral.period)
+        begins = max(self.now + _SLACK * interval, now + _SLACK * self.times.rest())
+        # As many rows as wait of this micro-batch may come with the next one.
+        fresh = max(notes.fresh, more, waiting - notes.waiting)
+        return first + limit <= begins + self._phase(waiting + fresh)
+
+    def warning(self, memory: int) -> str:
+        """Say why the deadline cannot be kept, if even rows that leave at once cannot; it is said some micro-batches before.
+
+        Parameters
+        ----------
+        memory
+            Bytes of the join.
+        """
+        limit = self.deferral.deadline
+        if limit is None or not self.misses or not self.times.joins:
+            return ""
+        needed = self._phase(self.misses) * self.times.slowdown() ** _AHEAD
+        if needed <= limit:
+            return ""
+        slower = " soon, as micro-batches slow down" if self.times.slowdown() > 1 else ""
+        return (
+            f"a deadline of {format_duration(limit)} cannot be kept at {self.times.rate():,.0f} rows a second in"
+            f" {format_size(memory)} of memory: a micro-batch needs {format_duration(needed)}{slower}; give more memory or a"
+            " longer deadline, or shed rows"
+        )
+
+    def _phase(self, rows: int) -> float:
+        """Seconds of a micro-batch with a join phase for so many rows, with high probability."""
+        pages = min(rows, self._pages)
+        seek, transfer = self._costs
+        reads = min(pages * (seek + transfer), seek + self._pages * transfer)
+        steps = rows * (self._factors.c_E + self._factors.c_H + self._factors.c_O)
+        return _MARGIN * self.times.join(pages, reads + steps)
 
     def retry_is_over(self, arrived: float) -> bool:
         """Whether a row that came then has been tried again for long enough."""
@@ -72,33 +114,37 @@ class PhaseTiming:
         over: Bools = np.asarray(rows.column(ARRIVED)) + self.deferral.retry_for <= self.now
         return over
 
-    def _interval(self) -> float:
-        """Seconds that the next micro-batch may take to come."""
-        notes = self._notes
-        lately = _FADES * notes.interval
-        if notes.run == self.run and notes.at > -np.inf:
-            lately = max(lately, self.now - notes.at)
-        return lately
-
     # -- what happened ---------------------------------------------------------------------------------------------------
 
-    def read_for(self, rows: int) -> None:
-        """Note that rows of this micro-batch were, or will be, read for."""
-        self._fresh += rows
+    def came(self, rows: int, read_for: int, held: int) -> None:
+        """Note rows of this micro-batch, how many of them are read for in it, and how many may wait."""
+        self._rows += rows
+        self._fresh += read_for
+        self.misses += read_for + held
 
     def left(self, rows: pa.RecordBatch) -> None:
         """Note that rows with EXTRA columns that waited for their deadline leave now."""
         self._dues.append(np.asarray(rows.column(ARRIVED)) + (self.deferral.deadline or 0.0))
 
-    def learn(self, seconds: float) -> None:
-        """Note that a join phase took so long."""
+    def learn(self) -> None:
+        """Note that a join phase has ended."""
         rows = self._fresh + sum(dues.size for dues in self._dues)
         if rows:
-            self._time.joined(min(rows, self._pages), seconds)
+            self.times.add_join(min(rows, self._pages), self.clock.now() - self.now)
 
-    def notes(self) -> Notes:
+    def notes(self, memory: int) -> Notes:
         """Notes of this micro-batch that have no rows yet."""
-        return Notes(at=self.now, run=self.run, interval=self._interval(), phases=self._time.state())
+        return Notes(
+            at=self.now,
+            run=self.run,
+            first=self._notes.run != self.run,
+            decided=self.clock.now(),
+            rows=self._rows,
+            deadline=self.deferral.deadline,
+            warning=self.warning(memory),
+            batches=self.times.batches,
+            joins=self.times.joins,
+        )
 
     def count(self, stats: JoinStats) -> None:
         """Count rows that left too late, and how long rows waited."""

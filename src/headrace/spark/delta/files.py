@@ -26,8 +26,12 @@ if TYPE_CHECKING:
     from pyspark import TaskContext
 
 FACTS = "facts string"  # schema of what a writing task gives back: one JSON text a file
-_ROW_GROUP = 16 << 20  # bytes gathered for one row group
-_BUFFERED = 64 << 20  # bytes gathered for all files of a task
+_ROW_GROUP = 16 << 20  # bytes gathered for one row group, at most
+_BUFFERED = 64 << 20  # bytes gathered for all files of a task, at most
+_LEAST_GATHERED = (
+    1 << 20
+)  # bytes gathered for all files of a task however small the joins' budget is: smaller row groups cost more
+_GATHERED_SHARE = 4  # of a worker's budget for its joins, one part in so many is gathered beside it
 _COLUMN = 600  # bytes that a held column takes beside its values, as measured
 _OPEN = 64  # files open at a time
 _LONGEST = 255  # bytes of a directory's name, on every common file system
@@ -52,6 +56,8 @@ class TableFiles:
         Columns that must not be null.
     prefix
         Start of the files' names: whose they are, and of which transaction.
+    gathered
+        Bytes of rows that a task gathers for its files before it writes them.
     """
 
     root: str
@@ -59,6 +65,7 @@ class TableFiles:
     partition_by: tuple[str, ...]
     required: tuple[str, ...]
     prefix: str
+    gathered: int = _BUFFERED
 
     def write(self, batches: Iterator[pa.RecordBatch], context: TaskContext) -> Iterator[pa.RecordBatch]:
         """Write all batches; gives the facts of the files when they are complete."""
@@ -67,6 +74,13 @@ class TableFiles:
             writer.take(batch)
         facts = writer.close()
         yield pa.record_batch({"facts": pa.array([json.dumps(f) for f in facts], pa.string())})
+
+
+def gathered_for(worker_memory: int | None) -> int:
+    """Bytes of rows that a task gathers, beside a budget of its joins: a quarter of that. None: there are no joins."""
+    return (
+        _BUFFERED if worker_memory is None else min(_BUFFERED, max(_LEAST_GATHERED, worker_memory // _GATHERED_SHARE))
+    )
 
 
 @dataclass
@@ -115,7 +129,7 @@ class _Writer:
             file.take(part)
             if file.size >= _ROW_GROUP:
                 file.flush()
-        while sum(f.size for f in self._open.values()) > _BUFFERED:
+        while sum(f.size for f in self._open.values()) > self.files.gathered:
             max(self._open.values(), key=lambda f: f.size).flush()
 
     def _parts(self, batch: pa.RecordBatch) -> Iterator[tuple[Values, pa.RecordBatch]]:

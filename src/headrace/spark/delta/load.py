@@ -22,7 +22,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.errors import BadInput, HeadraceError
 from headrace.spark.batches import check_options, check_transaction
-from headrace.spark.delta.files import FACTS, TableFiles
+from headrace.spark.delta.files import FACTS, TableFiles, gathered_for
 from headrace.spark.delta.schema import check_partitions, check_schema, delta_types
 from headrace.spark.plan import Plan
 from headrace.spark.schemas import stream_schema
@@ -149,7 +149,12 @@ class Sink(NumberedSink[Loaded]):
         if last >= number:
             return self._repeated()
         files = TableFiles(
-            str(self.path), self.schema, self.partition_by, self.required, f"{_prefix(app)}-{number:010d}"
+            str(self.path),
+            self.schema,
+            self.partition_by,
+            self.required,
+            f"{_prefix(app)}-{number:010d}",
+            gathered_for(plan.worker_memory),
         )
         rows = plan.map(df, FACTS, writing_task(plan, df, files, finish)).collect()
         facts = [json.loads(row.facts) for row in rows]

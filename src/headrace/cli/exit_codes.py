@@ -1,0 +1,104 @@
+"""Exit codes: the one place that turns whatever a command raises into a line on standard error and a code."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from headrace.cli.screen import plain
+from headrace.errors import DamagedRelation, HeadraceError, OutsideFailure
+from headrace.sources.secret import hide_secrets
+
+DAMAGED = 1  # a relation is damaged, and nothing else
+REFUSED = 2  # nothing was done: what was asked for, or what it names, is wrong
+FAILED = 3  # it was begun and failed: Spark, a server, a file system, a proof
+INTERRUPTED = 128 + signal.SIGINT  # as shells count a program that a signal ended
+PIPE_CLOSED = 128 + signal.SIGPIPE  # the reader of standard output has gone, as in `headrace ... | head`
+
+#: With this variable set, a failure is followed by its traceback, without secrets.
+TRACEBACK = "HEADRACE_TRACEBACK"
+
+# Spark has an exception of a worker as text only, below tracebacks of Python and of Java.
+_DAMAGE = re.compile(r"headrace\.errors\.DamagedRelation: (.+)")
+_BOTTOM = re.compile(r"^[\w.]+(?:Error|Exception|errors\.\w+): .+", re.MULTILINE)
+_LONGEST = 2000  # characters of a message of another program
+
+
+class ExitCodeGroup(TyperGroup):
+    """The group of all commands: no exception passes it, so that every command ends with one of the codes above."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        with exit_codes():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def exit_codes() -> Iterator[None]:
+    """Turn an exception into one line without secrets, and an exit code."""
+    try:
+        yield
+    except (KeyboardInterrupt, typer.Abort) as stop:
+        raise typer.Exit(INTERRUPTED) from stop
+    except Exception as error:
+        if hasattr(error, "exit_code"):  # an exit, or wrong usage: exceptions of the command line's own
+            raise
+        code = exit_code(error)
+        if code == PIPE_CLOSED:
+            # Python would complain when it flushes standard output in the end.
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        else:
+            sys.stderr.write(f"headrace: {plain(message(error))}\n")
+        if os.environ.get(TRACEBACK):
+            sys.stderr.write(hide_secrets("".join(traceback.format_exception(error))))
+        raise typer.Exit(code) from error
+
+
+def exit_code(error: BaseException) -> int:
+    """Return the exit code for an exception.
+
+    Example:
+        >>> from headrace.errors import BadInput, DamagedRelation
+        >>> exit_code(DamagedRelation("s0.pages", "torn")), exit_code(BadInput("no")), exit_code(OSError("disk"))
+        (1, 2, 3)
+    """
+    if isinstance(error, DamagedRelation) or getattr(error, "damaged", False):
+        return DAMAGED
+    if isinstance(error, HeadraceError) and not isinstance(error, OutsideFailure):
+        return REFUSED
+    if isinstance(error, OSError) and error.errno == errno.EPIPE:
+        return PIPE_CLOSED
+    return DAMAGED if _DAMAGE.search(str(error)) else FAILED
+
+
+def message(error: BaseException) -> str:
+    """Return what to say of an exception: our own words as they are, those of others in one line; neither with secrets.
+
+    Example:
+        >>> message(ConnectionError("no answer from postgresql://ann:hunter2@db/shop"))
+        'ConnectionError: no answer from postgresql://ann:***@db/shop'
+    """
+    text = str(error)
+    if not isinstance(error, HeadraceError):
+        text = f"{type(error).__name__}: {_bottom(text)}" if not isinstance(error, OSError) else text
+    return hide_secrets(text)
+
+
+def _bottom(text: str) -> str:
+    """Return the error that caused another program's, without plans and stacks."""
+    if damage := _DAMAGE.search(text):
+        return damage[1]
+    below = _BOTTOM.findall(text)
+    line = below[-1] if below else " ".join(text.strip().split("\n\n")[0].split("\nJVM stacktrace")[0].split())
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
