@@ -254,11 +254,12 @@ class DiskJoiner:
                 last = int(np.searchsorted(code, np.uint64(block.high), side="right"))
                 if last > first:
                     parts.append(record.slice(first, last - first))
+                    size += parts[-1].nbytes
                 i, at = (i, after) if code[-1] <= block.high else (i + 1, -1)
             else:
-                found, at = spill.read(segment, at, join.block_bytes - size)
+                found, after = spill.read(segment, at, join.block_bytes - size)
                 parts += found
-            size = sum(part.nbytes for part in parts)
+                size, at = size + after - at, after
         return (spill.rows(parts) if parts else None), (i, at)
 
     def _matches(self, block: LeftBlock, theirs: SpilledRows) -> Iterator[tuple[Int32s, Int32s]]:

@@ -88,9 +88,9 @@ class MemorySweep:
         for segment in segments:
             at, end = spill.begin(segment), spill.end(segment)
             while at < end:
-                found, at = spill.read(segment, at, sides.block_bytes - size)
+                found, after = spill.read(segment, at, sides.block_bytes - size)
                 parts += found
-                size = sum(part.nbytes for part in parts)
+                size, at = size + after - at, after
                 if size >= sides.block_bytes or (at == end and segment == segments[-1]):
                     yield from self._probe(number, spill.rows(parts), sweep.stamp)
                     yield sides.output.empty()

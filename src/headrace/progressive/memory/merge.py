@@ -16,10 +16,7 @@ from headrace.progressive.memory.spill import ANYWHERE, SEGMENT_BYTES, Spill, ce
 TOGETHER = 8  # segments that are read together in the order of cells, at most, since a record of each is held
 _STAGED = 8  # flushes of a side whose tuples are distributed to partitions together
 _LISTS = 32  # the list of a side's segments takes at most this part of the budget
-_LEAST_SEGMENTS, _MOST_SEGMENTS = (
-    2,
-    32,
-)  # of a partition, however many partitions there are and however large the budget is
+_LEAST_SEGMENTS = 2  # of a partition, however many partitions there are
 Position = tuple[int, int]  # the offset of a record, and the first of its rows that is still to come
 
 
@@ -260,4 +257,4 @@ def _up_to(partition: Int32s, cell: UInt64s, end: tuple[int, int]) -> int:
 
 def most_segments(limit: int, partitions: int) -> int:
     """The number of segments of a partition, at most, so that the list of a side's segments takes a small part of a budget."""
-    return min(_MOST_SEGMENTS, max(_LEAST_SEGMENTS, limit // _LISTS // SEGMENT_BYTES // partitions))
+    return min(TOGETHER, max(_LEAST_SEGMENTS, limit // _LISTS // SEGMENT_BYTES // partitions))
