@@ -143,7 +143,7 @@ class ProgressiveJoin:
         self.partitioning = self._sides.partitioning
         self.partition_stats = PartitionStats.empty(self.partitioning.partitions)
         self._stamp = 0
-        self._arrivals: list[Arrival] = []  # the batch that is being taken in, if any
+        self._arrivals: list[Arrival] = []  # the batch that is being taken in, and one that came after an error, if any
         self._reader: ReferenceType[Iterator[pa.RecordBatch]] | None = None  # of results that are not read to the end
         self._called = ""  # what they are results of: "insert" or "finish"
         self._broken: BaseException | None = None
@@ -200,7 +200,7 @@ class ProgressiveJoin:
                 self._keep(arrival.number, arrival.piece)
                 arrival.at, arrival.piece = arrival.at + arrival.piece.batch.num_rows, None
             self.stats.tuples_in[arrival.number] += arrival.batch.num_rows
-            self._arrivals.pop()
+            self._arrivals.pop(0)
 
     def _next_piece(self, arrival: Arrival) -> Piece:
         """The next rows of a batch, as many as fit working memory, with the cells that they belong to."""
