@@ -315,7 +315,7 @@ def test_a_snapshot_holds_tuples_of_keys_that_got_no_entry(relation):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_ordered_results_keep_their_order_however_the_join_is_stepped(tmp_path, seed):
-    """A step that is left in the middle is gone on with by the next one: no result is overtaken or lost."""
+    """A step that is left in the middle is gone on with by the next one: no result is overtaken, and none is lost."""
     rng = np.random.default_rng(seed)
     rows = pa.table({"k": np.repeat(np.arange(3000), 3), "v": np.arange(9000), "t": ["x" * 60] * 9000})
     rel = hr.Relation.create(tmp_path / "r", rows, key="k", page_size="4KiB", disk=Disk("simulated"))
@@ -333,3 +333,14 @@ def test_ordered_results_keep_their_order_however_the_join_is_stepped(tmp_path, 
     assert got == sorted(got)
     assert got == sorted(expected)
     op.stats.check()
+
+
+def test_a_batch_that_was_given_up_leaves_nothing_for_the_next(tmp_path):
+    """A task of Spark may be stopped in the middle of its results; the worker's next one joins rows of its own alone."""
+    rows = pa.table({"k": np.arange(20_000), "t": ["x" * 60] * 20_000})
+    rel = hr.Relation.create(tmp_path / "r", rows, key="k", page_size="4KiB", disk=Disk("simulated"))
+    op = AdaptiveJoin(rel, on="k", memory="500KiB", order="stream")
+    given_up = op.join(pa.record_batch({"k": np.arange(9000)}))
+    next(given_up)
+    given_up.close()
+    assert [k for out in op.join(pa.record_batch({"k": [5, 6]})) for k in out["k"].to_pylist()] == [5, 6]
