@@ -47,7 +47,7 @@ class BoxGrid(Partitioning):
         `stats.outside` counts them.
     cells
         The number of cells in each dimension, as one number or one for each; by default about 100 in all, 10 by 10 in two
-        dimensions. A join makes the grid coarser if a box that covers it would take more than 1/8 of the join's memory.
+        dimensions. A join makes the grid coarser if a box that covers it would take more than 1/4 of the join's memory.
     tiles
         The number of tiles of a cell in each dimension: 1, 2, 4, ... More tiles make probes cheaper, and copies of boxes more. By
         default as many as keep copies few, estimated from the first boxes that are read.
@@ -109,14 +109,14 @@ class BoxGrid(Partitioning):
             if tiles is not None:
                 self._make_grid(*self._corners, tiles.bit_length() - 1)
 
-    def limit_cells(self, most: int) -> None:
-        """Make the grid coarser, if need be, so that it has at most so many tiles: a box may touch them all."""
-        self._most_tiles = min(most, _ALL_TILES)
+    def coarsen(self, cells: int, partitions: int) -> None:
+        """Make the grid coarser, if need be, so that it has no more tiles than `cells`: a box may touch them all."""
+        self._most_tiles = min(cells, _ALL_TILES)
         before = count = math.prod(self._cells.tolist())
         while count > self._most_tiles:
             self._cells = -(-self._cells // 2)
             count = math.prod(self._cells.tolist())
-        self.partitions = count if self.partitions == before else min(self.partitions, count)
+        self.partitions = min(partitions, count if self.partitions == before else min(self.partitions, count))
         if self.grid is not None:
             self._make_grid(self.grid.low, self.grid.high, int(self.grid.shift.max()))
 

@@ -26,7 +26,7 @@ class HashPartitioning(Partitioning):
     condition
         The columns that are equal in pairs: integers, strings, binary, dates, timestamps or decimals.
     partitions
-        The number of partitions of each side.
+        The number of partitions of each side. A join has fewer if a list of them would take too much of its memory.
 
     Deviations from [PQP] Table 3.1: a mixed hash and not the key modulo the number of partitions, so that keys with a common
     divisor do not share a partition.
@@ -73,6 +73,10 @@ class HashPartitioning(Partitioning):
         keys, valid = self._codec.encode([batch.column(name) for name in self.columns[side]])
         there = valid == 1 if valid.size else np.ones(batch.num_rows, np.bool_)
         return JoinKeys(keys.hashes(), NO_DOUBLES, there)
+
+    def coarsen(self, cells: int, partitions: int) -> None:
+        """Divide into fewer partitions, if there are more."""
+        self.partitions = min(self.partitions, partitions)
 
     def check(self, side: int, batch: pa.RecordBatch) -> None:
         """Do nothing: every key can be hashed."""

@@ -100,8 +100,11 @@ class Partitioning(ABC):
             some = self.reach(side, JoinKeys(keys.codes[at : at + step], values, keys.valid[at : at + step]))
             yield CellEntries(some.row + np.int32(at), some.cell)
 
-    def limit_cells(self, most: int) -> None:  # noqa: B027
-        """Divide more coarsely, so that no row is kept in more cells than this. Called once, before any row is read."""
+    def coarsen(self, cells: int, partitions: int) -> None:  # noqa: B027
+        """Divide more coarsely, so that no row is kept in more cells than this, and there are no more partitions than this.
+
+        A join with little memory calls it once, before any row is read.
+        """
 
     @abstractmethod
     def partition_of(self, cells: UInt64s) -> Int32s:

@@ -53,9 +53,9 @@ class UnboundedBoxes(BoxGrid):
         self._widths = widths(cell, d)[:_BOX_DIMENSIONS]
         self.limits = np.concatenate([[float(d)], self._widths])
 
-    def limit_cells(self, most: int) -> None:
+    def coarsen(self, cells: int, partitions: int) -> None:
         """Refuse boxes that touch more cells than this: cells have the width that the user gave."""
-        self._most_cells = min(most, _MOST_CELLS)
+        self._most_cells, self.partitions = min(cells, _MOST_CELLS), min(self.partitions, partitions)
 
     def check(self, side: int, batch: pa.RecordBatch) -> None:
         """Refuse inverted boxes, and boxes that touch too many cells."""

@@ -258,3 +258,8 @@ def _up_to(partition: Int32s, cell: UInt64s, end: tuple[int, int]) -> int:
 def most_segments(limit: int, partitions: int) -> int:
     """The number of segments of a partition, at most, so that the list of a side's segments takes a small part of a budget."""
     return min(TOGETHER, max(_LEAST_SEGMENTS, limit // _LISTS // SEGMENT_BYTES // partitions))
+
+
+def most_partitions(limit: int) -> int:
+    """The number of partitions, at most, so that the list of a side's segments takes a small part of a budget."""
+    return max(1, limit // _LISTS // SEGMENT_BYTES // _LEAST_SEGMENTS)

@@ -15,7 +15,7 @@ from headrace.memory import MemoryBudget, Reservation, trim_malloc
 from headrace.progressive.grids.partitioning import NO_DOUBLES, SIDES, CellEntries, Partitioning
 from headrace.progressive.grids.partitioning_for import partitioning_for
 from headrace.progressive.memory.meetings import Meetings
-from headrace.progressive.memory.merge import Merger, most_segments
+from headrace.progressive.memory.merge import Merger, most_partitions, most_segments
 from headrace.progressive.memory.side_memory import SideMemory, slot_bytes
 from headrace.progressive.memory.spill import Spill, SpilledRows
 from headrace.progressive.output import Output, all_rows, plain_schema
@@ -29,7 +29,7 @@ _PARTS = 8  # working memory is divided into this many parts; an arriving piece 
 _ROW_WORK = 96  # bytes of an arriving row beside the row itself: its cells, its partition, what it compares by
 _CELL_WORK = 32  # bytes of a cell that a row probes
 _PAIR_WORK = 48  # bytes of a pair beside its rows
-_WIDEST = 8  # the cells of a tuple take at most 1/8 of the budget
+_WIDEST = 4  # the cells of a tuple take at most 1/4 of the budget
 _LARGEST = 4  # a tuple takes at most 1/4 of the budget, which is always free when nothing else is in memory
 
 
@@ -65,7 +65,9 @@ class Sides:
         usual, self._ask = partitioning_for(condition)
         self.condition = condition
         self.partitioning = partitioning or usual
-        self.partitioning.limit_cells(budget.limit // _WIDEST // slot_bytes(self.partitioning, counted))
+        self.partitioning.coarsen(
+            budget.limit // _WIDEST // slot_bytes(self.partitioning, counted), most_partitions(budget.limit)
+        )
         self.suffix = suffix
         self.budget = budget
         self.work = budget.limit // _WORK // _PARTS
