@@ -26,7 +26,7 @@ from headrace.semistream.waiting_join import WaitingJoin
 from headrace.semistream.waiting_plan import OutputPlan
 from headrace.semistream.waiting_store import HashWindow
 
-_FILLING = 256  # parts of H: with fewer tuples an iteration costs more than it serves, unless the stream is slow
+_FILLING = 64  # parts of H: with fewer tuples an iteration costs more than it serves, unless the stream is slow
 
 
 class HybridJoin(WaitingJoin):
@@ -181,13 +181,13 @@ def loop_comes_round(H: HashWindow, buffered: int, steps: StepTime) -> bool:
 
     The algorithm's loop has no end. It takes up to as many tuples as there are free slots, and where fewer are available it goes
     on all the same. A stream that is always there fills H, since a load serves the more tuples the more wait; meanwhile there is
-    an iteration whenever twice as many tuples have come as the last one served, so that results do not wait for a full H, and H
-    fills up all the same. A stream that lets the join wait gets the iterations that the loop would have done in that time.
+    an iteration whenever eight times as many tuples have come as the last one served, so that results do not wait for a full H,
+    and H fills up all the same. A stream that lets the join wait gets the iterations that the loop would have done in that time.
     """
     if not H.used and not buffered:
         steps.owed = 0.0
         return False
-    enough = max(1, H.capacity // _FILLING, 2 * steps.served)
+    enough = max(1, H.capacity // _FILLING, 8 * steps.served)
     return buffered > 0 or steps.came >= enough or steps.owed > steps.last
 
 
