@@ -79,6 +79,7 @@ __all__ = [
     "RunLogError",
     "SpillError",
     "Shedding",
+    "SpillError",
     "UnfinishedRelation",
     "UnsupportedType",
     "VersionConflict",

@@ -30,6 +30,7 @@ from headrace.progressive import (
     XJoin,
     policy_of,
 )
+from headrace.progressive.policies.driver import lowest_partitions
 
 
 def stats(
@@ -121,6 +122,35 @@ def test_xjoin_takes_the_largest() -> None:
     assert order(XJoin(), stats([[3, 9, 1], [4, 2, 8]]))[:3] == [(0, 1), (1, 2), (1, 0)]
 
 
+def test_xjoin_flushes_one_partition_at_a_time() -> None:
+    counters = stats([[3, 9, 1], [4, 2, 8]])
+    chosen = lowest_partitions(XJoin(), counters, XJoin().wanted(27))
+    assert np.argwhere(chosen.leave).tolist() == [[0, 1]] and chosen.spare == 0
+    op = ProgressiveJoin(hr.equal("k"), "1MiB", XJoin(), capacity=1000)
+    rng = np.random.default_rng(9)
+    for side in ("left", "right") * 4:
+        flushes, held = op.stats.flushes, op.partition_stats.held.copy()
+        list(op.insert(side, pa.record_batch({"k": rng.integers(0, 500, 300)})))
+        gone = (op.partition_stats.held < held).sum()
+        assert gone <= op.stats.flushes - flushes
+    assert op.stats.flushes > 3
+
+
+def test_equal_scores_are_put_in_an_order_that_is_drawn() -> None:
+    counters = [stats([[5] * 20, [5] * 20], results=np.zeros((2, 20)), flushes=flushes) for flushes in range(40)]
+
+    def first(policy: FlushPolicy) -> list[tuple[int, int]]:
+        return [lowest_partitions(policy, some, 1).last for some in counters]
+
+    drawn = first(RRPJ())
+    assert drawn == first(RRPJ(seed=0)) != first(RRPJ(seed=1))
+    assert {side for side, _ in drawn} == {0, 1} and len({partition for _, partition in drawn}) > 10
+    assert first(AmortisedRRPJ(sigma=0.0)) == drawn
+    scored = stats([[5, 5], [5, 5]], results=[[2, 1], [1, 1]])
+    assert {lowest_partitions(RRPJ(seed=seed), scored, 15).last for seed in range(30)} == {(0, 1), (1, 0), (1, 1)}
+    assert all(not lowest_partitions(RRPJ(seed=seed), scored, 15).leave[0, 0] for seed in range(30))
+
+
 def test_hmj_takes_the_largest_pair_that_keeps_sides_even() -> None:
     assert HMJ.pairs
     # Left holds more. Partition 2 is the largest pair, but mostly of the right side.
@@ -141,13 +171,55 @@ def test_all_flush_takes_all() -> None:
     assert AllFlush().wanted(1234) == 1234
 
 
-def test_la_follows_the_last_arrivals() -> None:
-    counters = stats([[5, 5], [5, 5]], arrived=[[90, 10], [50, 50]])
+def _process(rng: np.random.Generator, n: int, a: dict[int, float], domain: int) -> Any:
+    """Values of a stream with reference locality: the one i arrivals ago with probability a[i], otherwise any."""
+    values, lag = rng.integers(1, domain, n), rng.choice([0, *a], n, p=[1 - sum(a.values()), *a.values()])
+    for i in np.flatnonzero(lag):
+        if i >= lag[i]:
+            values[i] = values[i - lag[i]]
+    return values.astype(np.uint64)
+
+
+@pytest.mark.parametrize("a", [{}, {1: 0.4}, {3: 0.3, 7: 0.2}])
+@pytest.mark.parametrize("domain", [20, 1 << 40])
+def test_la_fits_the_locality_of_a_stream(a: dict[int, float], domain: int) -> None:
+    policy, values = LA(h=10), _process(np.random.default_rng(3), 20_000, a, domain)
+    for some in np.split(values, 100):
+        policy.arrive(1, some, np.zeros(some.size, np.int32))
+    b, fitted = policy.locality(1)
+    np.testing.assert_allclose(fitted, [a.get(i, 0.0) for i in range(1, 11)], atol=0.03)
+    assert b == pytest.approx(1 - sum(a.values()), abs=0.06)
+
+
+def test_la_scores_values_by_popularity_and_by_what_came_lately() -> None:
+    """[PQP] §2.1: the next value is t with probability b P(t) plus the a_i of the arrivals that had t."""
     policy = LA(h=4, b=0.5)
-    policy.arrive(0, np.zeros(6, np.uint64), np.array([0, 0, 1, 1, 1, 1], np.int32))
-    # Left partition 1 is rare but came four times in a row: right partition 1 is worth more than right partition 0.
-    np.testing.assert_allclose(policy.scores(counters), [[0.125, 0.125], [0.225, 0.525]])
-    assert order(LA(h=4, b=1.0), counters) == order(RPJ(), stats([[5, 5], [5, 5]], arrived=[[90, 10], [50, 50]]))
+    came = np.array([5] * 90 + [8, 9] * 4 + [7, 5], np.uint64)
+    policy.arrive(1, came, np.zeros(came.size, np.int32))
+    b, a = policy.locality(1)
+    assert b == 0.5 and a.sum() == pytest.approx(0.5)
+    cell = np.array([5, 8, 9, 7, 6], np.uint64)
+    tuples = TupleStats(np.zeros(5, np.int32), cell, np.arange(5), np.zeros(5, np.int32))
+    popular = np.array([0.91, 0.04, 0.04, 0.01, 0.0])
+    np.testing.assert_allclose(
+        policy.tuple_scores(stats([[5], [0]]), 0, tuples), b * popular + [a[0], a[3], a[2], a[1], 0.0]
+    )
+    assert not policy.tuple_scores(stats([[5], [0]]), 1, tuples).any()  # nothing has come to the left side
+
+
+def test_la_keeps_what_comes_again() -> None:
+    """Values repeat those of a moment ago: popularity alone says nothing, as all values are as popular in the long run."""
+
+    def early(policy: FlushPolicy) -> int:
+        rng = np.random.default_rng(6)
+        values = _process(rng, 8000, {20: 0.9}, 100_000)
+        op = ProgressiveJoin(hr.equal("k"), "1MiB", policy, capacity=200)
+        for at in range(0, 8000, 20):
+            for side in ("left", "right"):
+                list(op.insert(side, pa.record_batch({"k": values[at : at + 20].astype(np.int64)})))
+        return op.stats.in_memory
+
+    assert early(LA(share=20)) > 1.2 * early(LA(share=20, b=1.0))
 
 
 def test_rrpj_f_counts_by_tuple() -> None:

@@ -206,7 +206,9 @@ class ProgressiveJoin:
         """The next rows of a batch, as many as fit working memory, with the cells that they belong to."""
         sides, partitioning, number = self._sides, self.partitioning, arrival.number
         if self.capacity is not None:
-            arrival.step = min(arrival.step, max(1, self.policy.wanted(self.capacity)))
+            # No more than a flush removes; the largest partition has at least its share of the tuples in memory.
+            of_partition = self.capacity // (2 * partitioning.partitions) if self.policy.whole else 0
+            arrival.step = min(arrival.step, max(1, of_partition, self.policy.wanted(self.capacity)))
         while True:
             batch = arrival.batch.slice(arrival.at, arrival.step)
             keys = partitioning.read(number, batch)

@@ -32,7 +32,7 @@ class ProgressiveStats:
     pages_read: int = 0
     """pages of 4 KiB that were read from disk"""
     seeks: int = 0
-    """read requests"""
+    """read requests that do not go on where the last request ended"""
     memory: dict[str, int] = field(default_factory=dict)
     """bytes held now, by part"""
     memory_peak: int = 0

@@ -72,7 +72,7 @@ def progressive_join(
     memory
         The budget of each executor, however many Python workers it runs.
     flush
-        What leaves memory when it is full: xjoin, hmj, random, rpj, la, rrpj, rrpj-amortised, allflush, foresight, or a policy.
+        What leaves memory when it is full: xjoin, hmj, random, rpj, rrpj, rrpj-amortised, allflush, foresight, or a policy.
     suffix
         Added to the name of a right column that the left side has too; None refuses it. Equal keys appear once.
     within_time

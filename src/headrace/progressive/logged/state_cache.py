@@ -14,7 +14,7 @@ from headrace.progressive.logged.rows import LoggedRows
 from headrace.progressive.logged.sharding import ShardedRows, Sharding
 from headrace.progressive.memory.side_memory import SideMemory, slot_bytes
 from headrace.progressive.policies.base import FlushPolicy
-from headrace.progressive.policies.driver import partition_scores
+from headrace.progressive.policies.driver import ranked
 
 _NO_BATCH = -2  # of a cache that agrees with no checkpoint; -1 is the one before the first micro-batch
 _SLACK = 2  # times `memory`: the operator keeps to that, but a cache that is rebuilt may need more for a moment
@@ -107,19 +107,14 @@ class StateCache:
     def victims(self, checkpoint: Checkpoint, wanted: int) -> Int64s:
         """The first steps to keep, [side, partition], when about so many tuples are flushed: more, since whole steps go."""
         policy, ledger = self.policy, checkpoint.ledger
-        scores, held = partition_scores(policy, ledger), ledger.held
-        if policy.pairs:
-            scores, held = scores.min(axis=0, keepdims=True), held.sum(axis=0, keepdims=True)
-        size = held.reshape(-1)
-        there = np.flatnonzero(size)
-        order = there[np.argsort(scores.reshape(-1)[there], kind="stable")]
-        last = min(int(np.searchsorted(np.cumsum(size[order]), wanted)), order.size - 1)
-        go = np.zeros(held.shape, np.bool_)
+        order, size = ranked(policy, ledger)
+        last = min(int(np.searchsorted(np.cumsum(size), wanted)), order.size - 1)
+        go = np.zeros((1 if policy.pairs else 2, checkpoint.partitions), np.bool_)
         go.reshape(-1)[order[: last + 1]] = True
         first = np.where(go, checkpoint.steps, checkpoint.first)
-        spare = int(size[order[: last + 1]].sum()) - wanted
+        spare = int(size[: last + 1].sum()) - wanted
         if spare > 0 and not policy.whole and not policy.pairs:
-            number, partition = divmod(int(order[last]), held.shape[1])
+            number, partition = divmod(int(order[last]), checkpoint.partitions)
             side = self.sides[number]
             slots = side.live()
             steps = np.sort(side.arrived[slots[side.partition[slots] == partition]])

@@ -106,6 +106,7 @@ class Spill:
         self._file = tempfile.TemporaryFile(dir=directory, prefix="headrace-")  # noqa: SIM115  it lives as long as the join
         self._segments: dict[str, AnyArray] = {name: np.empty(0, type_) for name, type_ in _FIELDS.items()}
         self._count = 0
+        self._head = -1  # where the last request ended
         self._list = budget.reserve(f"{SIDES[number]} segments", 0)
 
     def __len__(self) -> int:
@@ -216,9 +217,8 @@ class Spill:
                 f"{len(data)} bytes of a flush could not be written in {self._where} ({error.strerror}); make room there, and"
                 " call again: the join goes on where it stopped. Or give another directory, spill=, to a new join",
             ) from error
-        pages = -(-len(data) // PAGE)
-        self._stats.pages_written += pages
-        self._spend(1, pages)
+        self._stats.pages_written += -(-len(data) // PAGE)
+        self._spend(offset, len(data))
 
     def _end(self) -> int:
         used = self._segments["partition"] != _FREE
@@ -251,10 +251,8 @@ class Spill:
                 break
             found.append(pa.ipc.read_record_batch(whole.slice(at + _HEAD.size, length), self.schema))
             at += _HEAD.size + length
-        pages = -(-len(data) // PAGE)
-        self._stats.seeks += 1
-        self._stats.pages_read += pages
-        self._spend(1, pages)
+        self._stats.pages_read += -(-len(data) // PAGE)
+        self._stats.seeks += self._spend(offset, len(data))
         return found, offset + at
 
     def partition(self, segment: int) -> int:
@@ -268,10 +266,13 @@ class Spill:
         rows = pa.RecordBatch.from_arrays(whole.columns[:n], schema=self._plain)
         return SpilledRows(rows, *(np.asarray(column) for column in whole.columns[n:]))
 
-    def _spend(self, requests: int, pages: int) -> None:
+    def _spend(self, offset: int, size: int) -> bool:
+        """Charge a request to the clock of a simulated disk; returns whether it begins elsewhere than the last one ended."""
+        seeks, self._head = offset != self._head, offset + size
         if self._disk.kind == "simulated":
             seek, transfer = self._disk.costs(PAGE)
-            self._disk.clock.advance(requests * seek + pages * transfer)
+            self._disk.clock.advance(seeks * seek + -(-size // PAGE) * transfer)
+        return seeks
 
 
 def cells_of(whole: pa.RecordBatch) -> UInt64s:

@@ -24,6 +24,8 @@ class FlushPolicy(ABC):
     ----------
     share
         The part of the tuples in memory that is flushed at a time, above 0 and at most 1; or their number, as an int.
+    seed
+        The seed of the draws among partitions of equal scores; the same seed gives the same choices.
 
     Example
     -------
@@ -44,13 +46,13 @@ class FlushPolicy(ABC):
     whole: ClassVar[bool] = False
     """whether a partition leaves as a whole, even if that is more than `wanted` asks for"""
 
-    def __init__(self, share: float | int = 0.1) -> None:
+    def __init__(self, share: float | int = 0.1, seed: int = 0) -> None:
         fits = isinstance(share, int | float) and not isinstance(share, bool)
         if not fits or share <= 0 or (isinstance(share, float) and share > 1):
             raise BadInput(
                 f"share={share!r} is not a part of memory; give one above 0 and at most 1, or a number of tuples"
             )
-        self.share = share
+        self.share, self.seed = share, seed
 
     @abstractmethod
     def scores(self, stats: PartitionStats) -> Float64s:
@@ -73,7 +75,7 @@ class TupleFlushPolicy(FlushPolicy):
 
     Parameters
     ----------
-    share
+    share, seed
         See FlushPolicy.
     """
 

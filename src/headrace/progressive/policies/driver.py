@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.arrays import Bools, Float64s
+from headrace.arrays import Bools, Float64s, Int64s
 from headrace.errors import BadInput
 from headrace.progressive.grids.partitioning import SIDES
 from headrace.progressive.policies.base import FlushPolicy, TupleFlushPolicy
 from headrace.progressive.policies.stats import PartitionStats, TupleStats
+from headrace.splitmix import draw
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +62,31 @@ def tuple_scores(policy: FlushPolicy, stats: PartitionStats, side: int, tuples: 
     return scores
 
 
-def lowest_partitions(policy: FlushPolicy, stats: PartitionStats, wanted: int) -> Victims:
-    """The partitions with the lowest scores that hold at least `wanted` tuples together, and no more than needed.
+def ranked(policy: FlushPolicy, stats: PartitionStats) -> tuple[Int64s, Int64s]:
+    """The partitions that hold tuples, those with the lowest scores first, and the tuples of each.
 
-    At least `wanted` tuples must be in memory. Equal scores go by side and number of the partition.
+    A partition is the number side * partitions + partition; if both sides leave together, it is that of both. Equal scores are
+    put in an order that is drawn anew for each flush. By number, the left side would always leave first, and so would the
+    partitions with low numbers, however good they were before.
     """
     scores, held = partition_scores(policy, stats), stats.held
     if policy.pairs:
         scores, held = scores.min(axis=0, keepdims=True), held.sum(axis=0, keepdims=True)
     size = held.reshape(-1)
     present = np.flatnonzero(size)
-    order = present[np.argsort(scores.reshape(-1)[present], kind="stable")]
-    last = int(np.searchsorted(np.cumsum(size[order]), wanted))
-    leave = np.zeros(held.shape, np.bool_)
+    order = present[np.lexsort([draw(policy.seed, stats.flushes, present), scores.reshape(-1)[present]])]
+    return order, size[order]
+
+
+def lowest_partitions(policy: FlushPolicy, stats: PartitionStats, wanted: int) -> Victims:
+    """The partitions with the lowest scores that hold at least `wanted` tuples together, and no more than needed.
+
+    At least `wanted` tuples must be in memory.
+    """
+    order, size = ranked(policy, stats)
+    last = int(np.searchsorted(np.cumsum(size), wanted))
+    leave = np.zeros((1 if policy.pairs else 2, stats.held.shape[1]), np.bool_)
     leave.reshape(-1)[order[: last + 1]] = True
-    spare = 0 if policy.whole or policy.pairs else int(size[order[: last + 1]].sum()) - wanted
-    side, partition = divmod(int(order[last]), held.shape[1])
+    spare = 0 if policy.whole or policy.pairs else int(size[: last + 1].sum()) - wanted
+    side, partition = divmod(int(order[last]), leave.shape[1])
     return Victims(np.broadcast_to(leave, stats.held.shape), (side, partition), spare)

@@ -1,56 +1,104 @@
-"""LA's flush policy: arrival probabilities with reference locality."""
+"""LA's flush policy: the probability of a value's next arrival, with reference locality."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from headrace.arrays import Float64s, Int32s, UInt64s
+from headrace.arrays import Float64s, Int32s, Int64s, UInt64s
 from headrace.errors import BadInput
-from headrace.progressive.policies.base import FlushPolicy
-from headrace.progressive.policies.stats import PartitionStats
+from headrace.kernels.locality import count_repeats
+from headrace.progressive.policies.base import TupleFlushPolicy
+from headrace.progressive.policies.stats import PartitionStats, TupleStats
+from headrace.splitmix import mix
+
+_COUNTERS = (
+    4096  # of a side's popularity, 32 KiB: values that share one are taken for equally popular, by half as much each
+)
+_ERRORS = 3.0  # standard errors that a repeat rate must lie above chance to be taken for locality
+_LATELY = 1000  # arrivals of both sides: older ones hardly count for which side comes next
 
 
-class LA(FlushPolicy):
-    """Flushes as RPJ does, and assumes reference locality: a partition that was hit recently is likely to be hit again.
+class LA(TupleFlushPolicy):
+    """Flushes the tuples whose value is least likely to arrive next on the other side. A value that came lately may come again.
 
-    The next tuple repeats the partition of one of the last h arrivals with probability 1 - b, each of them alike, and follows
-    the long-term popularity of partitions with probability b.
+    Choose it where arrivals repeat what came a moment ago. A stream's next value repeats the one i arrivals ago with probability
+    a_i, for i up to h, and is drawn by the long-term popularity P of values with probability b, where b and all a_i add up to 1.
+    So the next value is t with probability b P(t) plus the sum of the a_i for which the value i arrivals ago was t. That of the
+    other side, times the other side's share of the latest arrivals, is the score of a tuple with value t: what it is expected
+    to bring at the next arrival, its marginal utility.
+
+    The a_i are fitted to each stream. If r_k is how often a value equals the one k arrivals before it, less what chance gives,
+    then r_k is the sum of a_i r_|k-i|: the Yule-Walker equations of a discrete autoregressive process, solved at each flush.
 
     Parameters
     ----------
-    share
+    share, seed
         See FlushPolicy.
     h
-        The number of latest arrivals, of both sides together, that may repeat.
+        The number of latest arrivals of a stream that may repeat.
     b
-        The weight of long-term popularity: 0 is locality alone, 1 is popularity alone.
+        The weight of long-term popularity, from 0 (locality alone) to 1 (popularity alone); fitted if None.
 
-    Reference: [PQP] §2.1; Li et al. 2006.
+    Reference: [PQP] §2.1; Li et al. 2006 (reference locality); Jacobs and Lewis 1978 (the process and its equations).
 
-    Deviations: partitions are counted and not single values, whose popularity would take a counter for each value that ever
-    arrived; all a_i are equal, where the original fits each of them; a batch is taken as it comes, so h should be larger than a
-    batch.
+    Deviations: a value is a cell, which for boxes and vectors is a tile of the grid; popularity is counted in a table of fixed
+    size by the hash of a value, since a counter for each value that ever arrived would not be bounded.
     """
 
-    def __init__(self, share: float | int = 0.1, h: int = 1000, b: float = 0.5) -> None:
-        super().__init__(share)
+    def __init__(self, share: float | int = 0.1, h: int = 64, b: float | None = None, seed: int = 0) -> None:
+        super().__init__(share, seed)
         if h < 1:
             raise BadInput(f"h={h!r} is not a number of arrivals; give 1 or more")
-        if not 0 <= b <= 1:
-            raise BadInput(f"b={b!r} is not a probability; give one from 0 to 1")
+        if b is not None and not 0 <= b <= 1:
+            raise BadInput(f"b={b!r} is not a probability; give one from 0 to 1, or None")
         self.h = h
         self.b = b
-        self._last = np.empty((2, 0), np.int32)  # the sides and partitions of the last h arrivals, the latest last
+        self._last: list[UInt64s] = [np.empty(0, np.uint64), np.empty(0, np.uint64)]  # h values a side, the latest last
+        self._popularity = np.zeros((2, _COUNTERS), np.int64)
+        self._repeats, self._chances = np.zeros((2, h), np.int64), np.zeros((2, h), np.int64)
+        self._lately = np.zeros(2)  # arrivals of each side, older ones discounted
 
     def arrive(self, side: int, cells: UInt64s, partitions: Int32s) -> None:
-        """Remember the last h arrivals."""
-        new = np.stack([np.full(partitions.size, side, np.int32), partitions])
-        self._last = np.concatenate([self._last, new], axis=1)[:, -self.h :]
+        """Learn the values that have arrived."""
+        values = np.concatenate([self._last[side], cells])
+        count_repeats(values, self._last[side].size, self._repeats[side], self._chances[side])
+        self._last[side] = values[-self.h :]
+        self._popularity[side] += np.bincount(_counter(cells), minlength=_COUNTERS)
+        self._lately *= np.exp(-cells.size / _LATELY)
+        self._lately[side] += cells.size
 
-    def scores(self, stats: PartitionStats) -> Float64s:
-        """Return the probability that the next tuple arrives in the opposite partition."""
-        popularity = stats.arrived / max(1, int(stats.arrived.sum()))
-        places = np.ravel_multi_index(tuple(self._last), stats.arrived.shape)
-        lately = np.bincount(places, minlength=stats.arrived.size).reshape(stats.arrived.shape)
-        chance = self.b * popularity + (1 - self.b) * lately / max(1, self._last.shape[1])
-        return chance[::-1]
+    def locality(self, side: int) -> tuple[float, Float64s]:
+        """Return b and the a_i of a stream, as fitted to what has arrived so far."""
+        total, popularity = max(1, int(self._popularity[side].sum())), self._popularity[side]
+        # Two independent arrivals share a counter if their values are equal, or else by chance.
+        shared = float((popularity * (popularity - 1)).sum()) / max(1.0, total * (total - 1.0))
+        chance = min(0.999, max(0.0, (shared - 1 / _COUNTERS) / (1 - 1 / _COUNTERS)))
+        chances = np.maximum(1, self._chances[side])
+        rate = self._repeats[side] / chances
+        sure = rate - chance > _ERRORS * np.sqrt(np.maximum(chance * (1 - chance), 1 / chances) / chances)
+        r = np.where(sure, (rate - chance) / (1 - chance), 0.0)
+        lags = np.abs(np.subtract.outer(np.arange(self.h), np.arange(self.h)))
+        a = np.linalg.lstsq(np.append(1.0, r)[lags], r, rcond=None)[0].clip(0.0)
+        b = max(0.0, 1 - float(a.sum())) if self.b is None else self.b
+        whole = float(a.sum())
+        return b, a * (1 - b) / whole if whole else a
+
+    def tuple_scores(self, stats: PartitionStats, side: int, tuples: TupleStats) -> Float64s:
+        """Return the probability that the next tuple comes to the other side with the value of each tuple."""
+        other = 1 - side
+        b, a = self.locality(other)
+        scores: Float64s = (
+            b * self._popularity[other][_counter(tuples.cell)] / max(1, int(self._popularity[other].sum()))
+        )
+        recent, place = np.unique(self._last[other][::-1], return_inverse=True)
+        if recent.size:
+            weight = np.bincount(place, a[: place.size], minlength=recent.size)
+            at = np.searchsorted(recent, tuples.cell).clip(max=recent.size - 1)
+            scores = scores + np.where(recent[at] == tuples.cell, weight[at], 0.0)
+        of_side = self._lately[other] / max(1.0, float(self._lately.sum()))
+        return np.asarray(scores * of_side)
+
+
+def _counter(cells: UInt64s) -> Int64s:
+    """The number of each value's counter."""
+    return (mix(cells) >> np.uint64(52)).astype(np.int64)

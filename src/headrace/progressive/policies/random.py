@@ -21,8 +21,7 @@ class Random(FlushPolicy):
     """
 
     def __init__(self, share: float | int = 0.1, seed: int = 0) -> None:
-        super().__init__(share)
-        self.seed = seed
+        super().__init__(share, seed)
         self._draw = np.random.default_rng(seed)
 
     def scores(self, stats: PartitionStats) -> Float64s:

@@ -23,8 +23,8 @@ class RPJ(FlushPolicy):
     that may be one tuple.
     """
 
-    def __init__(self, share: float | int = 0.1) -> None:
-        super().__init__(share)
+    def __init__(self, share: float | int = 0.1, seed: int = 0) -> None:
+        super().__init__(share, seed)
         self._lately = np.zeros((2, 1))  # arrivals of each side, older ones discounted
 
     def scores(self, stats: PartitionStats) -> Float64s:

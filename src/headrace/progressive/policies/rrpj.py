@@ -30,14 +30,18 @@ class AmortisedRRPJ(FlushPolicy):
 
     Parameters
     ----------
-    share
+    share, seed
         See FlushPolicy.
     sigma
         The weight of the past: with 0 only results since the last flush count, 1 is RRPJ.
+
+    N counts all tuples that have arrived, as in RRPJ and as eq. 3.4 has it, which discounts R alone. §4.1.3 says of sigma = 0
+    that the size of a partition since the last flush is used. Measured both ways, sigma = 0 is the same, and for other sigmas a
+    discounted N (the one that makes sigma = 1 RRPJ) is farther from Table 4.3: `docs/reference/flush-policies.md`.
     """
 
-    def __init__(self, share: float | int = 0.1, sigma: float = 0.2) -> None:
-        super().__init__(share)
+    def __init__(self, share: float | int = 0.1, sigma: float = 0.2, seed: int = 0) -> None:
+        super().__init__(share, seed)
         if not 0 <= sigma <= 1:
             raise BadInput(f"sigma={sigma!r} is not a weight of the past; give one from 0 to 1")
         self.sigma = sigma

@@ -10,12 +10,20 @@ from headrace.progressive.policies.stats import PartitionStats
 
 
 class XJoin(FlushPolicy):
-    """Flushes the largest partition as a whole. It is the baseline that later policies are compared with.
+    """Flushes the largest partition as a whole, and no other. It is the baseline that later policies are compared with.
+
+    Parameters
+    ----------
+    seed
+        See FlushPolicy.
 
     Reference: [PQP] §2.1; Urhan and Franklin, XJoin, 1999.
     """
 
     whole = True
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(1, seed)  # one tuple, and with it its partition
 
     def scores(self, stats: PartitionStats) -> Float64s:
         """Return minus the number of tuples in memory."""
