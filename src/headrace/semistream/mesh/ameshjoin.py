@@ -93,13 +93,12 @@ class RateTuner:
         if op.last is not None:
             w, b, seconds = op.last
             self.extra = max(0.0, self.extra + _EMA * (seconds - cost.loop(w, b) - self.extra))
-            cost = replace(cost, overhead=cost.overhead + self.extra)
         most = cost.best_b(op.most_memory)
         if not rate:
             return max(1, cost.w(op.most_memory, most)), most
         rate += max(0, op.backlog - self._arrivals.last) / (cost.loop(0, most) * -(-cost.pages // most))
         try:
-            w, b, memory = cost.least(_HEADROOM * rate)
+            w, b, memory = replace(cost, overhead=cost.overhead + self.extra).least(_HEADROOM * rate)
         except BadInput:  # no memory would do
             memory = op.most_memory + 1.0
         if memory > op.most_memory:
