@@ -79,7 +79,6 @@ __all__ = [
     "RunLogError",
     "SpillError",
     "Shedding",
-    "SpillError",
     "UnfinishedRelation",
     "UnsupportedType",
     "VersionConflict",

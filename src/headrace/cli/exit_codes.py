@@ -86,8 +86,8 @@ def message(error: BaseException) -> str:
     """Return what to say of an exception: our own words as they are, those of others in one line; neither with secrets.
 
     Example:
-        >>> message(ConnectionError("no answer from postgresql://ann:hunter2@db/shop"))
-        'ConnectionError: no answer from postgresql://ann:***@db/shop'
+        >>> message(RuntimeError("no answer from postgresql://ann:hunter2@db/shop"))
+        'RuntimeError: no answer from postgresql://ann:***@db/shop'
     """
     text = str(error)
     if not isinstance(error, HeadraceError):
