@@ -212,9 +212,9 @@ def test_la_keeps_what_comes_again() -> None:
 
     def early(policy: FlushPolicy) -> int:
         rng = np.random.default_rng(6)
-        values = _process(rng, 8000, {20: 0.9}, 100_000)
+        values = _process(rng, 3000, {20: 0.9}, 100_000)
         op = ProgressiveJoin(hr.equal("k"), "1MiB", policy, capacity=200)
-        for at in range(0, 8000, 20):
+        for at in range(0, 3000, 20):
             for side in ("left", "right"):
                 list(op.insert(side, pa.record_batch({"k": values[at : at + 20].astype(np.int64)})))
         return op.stats.in_memory
