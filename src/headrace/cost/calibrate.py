@@ -76,8 +76,13 @@ class Calibration:
         for algorithm, overhead in self.overheads.items():
             costs |= {f"overheads[{algorithm!r}].{name}": value for name, value in asdict(overhead).items()}
         for name, value in costs.items():
-            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < _LONGEST:
-                raise BadInput(f"{name}={shown(value)} is not a cost; expected a number from 0 up, below {_LONGEST:,}")
+            # A request that overlaps another may take less than the disk alone: what it takes more is negative then, and yet
+            # less than a request takes.
+            least = -(self.seek + self.transfer) if name.endswith("].request") else 0
+            if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value < _LONGEST:
+                raise BadInput(
+                    f"{name}={shown(value)} is not a cost; expected a number from {least} up, below {_LONGEST:,}"
+                )
 
     def as_machine(self) -> Machine:
         """Return the machine that cost models take."""
