@@ -1,6 +1,9 @@
 """``headrace replay``: what a query shed, joined and loaded from the shell."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,6 +39,10 @@ def test_replay_loads_what_is_owed_and_says_so(spark, tmp_path):
         assert (said["rows"], said["results"], said["owed"], said["waiting"]) == (40 - before, 40 - before, 0, 0)
         assert rows(by_deltalake(table), ["k", "v"]) == {repr([k, v]): 10 for k, v in enumerate(["a", "b", "c", None])}
         assert "owed" in run("replay", state, table).stdout
+        # A process of its own starts a Spark of its own: the answer is all that it says.
+        command = [Path(sys.executable).with_name("headrace"), "replay", state, table, "--json", "--master", "local[1]"]
+        alone = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+        assert json.loads(alone.stdout)["rows"] == 0 and alone.stderr == ""
 
 
 def test_a_state_without_shed_rows_is_refused(tmp_path):

@@ -23,12 +23,13 @@ def replay(
 ) -> None:
     """Join the rows that a query shed, as the query does, and load them. May be repeated: no row is loaded twice."""
     from headrace.shedding.ledger import Ledger
-    from headrace.spark.replay import ledgers_of, session_for
+    from headrace.spark.replay import ledgers_of
     from headrace.spark.replay import replay as replay_into
+    from headrace.spark.session import command_session, quiet_settings
 
     ledgers_of(state, query)  # raises before Spark is started, if there is nothing to replay
-    session = session_for(master)
-    done = replay_into(state, table, session=session, query=query, checkpoint=checkpoint)
+    with command_session(state / "spark.log", quiet_settings("headrace replay", master)) as session:
+        done = replay_into(state, table, session=session, query=query, checkpoint=checkpoint)
     owed = sum(ledger.debt() for ledger in Ledger.find(state, query))
     facts = {**asdict(done), "owed": owed}
     if as_json:

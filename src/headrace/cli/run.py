@@ -166,22 +166,15 @@ def _say(pipeline: Pipeline, outcome: PipelineResult, *, once: bool, as_json: bo
 @contextmanager
 def _session(pipeline: Pipeline, directory: Path, stopping: GracefulStop | None = None) -> Iterator[SparkSession]:
     """Use the Spark session that is running, in a notebook for example, or else start one, with its files in a directory."""
-    from pyspark.sql import SparkSession
-
     from headrace.pipeline.document import filled
-    from headrace.spark.session import local_settings, own_session, quiet_loggers
+    from headrace.spark.session import command_session, local_settings
 
-    there = SparkSession.getActiveSession()
-    if there is not None:
-        with quiet_loggers():
-            yield there
-        return
     cores = pipeline.head.cores or min(_MOST_CORES, len(os.sched_getaffinity(0)))
     scratch = directory / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     settings = local_settings(f"headrace {pipeline.name}", cores, scratch)
     settings |= {name: filled(value) for name, value in pipeline.head.spark.items()}
-    with own_session(directory / "spark.log", settings) as spark:
+    with command_session(directory / "spark.log", settings) as spark:
         if stopping is not None:
             stopping.listen()  # PySpark's context has installed its own handler for Ctrl-C
         yield spark

@@ -6,10 +6,8 @@ what is done, so a replay that is killed anywhere is repeated or found to be don
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,20 +137,6 @@ def _replay(
     assert isinstance(loaded, Loaded)
     ledger.mark_replayed(upto)
     return Replayed(rows, loaded.rows, len(owed), waiting)
-
-
-def session_for(master: str) -> SparkSession:
-    """A Spark session for a replay alone."""
-    from pyspark.sql import SparkSession
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(master).appName("headrace replay").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.python.daemon.module", "headrace.spark.daemon")
-    if master.startswith("local"):
-        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
 
 
 def _rows(paths: Sequence[Path]) -> int:

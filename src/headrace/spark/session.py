@@ -54,7 +54,8 @@ def own_session(log: Path, settings: Mapping[str, str]) -> Iterator[SparkSession
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if settings.get("spark.master", "local").startswith("local"):
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     conf = SparkConf().setAll(list(settings.items()))
     with log.open("ab") as said:
         try:
@@ -78,23 +79,45 @@ def own_session(log: Path, settings: Mapping[str, str]) -> Iterator[SparkSession
             gateway.proc.wait(_LEAVE)
 
 
-def local_settings(name: str, cores: int, scratch: Path) -> dict[str, str]:
-    """Settings of a Spark on this machine, reachable from nowhere else."""
-    return {
-        "spark.master": f"local[{cores}]",
+@contextmanager
+def command_session(log: Path, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """The session that is running, in a notebook for example, or else one with these settings."""
+    from pyspark.sql import SparkSession
+
+    there = SparkSession.getActiveSession()
+    if there is None:
+        with own_session(log, settings) as spark:
+            yield spark
+        return
+    with quiet_loggers():
+        yield there
+
+
+def quiet_settings(name: str, master: str) -> dict[str, str]:
+    """Settings of a command's Spark: nothing on the terminal, no web page, and on this machine reachable from nowhere else."""
+    settings = {
+        "spark.master": master,
         "spark.app.name": name,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "1g",
         "spark.log.level": "WARN",
+        "spark.python.daemon.module": "headrace.spark.daemon",
+    }
+    if master.startswith("local"):
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return settings
+
+
+def local_settings(name: str, cores: int, scratch: Path) -> dict[str, str]:
+    """Settings of a Spark on this machine, reachable from nowhere else."""
+    return {
+        **quiet_settings(name, f"local[{cores}]"),
+        "spark.driver.memory": "1g",
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "tables"),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-        "spark.python.daemon.module": "headrace.spark.daemon",
     }
 
 
