@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from headrace.spark.progressive_join import progressive_join
     from headrace.spark.replay import replay
     from headrace.spark.shed import Shedding
+    from headrace.windows import rows, time
 
 __version__ = "0.1.0"
 
@@ -107,6 +108,8 @@ __all__ = [
     "snapshot_diff",
     "stream_postgresql",
     "replay",
+    "rows",
+    "time",
     "within",
 ]
 
@@ -137,6 +140,7 @@ _HOME = {
 }
 _CONDITIONS = ("all_of", "band", "between", "compare", "equal", "intersects", "within")
 _HOME |= dict.fromkeys(_CONDITIONS, "headrace.conditions")
+_HOME |= {"rows": "headrace.windows", "time": "headrace.windows"}
 _HOME |= {name: "headrace.errors" for name in __all__ if name not in _HOME and name != "__version__"}
 
 

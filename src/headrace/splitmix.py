@@ -36,8 +36,12 @@ def draw(seed: int, stream: int, counters: Int64s) -> UInt64s:
         >>> bool((draw(7, 0, np.arange(4, 10)) == whole[4:]).all())
         True
     """
-    start = int(mix(np.array([(seed * GOLDEN + stream) & _MASK], np.uint64))[0])
-    return mix((counters.astype(np.uint64) + np.uint64(1)) * np.uint64(GOLDEN) + np.uint64(start))
+    return mix((counters.astype(np.uint64) + np.uint64(1)) * np.uint64(GOLDEN) + start_of(seed, stream))
+
+
+def start_of(seed: int, stream: int) -> np.uint64:
+    """Return the word that a stream of a seed begins at, for kernels that draw as `draw` does."""
+    return np.uint64(mix(np.array([(seed * GOLDEN + stream) & _MASK], np.uint64))[0])
 
 
 def uniform_floats(words: UInt64s) -> Float64s:

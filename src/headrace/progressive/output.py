@@ -87,13 +87,20 @@ class Output:
 
     def make(self, left: PairRows, right: PairRows) -> tuple[pa.RecordBatch, Bools | None]:
         """Return the results of pairs, and a mask of the pairs that they are made of (None if all are)."""
-        which: Bools | None = None
-        if self._residual is not None:
-            which = self._residual.keep(left.take(self._residual.columns(0)), right.take(self._residual.columns(1)))
-            if which.all():
-                which = None
+        which = self.test(left, right)
+        return self.results(left, right, which), which
+
+    def test(self, left: PairRows, right: PairRows) -> Bools | None:
+        """Ask pairs for what is still to be tested. Returns a mask of those that satisfy it; None if all do."""
+        if self._residual is None:
+            return None
+        which = self._residual.keep(left.take(self._residual.columns(0)), right.take(self._residual.columns(1)))
+        return None if which.all() else which
+
+    def results(self, left: PairRows, right: PairRows, which: Bools | None) -> pa.RecordBatch:
+        """The results of the pairs that `which` marks; of all if it is None."""
         a, b = left.take(None, which), right.take(self.right, which)
-        return pa.RecordBatch.from_arrays([*a.columns, *b.columns], schema=self.schema), which
+        return pa.RecordBatch.from_arrays([*a.columns, *b.columns], schema=self.schema)
 
     def empty(self) -> pa.RecordBatch:
         """Return a batch of no results."""
@@ -107,13 +114,36 @@ def _equalities(condition: Condition) -> list[Equal]:
     return [condition] if isinstance(condition, Equal) else []
 
 
-def plain_schema(schema: pa.Schema, side: int) -> pa.Schema:
-    """A side's schema as rows are kept: dictionary columns have the type of their values. Refuses two columns of one name."""
+def plain_schema(schema: pa.Schema, whose: str) -> pa.Schema:
+    """A schema as rows are kept: dictionary columns have the type of their values. Refuses two columns of one name."""
     twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if twice:
-        raise BadInput(f"the {SIDES[side]} side has more than one column {', '.join(twice)}; rename them")
+        raise BadInput(f"{whose} has more than one column {', '.join(twice)}; rename them")
     types = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in schema]
     return pa.schema([pa.field(f.name, type_) for f, type_ in zip(schema, types, strict=True)])
+
+
+def in_schema(batch: pa.RecordBatch, schema: pa.Schema, whose: str) -> pa.RecordBatch:
+    """Return a batch in the types of a schema; refuse one with other columns."""
+    if batch.schema.names != schema.names:
+        raise BadInput(
+            f"a batch of {whose} has columns {', '.join(batch.schema.names)}, where the first had {', '.join(schema.names)}"
+        )
+    columns = []
+    for column, field in zip(batch.columns, schema, strict=True):
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if column.type != field.type:
+            raise BadInput(
+                f"column {field.name!r} of {whose} has type {column.type} in a batch, where the first had {field.type}"
+            )
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def side_name(number: int) -> str:
+    """The name of a side in messages."""
+    return f"the {SIDES[number]} side"
 
 
 def left_and_right(side: int, mine: PairRows, other: PairRows) -> tuple[PairRows, PairRows]:

@@ -18,7 +18,7 @@ from headrace.conditions import Condition, check_condition
 from headrace.errors import BadInput, MemoryRefused
 from headrace.progressive.grids.keys import HashPartitioning
 from headrace.progressive.grids.partitioning import SIDES, Partitioning
-from headrace.progressive.output import plain_schema
+from headrace.progressive.output import plain_schema, side_name
 from headrace.progressive.policies import POLICIES, FlushPolicy, policy_of
 from headrace.runlog.log import safe_name
 from headrace.spark import pair_step
@@ -109,7 +109,10 @@ def progressive_join(
     plans = Plan.of(left), Plan.of(right)
     sides = Sides(
         condition=condition,
-        schemas=(plain_schema(stream_schema(left.schema), 0), plain_schema(stream_schema(right.schema), 1)),
+        schemas=(
+            plain_schema(stream_schema(left.schema), side_name(0)),
+            plain_schema(stream_schema(right.schema), side_name(1)),
+        ),
         suffix=suffix,
         partitions=_count("partitions", partitions),
         cell=tuple(cell) if isinstance(cell, list) else cell,

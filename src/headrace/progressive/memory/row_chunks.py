@@ -70,6 +70,13 @@ class RowChunks:
         self._tuples.resize(self._tuples.nbytes + kept.nbytes)
         self._merge()
 
+    def grow(self, arrays: LazyArrays) -> None:
+        """Allocate the numbers of more slots elsewhere; those that there are keep theirs."""
+        for name in ("_chunk", "_row"):
+            old, new = getattr(self, name), arrays.allocate(np.int32)
+            new[: old.size] = old
+            setattr(self, name, new)
+
     def remove(self, slots: Int32s) -> None:
         """Forget slots. Rows that no slot points to any more take memory until `compact`."""
         self._chunk[slots] = -1

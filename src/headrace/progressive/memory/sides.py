@@ -18,7 +18,7 @@ from headrace.progressive.memory.meetings import Meetings
 from headrace.progressive.memory.merge import Merger, most_partitions, most_segments
 from headrace.progressive.memory.side_memory import SideMemory, slot_bytes
 from headrace.progressive.memory.spill import Spill, SpilledRows
-from headrace.progressive.output import Output, all_rows, plain_schema
+from headrace.progressive.output import Output, all_rows, in_schema, plain_schema, side_name
 from headrace.progressive.stats import ProgressiveStats
 from headrace.relation.disk import Disk
 from headrace.units import format_size
@@ -176,8 +176,8 @@ class Sides:
                 " Table.to_batches()"
             )
         known = self._memories[number]
-        schema = plain_schema(batch.schema, number) if known is None else known.schema
-        batch = _in_schema(number, batch, schema)
+        schema = plain_schema(batch.schema, side_name(number)) if known is None else known.schema
+        batch = in_schema(batch, schema, side_name(number))
         partitioning = self.partitioning
         if known is None:
             # A copy learns the schema first: a batch that is refused must leave no trace in the partitioning.
@@ -234,26 +234,6 @@ class Sides:
     def _make_output(self, left: pa.Schema, right: pa.Schema) -> Output:
         ask = self._ask if self.partitioning.exact else self.condition
         return Output(self.condition, left, right, ask, self.suffix)
-
-
-def _in_schema(number: int, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch in the types of a schema; refuse one with other columns."""
-    if batch.schema.names != schema.names:
-        raise BadInput(
-            f"a batch of the {SIDES[number]} side has columns {', '.join(batch.schema.names)}, where the first had"
-            f" {', '.join(schema.names)}"
-        )
-    columns = []
-    for column, field in zip(batch.columns, schema, strict=True):
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        if column.type != field.type:
-            raise BadInput(
-                f"column {field.name!r} of the {SIDES[number]} side has type {column.type} in a batch, where the first had"
-                f" {field.type}"
-            )
-        columns.append(column)
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _rows_fit(batch: pa.RecordBatch, most: int) -> bool:
