@@ -6,6 +6,18 @@ from headrace.sampling.fair import FairWindow
 from headrace.sampling.fifo import Fifo
 from headrace.sampling.reservoir import Reservoir
 from headrace.sampling.sampler import Sampler, SamplerStats
+from headrace.sampling.window_join import WindowJoin, WindowJoinStats
 from headrace.sampling.winres import WinRes
 
-__all__ = ["Chain", "Expire", "FairWindow", "Fifo", "Reservoir", "Sampler", "SamplerStats", "WinRes"]
+__all__ = [
+    "Chain",
+    "Expire",
+    "FairWindow",
+    "Fifo",
+    "Reservoir",
+    "Sampler",
+    "SamplerStats",
+    "WinRes",
+    "WindowJoin",
+    "WindowJoinStats",
+]

@@ -63,7 +63,7 @@ class Chain(Sampler):
     -------
     >>> import headrace as hr, pyarrow as pa
     >>> from headrace.sampling import Chain
-    >>> s = Chain(size=3, window=hr.rows(2), seed=1)
+    >>> s = Chain(size=3, window=hr.rows(4), seed=1)
     >>> s.insert(pa.record_batch({"x": [1, 2, 3, 4]}))
     >>> s.sample().num_rows
     3
@@ -106,7 +106,7 @@ class Chain(Sampler):
         return slots[np.argsort(self._chains.seq[slots], kind="stable")]
 
     def _decide(self, arriving: Arriving) -> tuple[Int64s, Int32s]:
-        before, n, done = self._in_use(), arriving.clock.size, 0
+        before, n, done = self.in_use(), arriving.clock.size, 0
         starts = start_of(self.seed, 2 * self.stream), start_of(self.seed, 2 * self.stream + 1)
         while True:
             c = self._chains

@@ -45,6 +45,11 @@ class Expire(SlotSampler):
     it unevenly for ever. The text compares with < where <= is meant, and says the period was n.
     """
 
+    @property
+    def _simple_random(self) -> bool:
+        """Whether every set of live tuples is the sample with the same probability: in windows by sequence."""
+        return not isinstance(self.window, TimeWindow)
+
     def _decide(self, arriving: Arriving) -> tuple[Int64s, Int32s]:
         by_time = isinstance(self.window, TimeWindow)
         refill = arriving.live if by_time else np.ones(arriving.live.size, np.int64)

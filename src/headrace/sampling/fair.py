@@ -107,6 +107,18 @@ class FairWindow(Sampler):
         return slots[np.argsort(f.seq[slots])]
 
     @property
+    def _simple_random(self) -> bool:
+        """Whether every set of live tuples is the sample with the same probability: always."""
+        return True
+
+    @property
+    def complete(self) -> bool:
+        """Whether all live tuples are in the sample."""
+        return bool(
+            self._fair.numbers[kernels.SPARE] == 0 and self._fair.numbers[kernels.CHOSEN] < self._fair.chosen.size
+        )
+
+    @property
     def since(self) -> Int64s:
         """The clock of the window from which on the tuple of each slot is in the sample; NEVER if it is not yet."""
         return self._fair.since

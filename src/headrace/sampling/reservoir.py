@@ -44,6 +44,11 @@ class Reservoir(SlotSampler):
     _windowless: ClassVar[bool] = True
     _expires: ClassVar[bool] = False
 
+    @property
+    def _simple_random(self) -> bool:
+        """Whether every set of tuples is the sample with the same probability: of the whole stream."""
+        return self.window is None
+
     def _decide(self, arriving: Arriving) -> tuple[Int64s, Int32s]:
         s, words = self._slots, self._draw(arriving)
         taken = np.empty(words.size, np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Protocol
 
@@ -15,6 +16,7 @@ from headrace.kernels.samplers import NEVER
 from headrace.memory import MemoryBudget
 from headrace.progressive.memory.row_chunks import copied_bytes
 from headrace.progressive.output import in_schema, plain_schema
+from headrace.sampling.estimates import GROUPS, asked_of, estimate_sample
 from headrace.sampling.event_times import START, EventTimes, LiveCounts
 from headrace.sampling.held_rows import WASTE, HeldRows
 from headrace.sampling.snapshot import read_snapshot, write_snapshot
@@ -176,6 +178,16 @@ class Sampler(ABC):
     def members(self) -> Int32s:
         """The slots of the sample, in the order in which their tuples came."""
 
+    @property
+    def _simple_random(self) -> bool:
+        """Whether every set of live tuples is the sample with the same probability."""
+        return False
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is known that all live tuples are in the sample."""
+        return False
+
     def _slots_for(self, size: int) -> int:
         """The number of slots that a sample of this size takes."""
         return size
@@ -205,6 +217,46 @@ class Sampler(ABC):
             raise BadInput("nothing has come yet, so that the columns are not known; insert a batch first")
         return self._rows.rows(self.members())
 
+    def estimate(
+        self,
+        *,
+        count: bool = False,
+        sum: str | Sequence[str] | None = None,
+        avg: str | Sequence[str] | None = None,
+        group_by: str | None = None,
+        groups: int = GROUPS,
+        confidence: float = 0.95,
+    ) -> pa.Table:
+        """Estimate what the tuples of the window, or of the stream without one, count, sum up to or average to.
+
+        Estimates of counts and sums are unbiased; intervals are those of simple random sampling without replacement. Nulls
+        count for nothing in sums and averages. In a window by time the number of live tuples is known to a thousandth of the
+        window.
+
+        Parameters
+        ----------
+        count, sum, avg
+            The quantities: the number of tuples, and columns.
+        group_by
+            The column whose values make groups; None for all tuples together.
+        groups
+            The most groups; values beyond are estimated together.
+        confidence
+            The part of all intervals that is to cover the truth.
+
+        Returns a table with a row for each group and quantity: `quantity`, `estimate`, `low`, `high`, `rows` in the window,
+        and rows `kept` in the sample; with a group its value, and `other` for values beyond the most groups.
+        """
+        asked = asked_of(count, sum, avg, confidence)
+        if not self._simple_random:
+            raise BadInput(
+                f"{self!r} is not a simple random sample of its window, so that nothing is known about its error; use FairWindow"
+            )
+        rows = self.sample()
+        now, length = (0, 0) if self._times is None else (self._times.now, self._times.length)
+        population = float(rows.num_rows) if self.complete else self.live(now, length)
+        return estimate_sample(rows, population, asked, group_by, groups)
+
     def snapshot(self) -> pa.RecordBatch:
         """The state, as a record batch of one row, for `restore`."""
         if self._rows is None:
@@ -216,7 +268,7 @@ class Sampler(ABC):
         arrays["_counters"] = np.array([self._size, self._arrived, now, s.tuples_in, s.late, s.untimed], np.int64)
         if self._live is not None:
             arrays["_counts"], arrays["_steps"] = self._live.counts, self._live.steps
-        return write_snapshot(repr(self), arrays, self._rows.rows(self._in_use()))
+        return write_snapshot(repr(self), arrays, self._rows.rows(self.in_use()))
 
     def restore(self, snapshot: pa.RecordBatch) -> None:
         """Go on from a snapshot of a sampler that was made in the same way, of this class and with these arguments."""
@@ -234,7 +286,7 @@ class Sampler(ABC):
         for name, array in arrays.items():
             setattr(self._state, name, array)
         self._reserve_slots()
-        used = self._in_use()
+        used = self.in_use()
         self.rows.grow(self.slots)
         self.rows.write(rows, np.arange(used.size, dtype=np.int32), used, used.size)
         self._count()
@@ -265,6 +317,12 @@ class Sampler(ABC):
     def clock(self) -> int:
         """The number of tuples that have come: the clock of a window by sequence."""
         return self._arrived
+
+    @property
+    def length(self) -> int:
+        """The length of a window by time, in the unit of the times."""
+        assert self._live is not None
+        return self._live.length
 
     def live(self, now: int, length: int) -> float:
         """The number of tuples in the window; in one by time, of those that are less than `length` before now."""
@@ -322,7 +380,7 @@ class Sampler(ABC):
         rows = np.flatnonzero((taken >= 0) & (self._state.seq[taken] == numbers))
         return rows.astype(np.int32), taken[rows].astype(np.int32)
 
-    def _in_use(self) -> Int32s:
+    def in_use(self) -> Int32s:
         """The slots in use."""
         return np.flatnonzero(self._state.seq).astype(np.int32)
 
@@ -349,9 +407,9 @@ class Sampler(ABC):
         self._rows_part.resize(0)
         self._rows = HeldRows(schema, self.slots, self._rows_part, most)
 
-    def _reserve_slots(self) -> None:
-        """Reserve the bytes of all slots."""
-        self._slots_part.resize(self.slots * self._state.slot_bytes)
+    def _reserve_slots(self, slots: int | None = None) -> None:
+        """Reserve the bytes of so many slots, or of those that there are."""
+        self._slots_part.resize((slots or self.slots) * self._state.slot_bytes)
 
     def _size_for(self, batch: pa.RecordBatch) -> int:
         """The number of tuples like those of a batch that fit the memory."""

@@ -9,7 +9,7 @@ import numpy as np
 from headrace.arrays import Int32s, Int64s
 from headrace.errors import choice
 from headrace.kernels import samplers as kernels
-from headrace.sampling.sampler import Arriving, resized
+from headrace.sampling.sampler import Arriving
 from headrace.sampling.slot_sampler import SlotSampler
 from headrace.windows import RowWindow
 
@@ -64,25 +64,3 @@ class WinRes(SlotSampler):
         else:
             bounds = arriving.live
         return self._decide_by_expiry(kernels.winres, arriving, bounds)
-
-
-class Everything(SlotSampler):
-    """All tuples of the window: what an exact window join keeps. There are as many slots as the window ever needed."""
-
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(1, **arguments)
-
-    def _decide(self, arriving: Arriving) -> tuple[Int64s, Int32s]:
-        s, n = self._slots, arriving.clock.size
-        most = s.held + n
-        if isinstance(self.window, RowWindow):
-            most = min(most, self.window.size)
-        if most > self.slots:
-            slots = max(most, 2 * self.slots)
-            new = np.arange(self.slots, slots)
-            s.free = resized(np.concatenate([new[::-1], s.free[: self.slots - s.held]]), slots)
-            s.place = np.concatenate([s.place, new])
-            s.heap, s.at, s.seq, s.until = (resized(a, slots) for a in (s.heap, s.at, s.seq, s.until))
-            self._size = slots
-            self._grow()
-        return self._decide_by_expiry(kernels.winres, arriving, np.ones(n, np.int64))
