@@ -9,7 +9,7 @@ import pytest
 import headrace as hr
 from headrace.sampling import Expire, FairWindow, Reservoir, WindowJoin, WinRes
 
-BY_TIME, LONG_BY_TIME = (hr.time(length, on="t") for length in ("240ms", "900ms"))
+BY_TIME, LONG_BY_TIME = hr.time("600ms", on="t", late="400ms"), hr.time("900ms", on="t", late="600ms")
 
 
 def zipf(rng, n, keys, exponent):
@@ -59,11 +59,11 @@ def covered(found, truth):
     return out
 
 
-def coverage(kind, window, runs, n=480, step=160, data=3, **size):
+def coverage(kind, window, runs, n=1200, step=400, data=10, **size):
     """The part of intervals that cover the exact join's answer, over many seeds of the sampler and a few of the data."""
     asked = {"count": True, "sum": ["v", "w"], "avg": "v"}
     made = {"window": window, "estimate": ["v", "w"]}
-    per_ms = 1 if window == BY_TIME or window == LONG_BY_TIME else None
+    per_ms = 1 if window in (BY_TIME, LONG_BY_TIME) else None
     streams = [batches(kind, n, seed, per_ms) for seed in range(data)]
     truths = [run(WindowJoin(hr.equal("k"), method="all", **made), *pair, step).estimate(**asked) for pair in streams]
     hits, errors = {}, []
@@ -87,15 +87,15 @@ def check(kind, window, runs, **size):
 
 @pytest.mark.parametrize("kind", ["uniform", "zipf", "changing"])
 def test_intervals_cover_what_they_say_at_three_times_overload(kind):
-    check(kind, hr.rows(240), 60, size=80)
+    check(kind, hr.rows(600), 60, size=200)
 
 
 def test_intervals_of_expire():
-    check("zipf", hr.rows(240), 60, size=80, method="expire")
+    check("zipf", hr.rows(600), 60, size=200, method="expire")
 
 
 def test_intervals_in_windows_by_time():
-    check("zipf", BY_TIME, 60, size=80)
+    check("zipf", BY_TIME, 60, size=200)
 
 
 @pytest.mark.soak
