@@ -16,13 +16,14 @@ from benchmarks.create import SYSTEMS as CREATE_SYSTEMS
 from benchmarks.progressive.plan import ProgressivePlan
 from benchmarks.report import report
 from benchmarks.runner import RunFailed, Runner, RunPlan
+from benchmarks.sampling.plan import SamplingPlan
 from benchmarks.service.plan import ServicePlan
 from benchmarks.spark import SYSTEMS as SPARK_SYSTEMS
 from benchmarks.spark.plan import SparkPlan
 from benchmarks.streams import WORKLOADS
 from benchmarks.systems import IN_MEMORY, LOOKUP
 
-SECTIONS = ("lookup", "memory", "create", "service", "progressive", "spark")
+SECTIONS = ("lookup", "memory", "create", "service", "progressive", "sampling", "spark")
 SERVICE_ROWS = 200_000
 _PLAIN_WIDTH = 150  # in a file or a log, where nothing says how wide a line may be
 _DATA = Path(__file__).parent / ".data"
@@ -64,6 +65,7 @@ def main() -> int:
             exponents=(0.0, 1.0) if quick else (0.0, 0.5, 1.0),
         ),
         progressive=ProgressivePlan(200_000, 40_000, 10_000, 60_000) if quick else ProgressivePlan(),
+        sampling=SamplingPlan((10_000,), 200_000, 4 << 20) if quick else SamplingPlan(),
         spark=SparkPlan(
             rows=arguments.rows or ((1_000_000,) if quick else (1_000_000, 10_000_000, 30_000_000)),
             batches=arguments.batch,

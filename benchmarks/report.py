@@ -21,6 +21,8 @@ from benchmarks.metrics import (
 from benchmarks.plot import plot
 from benchmarks.progressive import SECTION as PROGRESSIVE
 from benchmarks.progressive.report import report_progressive
+from benchmarks.sampling import SECTION as SAMPLING
+from benchmarks.sampling.report import report_sampling
 from benchmarks.service import SECTION as SERVICE
 from benchmarks.service.report import report_service
 from benchmarks.spark import SECTIONS as SPARK_SECTIONS
@@ -57,6 +59,7 @@ def report(file: Path, console: Console) -> None:
     if on_spark := spark_metrics.measurements(raw):
         report_spark(on_spark, file.with_suffix(".spark.png" if lookup else ".png"), console)
     report_progressive(raw, console)
+    report_sampling(raw, console)
     report_service(raw, file.with_suffix(".service.png"), console)
 
 
@@ -69,7 +72,7 @@ def _conditions(raw: dict[str, Any], console: Console) -> None:
         f"{' ' + disk['model'] if disk['model'] else ''}",
         highlight=False,
     )
-    if any(c["section"] not in (*SPARK_SECTIONS, SERVICE, PROGRESSIVE) for c in raw["cells"]):
+    if any(c["section"] not in (*SPARK_SECTIONS, SERVICE, PROGRESSIVE, SAMPLING) for c in raw["cells"]):
         console.print(
             f"Page cache: {isolation['description']}; limit = base + budget + "
             f"{isolation['allowance'] >> 20} MiB + {isolation['allowance_per_batch_row']} B/batch row",

@@ -27,6 +27,9 @@ from benchmarks.measure import TINY_ROWS
 from benchmarks.progressive import SECTION as PROGRESSIVE
 from benchmarks.progressive.plan import ProgressivePlan
 from benchmarks.progressive.plan import measure as measure_join
+from benchmarks.sampling import SECTION as SAMPLING
+from benchmarks.sampling.plan import SamplingPlan
+from benchmarks.sampling.plan import measure as measure_sampling
 from benchmarks.service import SECTION as SERVICE
 from benchmarks.service.plan import Place, ServicePlan, measure
 from benchmarks.spark import OURS as SPARK_OURS
@@ -66,6 +69,7 @@ class RunPlan:
     core: int
     service: ServicePlan
     progressive: ProgressivePlan
+    sampling: SamplingPlan
     spark: SparkPlan
 
     def cells(self, method: isolation.Method) -> Iterator[Cell]:
@@ -135,7 +139,7 @@ class Runner:
         plan = self.plan
         plan.root.mkdir(parents=True, exist_ok=True)
         method = isolation.available()
-        if set(plan.sections) - {"spark", SERVICE, PROGRESSIVE}:
+        if set(plan.sections) - {"spark", SERVICE, PROGRESSIVE, SAMPLING}:
             self.console.print(f"Page cache: {isolation.DESCRIPTION[method]}", highlight=False)
         started = datetime.now().astimezone()
         results: dict[str, Any] = {
@@ -153,9 +157,10 @@ class Runner:
         }
         cells = list(plan.cells(method))
         joins = list(plan.progressive.joins()) if PROGRESSIVE in plan.sections else []
+        samplings = list(plan.sampling.all()) if SAMPLING in plan.sections else []
         places = list(plan.service.places()) if SERVICE in plan.sections else []
         with self._progress() as progress:
-            task = progress.add_task("", total=len(cells) + len(joins) + len(places))
+            task = progress.add_task("", total=len(cells) + len(joins) + len(samplings) + len(places))
             for cell in cells:
                 progress.update(task, description=_title(cell))
                 if cell.section in SPARK_SECTIONS:
@@ -169,6 +174,11 @@ class Runner:
             for join in joins:
                 progress.update(task, description=join.title)
                 results["cells"].append(measure_join(join))
+                keep(results)
+                progress.advance(task)
+            for sampling in samplings:
+                progress.update(task, description=sampling.title)
+                results["cells"].append(measure_sampling(sampling))
                 keep(results)
                 progress.advance(task)
             # Side by side: time is simulated, and what else the machine does is not in it.

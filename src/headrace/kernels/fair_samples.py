@@ -263,7 +263,6 @@ def prune(numbers, chosen, spare, expiry, at, free, gone, seq, until, since, tag
                 j = down
             smallest[j] = t
         else:
-            drop_spare(numbers, spare, at, tag, s)
             release(numbers, free, gone, seq, s)
             continue
         kept -= 1
@@ -271,6 +270,15 @@ def prune(numbers, chosen, spare, expiry, at, free, gone, seq, until, since, tag
     numbers[EXPIRY] = n - kept
     for i in range(n - kept):
         expiry[i] = expiry[kept + i]
+    left = 0  # no tuple of the sample is dominated, so that all that were freed were spare
+    for i in range(numbers[SPARE]):
+        if seq[spare[i]] != 0:
+            spare[left] = spare[i]
+            at[spare[left]] = left
+            left += 1
+    numbers[SPARE] = left
+    for i in range(left // 2 - 1, -1, -1):
+        down_spare(spare, at, tag, i, left)
 
 
 @kernel(void(i64, i32, i32, i32, i64, u64, int64))

@@ -1,0 +1,8 @@
+"""The sampling section of the benchmarks: samplers of windows, and window joins beside exact ones."""
+
+from __future__ import annotations
+
+SECTION = "sampling"
+SAMPLERS = ("Reservoir", "Fifo", "Expire", "WinRes", "FairWindow", "Chain")
+SHARE = 0.1  # of a window that is kept
+CHAINS = 100  # samples of Chain, which takes a step for each of them and each tuple

@@ -1,0 +1,69 @@
+"""The samplers and joins that are measured, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.sampling import SAMPLERS, SECTION
+
+_PATIENCE = 900.0  # seconds after which a process is given up
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One measured process: a sampler of one stream, or a join of two."""
+
+    system: str
+    kind: str  # "rows" or "time": the window of a sampler; "join"
+    window: int
+    rows: int
+    memory: int = 0  # bytes of a join's samples; 0 for a tenth of the window
+
+    @property
+    def title(self) -> str:
+        return f"{SECTION} · {self.system} · {self.kind} · window of {self.window:,} · {self.rows:,} rows"
+
+
+@dataclass(frozen=True)
+class SamplingPlan:
+    """The sizes of the sampling section. Every stream is five windows long, but at least `rows`."""
+
+    windows: tuple[int, ...] = (100_000, 10_000_000)
+    rows: int = 2_000_000
+    memory: int = 16 << 20
+
+    def all(self) -> Iterator[Measured]:
+        for window in self.windows:
+            for system in SAMPLERS:
+                for kind in ("rows", "time"):
+                    rows = max(self.rows, 5 * window) if system != "Chain" else self.rows // 20
+                    yield Measured(system, kind, window, rows)
+            for system in ("fair", "expire", "all", "duckdb"):
+                yield Measured(system, "join", window, max(self.rows, 3 * window))
+            yield Measured("fair", "join", window, max(self.rows, 3 * window), self.memory)
+
+
+def measure(one: Measured) -> dict[str, Any]:
+    """Run a measurement in a process, and return what it saw."""
+    cell = {"section": SECTION, **asdict(one)}
+    words = [one.system, one.kind, str(one.window), str(one.rows), str(one.memory)]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.sampling.measure", *words],
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {**cell, "error": f"took longer than {_PATIENCE:.0f} s"}
+    if done.returncode:
+        return {**cell, "error": (done.stderr.strip().splitlines() or ["?"])[-1]}
+    return {**cell, **json.loads(done.stdout)}

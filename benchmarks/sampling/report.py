@@ -1,0 +1,61 @@
+"""Prints the sampling section: rates and memory side by side, and the targets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.metrics import Target, at_least
+from benchmarks.sampling import SECTION
+from benchmarks.tables import new_table, target_table
+
+RATE = 1_000_000  # tuples a second of every sampler but Chain, at least
+GROWTH = 1.15  # times the budget: the growth of a join's process at most
+
+
+def report_sampling(raw: dict[str, Any], console: Console) -> None:
+    cells = [cell for cell in raw["cells"] if cell["section"] == SECTION]
+    if not cells:
+        return
+    console.print(_table("Samplers of a tenth of a window", [c for c in cells if c["kind"] != "join"]))
+    console.print(_table("Window joins", [c for c in cells if c["kind"] == "join"]))
+    console.print(target_table("Targets of the sampling section", targets(cells)))
+
+
+def _table(title: str, cells: list[dict[str, Any]]) -> Table:
+    table = new_table(title, "system", "window", "by", "tuples", "tuples/s", "held", "grew by", "results")
+    for c in cells:
+        memory = f", {c['memory'] >> 20} MiB" if c["memory"] else ""
+        head = [c["system"] + memory, f"{c['window']:,}", c["kind"], f"{c['rows']:,}"]
+        if "error" in c:
+            table.add_row(*head, c["error"])
+            continue
+        table.add_row(
+            *head,
+            f"{c['rows'] / c['seconds']:,.0f}",
+            f"{c['held'] / 2**20:.1f} MiB",
+            f"{c['growth'] / 2**20:.0f} MiB",
+            f"{c['results']:,}" if "results" in c else "–",
+        )
+    return table
+
+
+def targets(cells: list[dict[str, Any]]) -> list[Target]:
+    """The targets: the rate of samplers, results of the exact join, and memory of the join with a budget."""
+    out = []
+    for c in [c for c in cells if "error" not in c]:
+        label = f"{c['system']}, window of {c['window']:,} by {c['kind']}"
+        if c["kind"] != "join":
+            if c["system"] != "Chain":
+                out.append(at_least(f"{label}: tuples a second, of 1 million", c["rows"] / c["seconds"], RATE, 1.0))
+        elif c["system"] == "all":
+            for o in cells:
+                if (o["system"], o["window"]) == ("duckdb", c["window"]) and "error" not in o:
+                    same = c["results"] == o["results"]
+                    out.append(Target(f"{label}: results of DuckDB", f"{o['results']:,}", f"{c['results']:,}", same))
+        elif c["memory"]:
+            share = c["growth"] / c["memory"]
+            out.append(Target(f"{label}: memory", f"<= {GROWTH:.0%} of the budget", f"{share:.0%}", share <= GROWTH))
+    return out
