@@ -151,6 +151,16 @@ def test_contract_any_division_into_batches_gives_the_same_sample(sampler, windo
     assert other.sample() != samples[0]
 
 
+@pytest.mark.parametrize("sampler", [Reservoir, WinRes, FairWindow])
+def test_contract_a_batch_that_is_taken_in_by_parts_gives_the_same_sample(sampler):
+    rows = pa.record_batch({"x": np.arange(150_000)})
+    whole, parts = sampler(50, window=hr.rows(100_000)), sampler(50, window=hr.rows(100_000))
+    whole.insert(rows)
+    for batch in cut(rows, [40_000, 999]):
+        parts.insert(batch)
+    assert whole.sample() == parts.sample() and whole.stats.tuples_in == 150_000
+
+
 @pytest.mark.parametrize("window", WINDOWS, ids=["rows", "time"])
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_contract_a_snapshot_after_every_batch_goes_on_the_same(sampler, window):

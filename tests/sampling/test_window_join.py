@@ -259,6 +259,26 @@ def test_samples_by_memory_stay_in_it():
         pairs(exact, script(left, right, [500]))
     with pytest.raises(hr.BadInput, match="an error stopped this join"):
         exact.insert("left", left)
+    exact.restore(
+        WindowJoin(hr.equal("k"), window=hr.rows(10_000), memory="256KiB", method="all", suffix="_r").snapshot()
+    )
+    assert pairs(exact, [("left", left.slice(0, 100)), ("right", right.slice(0, 100))]).total() > 0
+
+
+@pytest.mark.parametrize("window", [ROWS, TIME], ids=["rows", "time"])
+def test_contract_a_batch_that_is_taken_in_by_parts_gives_the_same_results(window):
+    """With so little memory a batch of 170 rows is taken in by parts of 64."""
+    found = []
+    for cuts in ([200], [64, 64, 42]):
+        inserts = [
+            (side, batch.slice(at, size))
+            for side, batch in (("left", L), ("right", R))
+            for at, size in zip(np.cumsum([0, *cuts]).tolist(), cuts, strict=False)
+        ]
+        op = WindowJoin(hr.equal("k"), window=window, memory="64KiB", method="all")
+        found.append(pairs(op, inserts))
+        assert op.stats.tuples_in == [150, 170]
+    assert found[0] == found[1] == brute_force(inserts, window)
 
 
 @pytest.mark.parametrize(
@@ -285,6 +305,11 @@ def test_samples_by_memory_stay_in_it():
 def test_bad_arguments_are_refused_by_name(arguments, says):
     with pytest.raises(hr.BadInput, match=says):
         WindowJoin(hr.equal("k"), **arguments)
+
+
+def test_too_little_memory_is_refused_at_the_call():
+    with pytest.raises(hr.MemoryRefused, match="memory=1000 is too small for two windows; give at least 32KiB"):
+        WindowJoin(hr.equal("k"), window=hr.rows(10), memory=1000)
 
 
 def test_bad_batches_are_refused_by_name_and_change_nothing():

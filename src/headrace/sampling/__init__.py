@@ -5,8 +5,9 @@ from headrace.sampling.expire import Expire
 from headrace.sampling.fair import FairWindow
 from headrace.sampling.fifo import Fifo
 from headrace.sampling.reservoir import Reservoir
-from headrace.sampling.sampler import Sampler, SamplerStats
-from headrace.sampling.window_join import WindowJoin, WindowJoinStats
+from headrace.sampling.sampler import Sampler
+from headrace.sampling.stats import SamplerStats, WindowJoinStats
+from headrace.sampling.window_join import WindowJoin
 from headrace.sampling.winres import WinRes
 
 __all__ = [

@@ -10,7 +10,8 @@ import numpy as np
 from headrace.arrays import Int32s, Int64s, UInt64s
 from headrace.errors import BadInput
 from headrace.kernels import chain_samples as kernels
-from headrace.sampling.sampler import ROW_BYTES, Arriving, Sampler, resized
+from headrace.sampling.arriving import Arriving
+from headrace.sampling.sampler import ROW_BYTES, Sampler, resized
 from headrace.splitmix import start_of
 from headrace.windows import RowWindow
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 from headrace.arrays import Int32s, Int64s
 from headrace.errors import MemoryRefused, shown
 from headrace.kernels import samplers as kernels
-from headrace.sampling.sampler import Arriving, resized
+from headrace.sampling.arriving import Arriving
+from headrace.sampling.sampler import resized
 from headrace.sampling.slot_sampler import SlotSampler
 from headrace.windows import RowWindow
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from headrace.arrays import Int32s, Int64s
 from headrace.kernels import samplers as kernels
-from headrace.sampling.sampler import Arriving
+from headrace.sampling.arriving import Arriving
 from headrace.sampling.slot_sampler import SlotSampler
 from headrace.windows import TimeWindow
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from headrace.arrays import Int32s, Int64s, UInt64s
 from headrace.kernels import fair_samples as kernels
-from headrace.sampling.sampler import ROW_BYTES, Arriving, Sampler, resized
+from headrace.sampling.arriving import Arriving
+from headrace.sampling.sampler import ROW_BYTES, Sampler, resized
 from headrace.windows import RowWindow
 
 _DOUBLE = 2  # times the expected candidates are slots, so that half of them come between two prunings

@@ -12,7 +12,7 @@ from headrace.memory import Reservation
 from headrace.progressive.grids.partitioning import CellEntries, Partitioning
 
 _ENTRY_BYTES = 4 + 8 + 4 * 4  # a bucket, the code, two neighbours, the owner and the next entry of the owner
-_LEAST = 1024  # entries that there is room for at the beginning
+_LEAST = 64  # entries that there is room for at the beginning
 
 
 class SampleIndex:

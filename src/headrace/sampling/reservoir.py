@@ -8,7 +8,8 @@ import numpy as np
 
 from headrace.arrays import Int32s, Int64s
 from headrace.kernels import samplers as kernels
-from headrace.sampling.sampler import NO_SLOTS, Arriving
+from headrace.sampling.arriving import Arriving
+from headrace.sampling.sampler import NO_SLOTS
 from headrace.sampling.slot_sampler import SlotSampler
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Protocol
+from dataclasses import fields
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +16,12 @@ from headrace.kernels.samplers import NEVER
 from headrace.memory import MemoryBudget
 from headrace.progressive.memory.row_chunks import copied_bytes
 from headrace.progressive.output import in_schema, plain_schema
+from headrace.sampling.arriving import Arriving, Changes, SamplerState
 from headrace.sampling.estimates import GROUPS, asked_of, estimate_sample
 from headrace.sampling.event_times import START, EventTimes, LiveCounts
 from headrace.sampling.held_rows import WASTE, HeldRows
 from headrace.sampling.snapshot import read_snapshot, write_snapshot
+from headrace.sampling.stats import SamplerStats
 from headrace.splitmix import draw
 from headrace.units import format_size
 from headrace.windows import RowWindow, TimeWindow, Window, check_window
@@ -35,68 +37,10 @@ _SPARE = (
 )
 _SHRINK = 4  # a sample that has outgrown its memory loses 1/4 of its tuples at a time
 ROW_BYTES = 4 + 4 + 4  # of a slot, to find its row: its chunk, its row there, and its number in the list of the chunk
+ROWS_AT_ONCE = 1 << 16  # rows of a batch that are taken in together: what is computed about them takes a few MiB
 MAX_SLOTS = 2**31 - 1  # slots are numbered by 32-bit integers
 
 NO_SLOTS: Int32s = np.empty(0, np.int32)
-
-
-@dataclass(slots=True, kw_only=True)
-class SamplerStats:
-    """Counts what a sampler has seen, and what it holds now."""
-
-    tuples_in: int = 0
-    """tuples that were given to it, late ones and those without a time included"""
-    late: int = 0
-    """tuples that came further out of order than `late` of a window by time: they were dropped"""
-    untimed: int = 0
-    """tuples without a time, in a window by time: they were dropped"""
-    held: int = 0
-    """tuples that are kept now: the sample, and what may enter it later"""
-    memory: dict[str, int] = field(default_factory=dict)
-    """bytes held now, by part"""
-    memory_peak: int = 0
-    """bytes held at most so far"""
-    memory_limit: int = 0
-    """bytes of the budget; 0 if the size of the sample was given"""
-
-
-@dataclass(frozen=True, slots=True)
-class Arriving:
-    """The tuples of a batch that a sampler decides about."""
-
-    first: int
-    """the number of tuples before them"""
-    clock: Int64s
-    """the clock of the window when each has come"""
-    until: Int64s
-    """the clock at which each expires"""
-    live: Int64s
-    """the number of live tuples when each has come; to a thousandth of the window, if that is by time"""
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What a batch has changed: slots that hold a row of it now, and slots that hold nothing any more."""
-
-    rows: Int32s
-    slots: Int32s
-    gone: Int32s
-
-
-class SamplerState(Protocol):
-    """The state of a sampler: a dataclass of arrays, of which these have an item for each slot."""
-
-    slot_bytes: ClassVar[int]
-    """the bytes of a slot, in all arrays together"""
-    seq: Int64s
-    """the number of the tuple, 1 for the first of the stream; 0 if the slot is free"""
-    until: Int64s
-    """the clock of the window at which the tuple expires"""
-
-    @property
-    def held(self) -> int:
-        """The number of slots in use."""
-        ...
 
 
 class Sampler(ABC):
@@ -202,6 +146,11 @@ class Sampler(ABC):
     def insert(self, batch: pa.RecordBatch) -> None:
         """Take in tuples of the stream."""
         batch = self._accept(batch)
+        for at in range(0, batch.num_rows, ROWS_AT_ONCE):
+            self._insert(batch.slice(at, ROWS_AT_ONCE))
+
+    def _insert(self, batch: pa.RecordBatch) -> None:
+        """Take in tuples that have been accepted."""
         self.stats.tuples_in += batch.num_rows
         if self._times is None:
             self.take_in(batch)

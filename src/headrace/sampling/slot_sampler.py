@@ -10,7 +10,8 @@ import numpy as np
 from headrace.arrays import Int32s, Int64s
 from headrace.kernels import samplers as kernels
 from headrace.kernels.samplers import HELD, NEVER, OLDEST
-from headrace.sampling.sampler import NO_SLOTS, ROW_BYTES, Arriving, Sampler
+from headrace.sampling.arriving import Arriving
+from headrace.sampling.sampler import NO_SLOTS, ROW_BYTES, Sampler
 from headrace.splitmix import draw
 
 

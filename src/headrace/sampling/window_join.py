@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +11,7 @@ import pyarrow as pa
 
 from headrace.arrays import Bools, Int32s, Int64s
 from headrace.conditions import Condition, check_condition
-from headrace.errors import BadInput, choice, shown
+from headrace.errors import BadInput, MemoryRefused, choice, shown
 from headrace.memory import MemoryBudget
 from headrace.progressive.grids.partitioning import SIDES, CellEntries, JoinKeys
 from headrace.progressive.grids.partitioning_for import partitioning_for
@@ -26,9 +25,11 @@ from headrace.sampling.fifo import Fifo
 from headrace.sampling.join_totals import JoinTotals
 from headrace.sampling.reservoir import Reservoir
 from headrace.sampling.sampled_side import SampledRows, SampledSide
-from headrace.sampling.sampler import Sampler, check_size
+from headrace.sampling.sampler import ROWS_AT_ONCE, Sampler, check_size
 from headrace.sampling.snapshot import read_snapshot, write_snapshot
+from headrace.sampling.stats import WindowJoinStats
 from headrace.sampling.winres import WinRes
+from headrace.units import format_size
 from headrace.windows import RowWindow, TimeWindow, Window, check_window
 
 Method = Literal["fair", "expire", "winres", "reservoir", "fifo", "all"]
@@ -40,35 +41,14 @@ _SAMPLERS: dict[str, type[Sampler]] = {
     "reservoir": Reservoir,
     "fifo": Fifo,
 }
+_LEAST_MEMORY = 1 << 15  # bytes: less holds no more than a few rows of each side
 _WORK = 8  # 1/8 of the memory is working memory: results, and the cells that are probed
 _PAIRS = 1 << 16  # pairs that are made at a time without a memory limit
 _LEAST_PAIRS = 64  # pairs that are made at a time however small the memory is
 _PAIR_BYTES = 256  # of a pair with its rows and what is computed about it, roughly
+_LEAST_ROWS = 64  # rows that are taken in at a time however small the memory is
+_ROW_BYTES = 128  # of what is computed about a row while it is taken in, roughly
 _CELLS = 1 << 20  # cells that are probed at a time
-
-
-@dataclass(slots=True, kw_only=True)
-class WindowJoinStats:
-    """Counts what a window join has done so far. Lists are left and right."""
-
-    tuples_in: list[int] = field(default_factory=lambda: [0, 0])
-    """tuples that were taken in, late ones and those without a time included"""
-    skipped: list[int] = field(default_factory=lambda: [0, 0])
-    """tuples with a null or NaN where they are compared: they match nothing, and count as tuples of the window"""
-    late: list[int] = field(default_factory=lambda: [0, 0])
-    """tuples that came further out of order than the window allows: they were dropped"""
-    untimed: list[int] = field(default_factory=lambda: [0, 0])
-    """tuples without a time, in a window by time: they were dropped"""
-    kept: list[int] = field(default_factory=lambda: [0, 0])
-    """tuples that are kept now: the sample, and what may enter it later"""
-    results: int = 0
-    """results that were sent"""
-    memory: dict[str, int] = field(default_factory=dict)
-    """bytes held now, by part"""
-    memory_peak: int = 0
-    """bytes held at most so far, the peaks of both sides added"""
-    memory_limit: int = 0
-    """bytes of the budget; 0 if the size of the samples was given"""
 
 
 class WindowJoin:
@@ -154,6 +134,10 @@ class WindowJoin:
         self.memory = memory
         self.size = _size_of(window, sample, size, memory, method)
         self.stats = WindowJoinStats(memory_limit=0 if memory is None else MemoryBudget(memory).limit)
+        if 0 < self.stats.memory_limit < _LEAST_MEMORY:
+            raise MemoryRefused(
+                f"memory={shown(memory)} is too small for two windows; give at least {format_size(_LEAST_MEMORY)}"
+            )
         self.partitioning, self._ask = partitioning_for(condition)
         self._times = EventTimes(window) if isinstance(window, TimeWindow) else None
         self._sides: list[SampledSide | None] = [None, None]
@@ -177,7 +161,7 @@ class WindowJoin:
         if self._finished:
             raise BadInput("this join has been finished; make another")
         batch = self._accept(number, batch)
-        self._work.append(self._take_in(number, batch))
+        self._work.append(self._take_all(number, batch))
         return self._drain()
 
     def finish(self) -> Iterator[pa.RecordBatch]:
@@ -243,6 +227,7 @@ class WindowJoin:
         s.results = counters[1]
         s.tuples_in, s.skipped, s.late, s.untimed = (counters[i : i + 2] for i in range(2, 10, 2))
         self._sides, self._output, self._work = [None, None], None, []
+        self._finished, self._broken = False, None
         self.partitioning, self._ask = partitioning_for(self.condition)
         if self._totals is not None and groups is not None:
             self._totals.restore_groups(groups)
@@ -263,6 +248,14 @@ class WindowJoin:
         )
 
     # -- a batch ---------------------------------------------------------------------------------------------------------
+
+    def _take_all(self, number: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take in a batch, as many rows at a time as working memory has room for."""
+        step = ROWS_AT_ONCE
+        if self.memory is not None:
+            step = max(_LEAST_ROWS, min(step, self.stats.memory_limit // _WORK // _ROW_BYTES))
+        for at in range(0, batch.num_rows, step):
+            yield from self._take_in(number, batch.slice(at, step))
 
     def _take_in(self, number: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Probe the other side's sample with tuples, then give them to their own sampler."""
