@@ -17,6 +17,7 @@ TOGETHER = 8  # segments that are read together in the order of cells, at most, 
 _STAGED = 8  # flushes of a side whose tuples are distributed to partitions together
 _LISTS = 32  # the list of a side's segments takes at most this part of the budget
 _LEAST_SEGMENTS = 2  # of a partition, however many partitions there are
+_MOST_SEGMENTS = 64  # of a partition, however much memory there is, since a pause reads each with a request of its own
 Position = tuple[int, int]  # the offset of a record, and the first of its rows that is still to come
 
 
@@ -257,7 +258,7 @@ def _up_to(partition: Int32s, cell: UInt64s, end: tuple[int, int]) -> int:
 
 def most_segments(limit: int, partitions: int) -> int:
     """The number of segments of a partition, at most, so that the list of a side's segments takes a small part of a budget."""
-    return min(TOGETHER, max(_LEAST_SEGMENTS, limit // _LISTS // SEGMENT_BYTES // partitions))
+    return min(_MOST_SEGMENTS, max(_LEAST_SEGMENTS, limit // _LISTS // SEGMENT_BYTES // partitions))
 
 
 def most_partitions(limit: int) -> int:
