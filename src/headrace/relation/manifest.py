@@ -199,6 +199,15 @@ def versions(root: Path) -> list[int]:
     return found
 
 
+def directory_at(root: Path) -> tuple[int, int] | None:
+    """Return what tells the directory at a path from another in its place; None if there is none."""
+    try:
+        found = root.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def drafts(root: Path) -> list[Path]:
     """List the directories of unfinished creates of this relation, stopped or still running."""
     if not root.parent.is_dir():

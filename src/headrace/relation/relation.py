@@ -24,7 +24,7 @@ from headrace.relation.columns import Column
 from headrace.relation.create import Progress, create_relation
 from headrace.relation.disk import Disk, DiskKind, disk_of
 from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys
-from headrace.relation.manifest import Manifest, StorageOrder, pin, remove_old, writing
+from headrace.relation.manifest import Manifest, StorageOrder, directory_at, pin, remove_old, writing
 from headrace.relation.reader import PageFacts, PageReader, Version, key_column, stored_keys
 from headrace.relation.store import TupleStore
 from headrace.relation.update import Change
@@ -104,6 +104,8 @@ class Relation:
             "refuse" rows with a null key, or "drop" them: a null key matches nothing.
         nanoseconds
             "refuse" timestamps and durations of nanoseconds in the payload, as Spark has microseconds; "truncate" stores these.
+        overwrite
+            Replace the relation at the path, when no writer is at work on it any more. Queries that join with it stop.
         order, frequencies
             "key": sorted by key. "frequency": the rows of the most popular keys first, for X-HYBRIDJOIN, with a secondary index
             that holds every key; such a relation cannot be changed. `frequencies` is a table of the key columns and
@@ -137,14 +139,14 @@ class Relation:
         root = local_path(path)
         how = disk_of(disk)
         while True:
-            place = _directory_at(root)
+            place = directory_at(root)
             try:
                 relation = cls._open(root, version, how)
             except (RelationError, OSError):
-                if _directory_at(root) == place:
+                if directory_at(root) == place:
                     raise
                 continue
-            if _directory_at(root) == place:
+            if directory_at(root) == place:
                 return relation
             # Another relation took this one's place meanwhile: manifest and files may be of both.
             relation.close()
@@ -483,15 +485,6 @@ def key_arrays(relation: Relation, keys: Any) -> list[pa.Array]:
         columns = [_listed(keys, relation.schema.field(relation.key[0]))]
     relation.codec.check([pa.field(name, c.type) for name, c in zip(relation.key, columns, strict=True)])
     return columns
-
-
-def _directory_at(root: Path) -> tuple[int, int] | None:
-    """Return what tells the directory at a path from another in its place; None if there is none."""
-    try:
-        found = root.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _listed(keys: Any, field: pa.Field) -> pa.Array:
