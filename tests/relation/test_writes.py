@@ -103,6 +103,14 @@ def test_a_writer_knows_its_own_versions(tmp_path):
     assert rel.apply(deletes=[0]) == 5
 
 
+def test_a_stale_writer_stays_stale_when_it_compacts(tmp_path):
+    stale = hr.Relation.create(tmp_path / "r", table(3, 1), key="k")
+    hr.Relation.open(tmp_path / "r").apply(upserts=table(1, 2))
+    assert stale.compact() == 3
+    with pytest.raises(hr.VersionConflict, match=r"made for version 1 of .*, whose latest version is 3"):
+        stale.apply(upserts=table(1, 4))
+
+
 def waits_for(path: Path) -> bool:
     """Whether anybody waits for the lock of a file."""
     inode = f":{path.stat().st_ino} "

@@ -439,9 +439,10 @@ class Relation:
 
     def compact(self) -> int:
         """Rewrite everything in key order at the fill factor, as a new version; returns its number."""
-        return self._change(update.compact)
+        return self._change(update.compact, decided=False)
 
-    def _change(self, change: Callable[[Relation], int], *, wait: bool = False) -> int:
+    def _change(self, change: Callable[[Relation], int], *, wait: bool = False, decided: bool = True) -> int:
+        """Commit a change of the latest version. `decided`: whoever made it answers for what earlier writers have committed."""
         if self.order == "frequency":
             raise BadInput(
                 f"{self.path} is stored by popularity (order='frequency') and cannot be changed; make it anew with"
@@ -450,13 +451,15 @@ class Relation:
         with writing(self.path, wait=wait):
             with self.refresh() as latest:
                 latest.check_identity(self.identity)
+                known = decided or latest.version == self._known
                 version = change(latest)
             # The new version opens before an old one goes.
             with Relation.open(self.path, version=version) as new:
                 new.opened.check_sidecars()
             # The writer's lock is still held, so a file that no manifest names is not one that another writer is writing.
             remove_old(self.path)
-        self._known = version
+        if known:
+            self._known = version
         return version
 
     def __repr__(self) -> str:
