@@ -61,14 +61,19 @@ def drive(
         source = ThreadedSource(batches)
     else:
         source = BlockingSource(batches)
-    pace = _Pace(op, idle)
+    pace, step = _Pace(op, idle), 0.0  # seconds of the last step
     try:
         while not source.ended:
             while op.ready:
+                begun = op.clock.now()
                 if op.shed is not None:  # what has come meanwhile is part of the choice
                     while (batch := source.poll(0)) is not None:
                         yield from pace.came(batch)
+                        if op.clock.now() - begun >= step:  # a stream that is always there would keep it from any step
+                            break
+                    begun = op.clock.now()
                 yield from op.advance()
+                step = op.clock.now() - begun
             asked = op.clock.now()
             batch = source.poll(pace.patience())
             op.has_waited(op.clock.now() - asked)
