@@ -414,6 +414,26 @@ def test_a_stream_that_is_always_there_does_not_keep_a_shedding_join_from_its_st
     results.close()
 
 
+def test_an_awaited_stream_that_is_too_fast_is_shed(tmp_path):
+    disk = Disk("simulated", seek=1e-3, transfer=1e-4, clock=ManualClock())
+    relation, shed = relation_for(tmp_path, MeshJoin, disk), []
+    shedder = Shedder("sample", KeyFrequencies(relation), on=["k"], store=shed.append)
+    op = make(MeshJoin, relation, shed=shedder)
+    source = Endless(disk.clock, stream(np.random.default_rng(5).integers(0, N, 100)))
+
+    async def awaited():
+        for _ in range(2000):
+            yield source.poll(None)
+
+    async def joined():
+        return sum([out.num_rows async for out in op.run_async(awaited())])
+
+    got = asyncio.run(joined())
+    assert got + sum(batch.num_rows for batch in shed) == 2000 * 100
+    assert got > 0
+    assert len(shed) > 0
+
+
 def test_a_shedder_without_a_store_is_refused_where_it_is_needed(tmp_path):
     relation = relation_for(tmp_path, MeshJoin, Disk("simulated"))
     with pytest.raises(BadInput, match="needs service_rate= to divide intervals, or store="):
