@@ -1,8 +1,10 @@
 """What was written wrong, with checksums that fit: found, named, and never followed out of a page or out of the relation."""
 
+import json
 import os
 import shutil
 import socket
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -368,6 +370,51 @@ def test_a_manifest_is_checked_field_by_field(field, root):
         hr.Relation.open(root)
     assert found.value.file == str(root / "manifest-000001.json")
     assert len(str(found.value)) < 400 + len(found.value.file)
+
+
+def without(name):
+    return lambda body: body.pop(name)
+
+
+TEXTS = {
+    "no date": (without("created"), "created is None; expected a text"),
+    "an endless format": (
+        lambda body: body.update(format=float("inf")),
+        "it is not the manifest of a Headrace relation",
+    ),
+    "a negative format": (lambda body: body.update(format=-1), "it is not the manifest of a Headrace relation"),
+    "an unknown field of a shard": (
+        lambda body: body["shards"][0].update(colour="red"),
+        r"shards\[0\]\.'colour' is 'red'; expected no fields but rows, pages",
+    ),
+    "an unknown field of a file": (
+        lambda body: body["shards"][0]["index"].update(colour="red"),
+        r"shards\[0\]\.index\.'colour' is 'red'; expected no fields but name",
+    ),
+    "pages of a sidecar": (
+        lambda body: body["shards"][0]["index"].update(pages="many"),
+        r"shards\[0\]\.index\.pages is 'many'; expected a whole number",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", TEXTS)
+def test_fields_that_are_missing_or_that_nobody_writes(what, root):
+    edit, said = TEXTS[what]
+    path = root / "manifest-000001.json"
+    body = json.loads(path.read_text())
+    body.pop("checksum")
+    edit(body)
+    path.write_text(json.dumps({**body, "checksum": zlib.crc32(json.dumps(body, sort_keys=True).encode())}))
+    with pytest.raises(hr.DamagedRelation, match=said):
+        hr.Relation.open(root)
+
+
+@pytest.mark.parametrize("name", ["manifest-0000009.json", "manifest-00000\u0669.json"])
+def test_a_manifest_whose_name_no_version_has_is_none(name, children, root):
+    (root / name).write_text("{}")
+    ended = children.wait(children.start("compact", root), timeout=60)
+    assert (ended["signal"], ended["result"]) == (None, 2), "it hangs, or takes the name for that of a version"
 
 
 # -- files that are none ---------------------------------------------------------------------------

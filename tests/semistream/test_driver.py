@@ -387,6 +387,53 @@ def test_run_takes_what_has_come_before_it_chooses(tmp_path):
     assert len(shed) > 0
 
 
+class Endless:
+    """A stream that always has a batch, which takes a tenth of a millisecond to read."""
+
+    ended = False
+
+    def __init__(self, clock, batch) -> None:
+        self.clock, self.batch, self.polls = clock, batch, 0
+
+    def poll(self, seconds):
+        self.polls += 1
+        assert self.polls < 20_000, "it reads and never joins"
+        self.clock.advance(1e-4)
+        return self.batch
+
+
+@pytest.mark.parametrize("operator", WAITING)
+def test_a_stream_that_is_always_there_does_not_keep_a_shedding_join_from_its_steps(tmp_path, operator):
+    disk = Disk("simulated", seek=1e-3, transfer=1e-4, clock=ManualClock())
+    relation = relation_for(tmp_path, operator, disk)
+    shedder = Shedder("sample", KeyFrequencies(relation), on=["k"], store=len)
+    op = make(operator, relation, shed=shedder)
+    source = Endless(disk.clock, stream(np.random.default_rng(5).integers(0, N, 100)))
+    results = op.run(source)
+    assert sum(out.num_rows for _, out in zip(range(20), results, strict=False)) > 0
+    results.close()
+
+
+def test_an_awaited_stream_that_is_too_fast_is_shed(tmp_path):
+    disk = Disk("simulated", seek=1e-3, transfer=1e-4, clock=ManualClock())
+    relation, shed = relation_for(tmp_path, MeshJoin, disk), []
+    shedder = Shedder("sample", KeyFrequencies(relation), on=["k"], store=shed.append)
+    op = make(MeshJoin, relation, shed=shedder)
+    source = Endless(disk.clock, stream(np.random.default_rng(5).integers(0, N, 100)))
+
+    async def awaited():
+        for _ in range(2000):
+            yield source.poll(None)
+
+    async def joined():
+        return sum([out.num_rows async for out in op.run_async(awaited())])
+
+    got = asyncio.run(joined())
+    assert got + sum(batch.num_rows for batch in shed) == 2000 * 100
+    assert got > 0
+    assert len(shed) > 0
+
+
 def test_a_shedder_without_a_store_is_refused_where_it_is_needed(tmp_path):
     relation = relation_for(tmp_path, MeshJoin, Disk("simulated"))
     with pytest.raises(BadInput, match="needs service_rate= to divide intervals, or store="):

@@ -5,6 +5,7 @@ import errno
 import json
 import multiprocessing
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.files.checked_json import dump_checked
 from headrace.relation import manifest, relation
 from headrace.relation.batch_versions import versions_of_last_batches
 from headrace.spark import worker
@@ -120,6 +122,9 @@ def strange_note(path: Path, what: str) -> None:
         path.write_text('{"version": Infinity, "run": ""}')
     elif what == "of before":
         path.write_text('{"version": 1, "run": "run 1"}')
+    elif what == "other types":
+        number = int(path.name) if re.fullmatch("[0-9]{1,9}", path.name) else 0
+        path.write_bytes(dump_checked({"batch": number, "version": [1], "run": 0, "identity": None}))
     elif what == "nested":
         path.write_text("[" * 100_000)
     elif what == "note of another":
@@ -139,6 +144,7 @@ STRANGE = [
     "infinite",
     "of before",
     "nested",
+    "other types",
     "note of another",
 ]
 

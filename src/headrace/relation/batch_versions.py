@@ -63,6 +63,8 @@ def read_batch_note(directory: Path, batch: int) -> BatchNote | None:
         # A TypeError is of a note with other members: an earlier release wrote it.
         reason = error if isinstance(error, ValueError) else "it is not a note of this release"
         raise DamagedRelation(path, f"{reason}, {_CURE}") from error
+    if not isinstance(note.version, int) or not isinstance(note.run, str) or not isinstance(note.identity, str):
+        raise DamagedRelation(path, f"its version, run or identity is of another type, {_CURE}")
     if note.batch != batch:
         raise DamagedRelation(path, f"it is the note of micro-batch {note.batch}, {_CURE}")
     return note

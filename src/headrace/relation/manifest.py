@@ -38,7 +38,8 @@ from headrace.relation.manifest_check import ManifestCheck
 FORMAT = 3  # the latest; a manifest has 3 if it has notes, else 2 if rows are stored by frequency, else 1
 StorageOrder = Literal["key", "frequency"]
 UNFINISHED = ".unfinished-"  # a relation is created in a sibling directory, NAME.unfinished-PID-XXXXXXXX
-_MANIFEST = re.compile(r"manifest-(\d{6,})\.json")
+# Names as `manifest_path` gives them. Whoever opened version 9 for the sake of manifest-0000009.json would never find it.
+_MANIFEST = re.compile(r"manifest-([0-9]{6}|[1-9][0-9]{6,})\.json")
 
 
 @dataclass(slots=True)
@@ -138,9 +139,11 @@ class Manifest:
             if body["relation"] != "headrace":
                 raise KeyError("relation")
             written = int(body["format"])
+            if written < 1:
+                raise ValueError("format")
         except NotRegular as error:
             raise DamagedRelation(path, "it is not a regular file") from error
-        except (ValueError, KeyError, TypeError, UnicodeDecodeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise DamagedRelation(path, "it is not the manifest of a Headrace relation") from error
         if written > FORMAT:
             raise NewerFormat(
@@ -197,6 +200,15 @@ def versions(root: Path) -> list[int]:
     if not found:
         raise NotARelation(f"{root} is not a Headrace relation: it has no manifest")
     return found
+
+
+def directory_at(root: Path) -> tuple[int, int] | None:
+    """Return what tells the directory at a path from another in its place; None if there is none."""
+    try:
+        found = root.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def drafts(root: Path) -> list[Path]:

@@ -24,7 +24,7 @@ from headrace.relation.columns import Column
 from headrace.relation.create import Progress, create_relation
 from headrace.relation.disk import Disk, DiskKind, disk_of
 from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys
-from headrace.relation.manifest import Manifest, StorageOrder, pin, remove_old, writing
+from headrace.relation.manifest import Manifest, StorageOrder, directory_at, pin, remove_old, writing
 from headrace.relation.reader import PageFacts, PageReader, Version, key_column, stored_keys
 from headrace.relation.store import TupleStore
 from headrace.relation.update import Change
@@ -104,6 +104,8 @@ class Relation:
             "refuse" rows with a null key, or "drop" them: a null key matches nothing.
         nanoseconds
             "refuse" timestamps and durations of nanoseconds in the payload, as Spark has microseconds; "truncate" stores these.
+        overwrite
+            Replace the relation at the path, when no writer is at work on it any more. Queries that join with it stop.
         order, frequencies
             "key": sorted by key. "frequency": the rows of the most popular keys first, for X-HYBRIDJOIN, with a secondary index
             that holds every key; such a relation cannot be changed. `frequencies` is a table of the key columns and
@@ -137,14 +139,14 @@ class Relation:
         root = local_path(path)
         how = disk_of(disk)
         while True:
-            place = _directory_at(root)
+            place = directory_at(root)
             try:
                 relation = cls._open(root, version, how)
             except (RelationError, OSError):
-                if _directory_at(root) == place:
+                if directory_at(root) == place:
                     raise
                 continue
-            if _directory_at(root) == place:
+            if directory_at(root) == place:
                 return relation
             # Another relation took this one's place meanwhile: manifest and files may be of both.
             relation.close()
@@ -437,9 +439,10 @@ class Relation:
 
     def compact(self) -> int:
         """Rewrite everything in key order at the fill factor, as a new version; returns its number."""
-        return self._change(update.compact)
+        return self._change(update.compact, decided=False)
 
-    def _change(self, change: Callable[[Relation], int], *, wait: bool = False) -> int:
+    def _change(self, change: Callable[[Relation], int], *, wait: bool = False, decided: bool = True) -> int:
+        """Commit a change of the latest version. `decided`: whoever made it answers for what earlier writers have committed."""
         if self.order == "frequency":
             raise BadInput(
                 f"{self.path} is stored by popularity (order='frequency') and cannot be changed; make it anew with"
@@ -448,13 +451,15 @@ class Relation:
         with writing(self.path, wait=wait):
             with self.refresh() as latest:
                 latest.check_identity(self.identity)
+                known = decided or latest.version == self._known
                 version = change(latest)
             # The new version opens before an old one goes.
             with Relation.open(self.path, version=version) as new:
                 new.opened.check_sidecars()
             # The writer's lock is still held, so a file that no manifest names is not one that another writer is writing.
             remove_old(self.path)
-        self._known = version
+        if known:
+            self._known = version
         return version
 
     def __repr__(self) -> str:
@@ -483,15 +488,6 @@ def key_arrays(relation: Relation, keys: Any) -> list[pa.Array]:
         columns = [_listed(keys, relation.schema.field(relation.key[0]))]
     relation.codec.check([pa.field(name, c.type) for name, c in zip(relation.key, columns, strict=True)])
     return columns
-
-
-def _directory_at(root: Path) -> tuple[int, int] | None:
-    """Return what tells the directory at a path from another in its place; None if there is none."""
-    try:
-        found = root.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _listed(keys: Any, field: pa.Field) -> pa.Array:

@@ -61,14 +61,19 @@ def drive(
         source = ThreadedSource(batches)
     else:
         source = BlockingSource(batches)
-    pace = _Pace(op, idle)
+    pace, step = _Pace(op, idle), 0.0  # seconds of the last step
     try:
         while not source.ended:
             while op.ready:
+                begun = op.clock.now()
                 if op.shed is not None:  # what has come meanwhile is part of the choice
                     while (batch := source.poll(0)) is not None:
                         yield from pace.came(batch)
+                        if op.clock.now() - begun >= step:  # a stream that is always there would keep it from any step
+                            break
+                    begun = op.clock.now()
                 yield from op.advance()
+                step = op.clock.now() - begun
             asked = op.clock.now()
             batch = source.poll(pace.patience())
             op.has_waited(op.clock.now() - asked)
@@ -87,15 +92,23 @@ async def drive_async(
 ) -> AsyncIterator[pa.RecordBatch]:
     """As `drive` does, for a stream that is awaited: other tasks of the event loop run while nothing is there to join."""
     pace, stream = _Pace(op, idle), aiter(batches)
+    step, ended = 0.0, op.clock.now()  # seconds of the last step, and when it ended
     coming: asyncio.Future[pa.RecordBatch | None] | None = None
     try:
         while True:
             coming = coming or asyncio.ensure_future(_next(stream))
-            if op.ready and not (op.shed is not None and coming.done()):
-                for out in op.advance():
-                    yield out
-                await asyncio.sleep(0)  # a join that is always ready would keep all other tasks from running
-                continue
+            if op.ready:
+                there = False
+                if op.shed is not None and op.clock.now() - ended < step:  # as in `drive`
+                    there = bool((await asyncio.wait({coming}, timeout=0))[0])
+                if not there:
+                    begun = op.clock.now()
+                    for out in op.advance():
+                        yield out
+                    ended = op.clock.now()
+                    step = ended - begun
+                    await asyncio.sleep(0)  # a join that is always ready would keep all other tasks from running
+                    continue
             asked = op.clock.now()
             done, _ = await asyncio.wait({coming}, timeout=pace.patience())
             op.has_waited(op.clock.now() - asked)

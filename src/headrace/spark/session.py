@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Python loggers of PySpark that write whole stacks of Java to the terminal, beside the exception that is raised.
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j")
+_LONGEST = 2000  # characters of an error: it may quote a whole value
 _LEAVE = 20  # seconds that Java gets to go by itself
 
 
@@ -130,4 +131,5 @@ def _first_line(error: Exception) -> str:
 def reason(failure: Any) -> str:
     """The error at the bottom of a failure: Spark wraps what happened in a worker in tracebacks of Python and of Java."""
     found = re.findall(r"^[\w.]+(?:Error|Exception|errors\.\w+): .+", str(failure), re.MULTILINE)
-    return str(found[-1]) if found else "Spark stopped it"
+    line = str(found[-1]) if found else "Spark stopped it"
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
