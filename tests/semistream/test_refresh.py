@@ -215,6 +215,19 @@ def test_sizes_follow_the_size_of_the_relation(pages):
     assert ops[0].sizes == fresh[0].sizes and ops[0].sizes.packets > 5 * small[0] and ops[1].cost().pages > 5 * small[1]
 
 
+def test_ssij_caches_as_many_pages_of_a_relation_that_grew_as_it_has_memory_for(tmp_path):
+    rows = pa.table({"k": range(10), "v": range(10), "s": ["x" * 300] * 10})
+    relation = hr.Relation.create(tmp_path / "r", rows, key="k", page_size="4KiB", shards=1)
+    op = SSIJ(relation, on="k", memory="1MiB", IB_thresh=10, SB_thresh=100)
+    list(op.run([stream(np.arange(10))]))
+    keys = np.arange(2000)
+    relation.apply(upserts=pa.table({"k": keys, "v": keys, "s": ["x" * 300] * keys.size}))
+    list(op.refresh())
+    for _ in range(3):
+        assert sorted(row[2] for row in tuples(op.run([stream(keys)]))) == keys.tolist()
+    assert op.cached_pages > 20 * relation.num_pages and op.budget.peak <= op.budget.limit
+
+
 def test_a_condition_reads_nulls_that_only_the_new_version_has(tmp_path):
     rows = pa.table({"k": range(50), "low": [0] * 50})
     relation = hr.Relation.create(tmp_path / "c", rows, key="k", page_size="4KiB")
