@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.relation import Disk, Sketch
+from headrace.relation.update import Change
 from headrace.semistream import SSIJ, AdaptiveJoin, HybridJoin, MeshJoin, XHybridJoin
 from tests.support.flipped_bytes import flipped
 from tests.support.join_oracle import KEY_KINDS, table, tuples
+from tests.support.malformed_pages import rewrite_sidecar
 
 
 def popular(path, rows, frequencies, key="k", **given):
@@ -129,6 +131,27 @@ def test_an_earlier_release_refuses_a_changed_one_and_reads_one_that_is_as_it_wa
     assert written(2) == 4
     relation.refresh().compact()
     assert written(3) == 2
+
+
+@pytest.mark.parametrize("wrong", [lambda at: at + (1 << 20), lambda at: at[:-1], lambda at: at + (7 << 32)])
+def test_an_index_of_a_changed_one_that_leads_elsewhere_is_refused(tmp_path, wrong):
+    relation = popular(tmp_path / "r", numbers(200), falling(200))
+    relation.apply(deletes=[5])
+    rewrite_sidecar(tmp_path / "r", 0, "index", lambda arrays: arrays.update(places=wrong(arrays["places"])))
+    with pytest.raises(hr.DamagedRelation, match="pages that are not there"):
+        hr.Relation.open(tmp_path / "r").lookup([1])
+
+
+def test_revise_decides_on_the_latest_version(tmp_path):
+    relation = popular(tmp_path / "r", numbers(50), falling(50))
+    relation.apply(deletes=[5])
+
+    def decide(latest):
+        assert latest.lookup([5]).num_rows == 0
+        return Change(upserts=pa.table({"k": [5], "v": [7], "s": ["back"]}))
+
+    assert relation.revise(decide) == 3
+    assert relation.refresh().lookup([5])["v"].to_pylist() == [7]
 
 
 def test_every_join_reads_a_changed_one(tmp_path):

@@ -288,6 +288,28 @@ def test_a_version_that_does_not_fit_the_memory_is_refused_and_the_join_goes_on(
 
 
 @pytest.mark.parametrize("operator", ALL)
+def test_a_version_with_a_damaged_index_is_refused_and_the_join_goes_on(operator, pages, tmp_path):
+    order = "frequency" if operator is XHybridJoin else "key"
+    relation = pages(order)
+    op = operator(relation, on="k", memory="1MiB")
+    got = tuples(op.run([stream([1])]))
+    op.offer(stream([2, 700]))
+    list(op.take_in())
+    relation.apply(upserts=raised([2, 700]))
+    (file,) = (tmp_path / order).glob("shard-0000-000002.index")
+    raw = bytearray(file.read_bytes())
+    raw[-1] ^= 1
+    file.write_bytes(raw)
+    with pytest.raises(hr.DamagedRelation, match="checksum"):
+        for out in op.refresh():
+            got += tuples([out])
+    got += tuples(op.drain()) + tuples(op.run([stream([3])]))
+    assert sorted(row[::2] for row in got) == [(1, 0), (2, 0), (3, 0), (700, 0)]
+    assert op.budget.peak <= op.budget.limit
+    op.stats.check()
+
+
+@pytest.mark.parametrize("operator", ALL)
 def test_the_old_version_is_let_go_of(operator, pages, tmp_path):
     order = "frequency" if operator is XHybridJoin else "key"
     relation = pages(order)

@@ -414,7 +414,8 @@ class Relation:
 
         Rows of `upserts` (a table with the relation's columns) replace all rows with the same key; keys of `deletes` lose all
         theirs. Readers go on with the version they opened, and so does this handle: `refresh` opens the new version. What
-        `snapshot_diff` found is taken as it is.
+        `snapshot_diff` found is taken as it is. Where rows are stored by popularity, those of a key stay at its rank, and a key
+        that is new comes last.
 
         Parameters
         ----------

@@ -33,7 +33,7 @@ class SemiStreamJoin(ABC):
     Parameters
     ----------
     relation
-        An open relation; the join reads the version it was opened at, to the end.
+        An open relation; the join reads the version it was opened at, unless it is told to go on with another.
     on
         "col", ["a", "b"], or {"stream column": "relation column"}: the relation's whole key.
     memory
