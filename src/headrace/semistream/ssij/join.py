@@ -180,7 +180,7 @@ class SSIJ(WaitingJoin):
         taken, numbers = self._input.take(count)[:2] if urgent is None else self._input.take_rows(urgent)
         columns = [[name] for name in self._range] if self._range else [list(self.stream_key)]
         keys, rows = keys_of(self.relation.codec, taken, columns)
-        if self.stream_key:
+        if self.stream_key and self.popularity is not None:
             self._input.count_keys(keys[0].hashes())
         self.relation.disk.spend({"c_S": count, "c_X": rows.size})
         if rows.size < count:
