@@ -12,8 +12,8 @@ from headrace.errors import BadInput, DamagedRelation
 from headrace.metrics import Factors
 from headrace.relation import Disk
 from headrace.relation.keys import IntKeys
+from headrace.relation.sketch import Sketch
 from headrace.semistream import AdaptiveJoin
-from headrace.semistream.adaptive.sketch import Sketch
 from headrace.semistream.adaptive.workload import HitCurve
 from tests.support.join_oracle import join, tuples
 

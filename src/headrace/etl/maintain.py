@@ -69,8 +69,6 @@ def maintain(
     """
     if not isinstance(rel, Relation):
         raise BadInput(f"rel={rel!r} is not a relation; open one with hr.Relation.open(path)")
-    if rel.order != "key":
-        raise BadInput(f"{rel.path} is stored by popularity and cannot be changed; create it with order='key'")
     choice("null_keys", null_keys, ("refuse", "drop"))
     applier = ChangeApplier(rel, op, sequence, tuple(upserts), tuple(deletes), null_keys)
     wanted = applier.columns(changes.columns)

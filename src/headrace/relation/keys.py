@@ -313,6 +313,12 @@ class KeyCodec:
                 kernels.encode_wide(part, address(data), cursor)
         return ByteKeys(data, offsets)
 
+    def keys_in(self, arrays: dict[str, AnyArray]) -> Keys:
+        """Return the keys in the arrays "values" and "offsets" of a sidecar, without a copy."""
+        if self.integer:
+            return IntKeys(arrays["values"].view(np.int64))
+        return ByteKeys(arrays["values"], arrays["offsets"])
+
     def decode(self, keys: Keys) -> list[pa.Array]:
         """Return keys as Arrow columns."""
         if isinstance(keys, IntKeys):

@@ -35,7 +35,7 @@ from headrace.files import NotRegular, open_new, read_regular, sync_directory, w
 from headrace.relation.batch_versions import versions_of_last_batches
 from headrace.relation.manifest_check import ManifestCheck
 
-FORMAT = 3  # the latest; a manifest has 3 if it has notes, else 2 if rows are stored by frequency, else 1
+FORMAT = 4  # the latest; a manifest has 4 if rows stored by frequency were changed, 3 if it has notes, 2 if by frequency, else 1
 StorageOrder = Literal["key", "frequency"]
 UNFINISHED = ".unfinished-"  # a relation is created in a sibling directory, NAME.unfinished-PID-XXXXXXXX
 # Names as `manifest_path` gives them. Whoever opened version 9 for the sake of manifest-0000009.json would never find it.
@@ -79,6 +79,11 @@ class ShardFacts:
             facts[part] = FileFacts(**facts[part])
         return cls(**facts)
 
+    @property
+    def moved(self) -> bool:
+        """Whether some page is not where it would be if its shard were written anew: page i in the one file."""
+        return len(self.files) > 1 or self.pages != sum(file.pages for file in self.files)
+
     def names(self) -> set[str]:
         return {f.name for f in (*self.files, self.index, self.filter, self.stats)}
 
@@ -111,10 +116,17 @@ class Manifest:
     def rows(self) -> int:
         return sum(shard.rows for shard in self.shards)
 
+    @property
+    def _format(self) -> int:
+        """The earliest format that has all that this manifest needs: earlier releases read what they can."""
+        if self.order == "frequency" and any(shard.moved for shard in self.shards):
+            return FORMAT
+        return 3 if self.notes else 1 if self.order == "key" else 2
+
     def dump(self) -> bytes:
         body = {
             "relation": "headrace",
-            "format": FORMAT if self.notes else 1 if self.order == "key" else 2,
+            "format": self._format,
             "version": self.version,
             "identity": self.identity,
             "created": self.created,

@@ -50,6 +50,7 @@ _KEYS = (("values", np.uint8), ("offsets", np.int64))
 _ARRAYS = {
     "index": (*_KEYS, ("continues", np.uint8), ("places", np.int64)),
     "secondary": (*_KEYS, ("first", np.int32), ("last", np.int32)),
+    "moved secondary": (*_KEYS, ("first", np.int32), ("last", np.int32), ("places", np.int64)),
     "filter": (("words", np.uint32),),
     "stats": (("histogram", np.int64), ("counts", np.int64), *_KEYS),
 }
@@ -93,14 +94,7 @@ class FenceIndex:
 
     def leads_inside(self, facts: ShardFacts) -> bool:
         """Tell whether every place is one of a page of the shard's files: a checksum does not say so."""
-        if not self.pages == self.continues.size == facts.pages:
-            return False
-        pages = np.array([file.pages for file in facts.files], np.int64)
-        if self.places.size == 0:
-            return bool(self.pages <= pages[:1].sum())
-        files = self.places >> FILE_SHIFT
-        known = bool(((files >= 0) & (files < pages.size)).all())
-        return known and self.places.size == self.pages and bool((self.places & PAGE_MASK < pages[files]).all())
+        return self.pages == self.continues.size == facts.pages and _inside(self.places, self.pages, facts)
 
 
 @dataclass(frozen=True)
@@ -110,30 +104,46 @@ class SecondaryIndex:
     keys: Keys
     first: Int32s
     last: Int32s  # empty where no key has rows in several pages
+    places: Int64s  # without the shard; empty where page i, by popularity, is page i of the first file
     pages: int
     base: int
 
     @property
     def nbytes(self) -> int:
-        return self.keys.nbytes + self.first.nbytes + self.last.nbytes
+        return self.keys.nbytes + self.first.nbytes + self.last.nbytes + self.places.nbytes
+
+    @property
+    def last_pages(self) -> Int32s:
+        """The last page of each key."""
+        return self.last if self.last.size else self.first
 
     def locate(self, keys: Keys) -> tuple[Int32s, Int32s]:
         """Return the first and the last page of each of some sorted keys; -1 where a key is not in the relation."""
         at, known = positions(keys, self.keys)
         low, high = np.full(len(keys), -1, np.int32), np.full(len(keys), -1, np.int32)
         low[known] = self.first[at[known]]
-        high[known] = (self.last if self.last.size else self.first)[at[known]]
+        high[known] = self.last_pages[at[known]]
         return low, high
 
     def place(self, pages: Int32s | Int64s) -> Int64s:
-        """Return the places of pages."""
-        return pages + np.int64(self.base)
+        """Return the places of pages, which are numbered from the most popular on."""
+        return (self.places[pages] if self.places.size else pages) + np.int64(self.base)
 
     def leads_inside(self, facts: ShardFacts) -> bool:
-        """Tell whether every page is one of the shard's file."""
-        last = self.last if self.last.size else self.first
-        inside = self.first.size == last.size == len(self.keys) and self.pages <= sum(f.pages for f in facts.files[:1])
+        """Tell whether every page is one of the shard's files."""
+        last = self.last_pages
+        inside = self.first.size == last.size == len(self.keys) and _inside(self.places, self.pages, facts)
         return inside and bool(((self.first >= 0) & (self.first <= last) & (last < self.pages)).all())
+
+
+def _inside(places: Int64s, count: int, facts: ShardFacts) -> bool:
+    """Tell whether so many pages are at places of the shard's files; no places: they are the first of the first file."""
+    pages = np.array([file.pages for file in facts.files], np.int64)
+    if places.size == 0:
+        return bool(count <= pages[:1].sum())
+    files = places >> FILE_SHIFT
+    known = bool(((files >= 0) & (files < pages.size)).all())
+    return known and places.size == count and bool((places & PAGE_MASK < pages[files]).all())
 
 
 def index_of(arrays: dict[str, AnyArray], shard: int, codec: KeyCodec, pages: int) -> FenceIndex | SecondaryIndex:
@@ -143,7 +153,8 @@ def index_of(arrays: dict[str, AnyArray], shard: int, codec: KeyCodec, pages: in
     keys: Keys = (
         IntKeys(arrays["values"].view(np.int64)) if codec.integer else ByteKeys(arrays["values"], arrays["offsets"])
     )
-    return SecondaryIndex(keys, arrays["first"], arrays["last"], pages, shard << SHARD_SHIFT)
+    places = arrays.get("places", np.empty(0, np.int64))
+    return SecondaryIndex(keys, arrays["first"], arrays["last"], places, pages, shard << SHARD_SHIFT)
 
 
 @dataclass(frozen=True)
@@ -262,6 +273,8 @@ class Version:
     def _check_arrays(self, arrays: dict[str, AnyArray], path: Path, shard: int, part: str) -> None:
         """Refuse arrays of other names, types or sizes than kernels take for granted: a checksum does not say that they fit."""
         kind = "secondary" if part == "index" and self.manifest.order == "frequency" else part
+        if kind == "secondary" and "places" in arrays:  # pages were changed, and lie elsewhere
+            kind = "moved secondary"
         if not _fit(arrays, _ARRAYS[kind], integer=self.codec.integer):
             raise DamagedRelation(path, "its arrays are not those of such a file", shard=shard)
 
@@ -280,6 +293,10 @@ class Version:
         if self._indexes is None:
             self._indexes = [self.read_index(i) for i in range(len(self.manifest.shards))]
         return self._indexes
+
+    def drop_indexes(self) -> None:
+        """Let go of the memory of the indexes; whoever still reads this version has them read again."""
+        self._indexes = None
 
     def read_index(self, shard: int) -> FenceIndex | SecondaryIndex:
         """Read and check the index of a shard."""

@@ -25,10 +25,13 @@ from headrace.relation.create import Progress, create_relation
 from headrace.relation.disk import Disk, DiskKind, disk_of
 from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys
 from headrace.relation.manifest import Manifest, StorageOrder, directory_at, pin, remove_old, writing
+from headrace.relation.popularity import note_popularity, ranks_by, reorder
 from headrace.relation.reader import PageFacts, PageReader, Version, key_column, stored_keys
+from headrace.relation.sketch import Sketch
 from headrace.relation.store import TupleStore
 from headrace.relation.update import Change
 from headrace.relation.verify import verify_version
+from headrace.units import parse_size
 
 _SCAN_BUFFER = 16 << 20  # bytes of the read buffer of a scan or a lookup: long runs, and little memory
 _LOOKUP_KEYS = 1 << 16  # keys of a lookup that are handled at a time
@@ -108,7 +111,7 @@ class Relation:
             Replace the relation at the path, when no writer is at work on it any more. Queries that join with it stop.
         order, frequencies
             "key": sorted by key. "frequency": the rows of the most popular keys first, for X-HYBRIDJOIN, with a secondary index
-            that holds every key; such a relation cannot be changed. `frequencies` is a table of the key columns and
+            that holds every key. `frequencies` is a table of the key columns and
             "frequency", how often the stream asks for each key; keys that are not in it come last.
         progress
             Called with the rows done and, where known, the total.
@@ -226,6 +229,11 @@ class Relation:
     def index_bytes(self) -> int:
         """Bytes in memory of the fence keys or, if rows are stored by frequency, of the secondary index."""
         return sum(index.nbytes for index in self._version.indexes)
+
+    @property
+    def index_file_bytes(self) -> int:
+        """Bytes of the index as it is stored, which it takes no more than in memory; known without reading it."""
+        return sum(shard.index.bytes for shard in self._manifest.shards)
 
     @property
     def filter_bytes(self) -> int:
@@ -408,7 +416,8 @@ class Relation:
 
         Rows of `upserts` (a table with the relation's columns) replace all rows with the same key; keys of `deletes` lose all
         theirs. Readers go on with the version they opened, and so does this handle: `refresh` opens the new version. What
-        `snapshot_diff` found is taken as it is.
+        `snapshot_diff` found is taken as it is. Where rows are stored by popularity, those of a key stay at its rank, and a key
+        that is new comes last.
 
         Parameters
         ----------
@@ -437,17 +446,47 @@ class Relation:
 
         return self._change(change, wait=True)
 
-    def compact(self) -> int:
-        """Rewrite everything in key order at the fill factor, as a new version; returns its number."""
-        return self._change(update.compact, decided=False)
+    def compact(
+        self, *, order: StorageOrder | None = None, popularity: Any = None, memory: int | str = "512MiB"
+    ) -> int:
+        """Rewrite everything in order at the fill factor, as a new version; returns its number.
+
+        Parameters
+        ----------
+        order
+            "key", or "frequency": the rows of the most popular keys first. By default the order that the relation has.
+        popularity
+            With order="frequency": what a join measured (`join.popularity`), or a table of the key columns and "frequency". By
+            default what `note_popularity` kept. Keys of equal popularity, or none, stay in the order they have.
+        memory
+            Bytes that sorting by popularity may hold; more is spilled beside the relation.
+        """
+        wanted = self.order if order is None else choice("order", order, ("key", "frequency"))
+        if popularity is not None and order != "frequency":
+            raise BadInput(
+                f"popularity is given and order={order!r} does not use it; pass order='frequency', or leave it out"
+            )
+        limit = parse_size(memory, name="memory")
+
+        def change(latest: Relation) -> int:
+            if wanted == "key" and latest.order == "key":
+                return update.compact(latest)
+            ranks = ranks_by(latest, popularity) if order == "frequency" else None
+            return reorder(latest, wanted, ranks, limit)  # type: ignore[arg-type]
+
+        return self._change(change, decided=False)
+
+    def note_popularity(self, counts: Sketch | None) -> None:
+        """Keep what a join measured (`join.popularity`) beside the relation, for `compact(order="frequency")`.
+
+        It takes the place of what was noted before: the counts forget slowly, so the last ones are of the stream as it is.
+        """
+        if counts is None:
+            raise BadInput("the join has measured nothing; make it with measure=True")
+        note_popularity(self, counts)
 
     def _change(self, change: Callable[[Relation], int], *, wait: bool = False, decided: bool = True) -> int:
         """Commit a change of the latest version. `decided`: whoever made it answers for what earlier writers have committed."""
-        if self.order == "frequency":
-            raise BadInput(
-                f"{self.path} is stored by popularity (order='frequency') and cannot be changed; make it anew with"
-                " Relation.create(..., overwrite=True)"
-            )
         with writing(self.path, wait=wait):
             with self.refresh() as latest:
                 latest.check_identity(self.identity)

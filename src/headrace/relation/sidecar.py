@@ -59,7 +59,7 @@ def write_arrays(path: Path, arrays: dict[str, AnyArray], tag: int) -> int:
     return whole.size
 
 
-def read_arrays(fd: int, path: Path, shard: int, size: int, tag: int) -> dict[str, AnyArray]:
+def read_arrays(fd: int, path: Path, shard: int | None, size: int, tag: int) -> dict[str, AnyArray]:
     """Read and check the arrays of an open sidecar.
 
     Raises `DamagedRelation`, which names `path` and `shard`, unless the file has `size` bytes, a matching checksum and the `tag`.
@@ -67,7 +67,7 @@ def read_arrays(fd: int, path: Path, shard: int, size: int, tag: int) -> dict[st
     return read_arrays_into(np.empty(os.fstat(fd).st_size, np.uint8), fd, path, shard, size, tag)
 
 
-def read_arrays_into(whole: UInt8s, fd: int, path: Path, shard: int, size: int, tag: int) -> dict[str, AnyArray]:
+def read_arrays_into(whole: UInt8s, fd: int, path: Path, shard: int | None, size: int, tag: int) -> dict[str, AnyArray]:
     """Read and check a sidecar as `read_arrays` does, but into `whole`, which the arrays returned are views of."""
     done = 0
     while done < whole.size:

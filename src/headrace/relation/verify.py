@@ -117,7 +117,7 @@ class _ShardCheck:
         self._refuse(page[:-1][np.diff(within_pages(keys, starts)) < 0], "its keys are out of order")
         order = keys.argsort()
         at, known = positions(keys.take(order), index.keys)
-        last = index.last if index.last.size else index.first
+        last = index.last_pages
         number = page[order] + self._pages
         known[known] &= (index.first[at[known]] <= number[known]) & (number[known] <= last[at[known]])
         self._refuse(np.sort(page[order][~known]), "the index does not lead to it for one of its keys")

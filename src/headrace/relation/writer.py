@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -267,23 +268,33 @@ class SecondaryIndexBuilder:
         self._last: list[Int32s] = []
 
     def add(self, run: BuiltPages, first_page: int) -> None:
-        """Add the keys of new pages. Equal keys lie side by side; the first key may continue from the pages before."""
+        """Add the keys of new pages."""
         page = np.repeat(np.arange(run.count, dtype=np.int32) + np.int32(first_page), np.diff(run.starts))
         starts = np.flatnonzero(run.keys.repeats() == 0)
-        self._keys.append(run.keys.take(starts))
-        self._first.append(page[starts])
-        self._last.append(page[np.append(starts[1:], page.size) - 1])
+        self.add_entries(run.keys.take(starts), page[starts], page[np.append(starts[1:], page.size) - 1])
+
+    def add_entries(self, keys: Keys, first: Int32s, last: Int32s) -> None:
+        """Add keys with rows in pages first[i] to last[i], whose other pages, if they have any, were or will be added too."""
+        self._keys.append(keys)
+        self._first.append(first)
+        self._last.append(last)
+
+    def renumber(self, pages: Int32s) -> None:
+        """Let page i, of all that was added so far, be page pages[i]."""
+        self._first = [pages[some] for some in self._first]
+        self._last = [pages[some] for some in self._last]
 
     def arrays(self) -> dict[str, AnyArray]:
         """Return the arrays of the index sidecar; `last` is empty if no key has rows in several pages."""
         keys = concat_keys(self._keys, self._codec)
         nothing = np.empty(0, np.int32)
         first, last = np.concatenate([nothing, *self._first]), np.concatenate([nothing, *self._last])
-        order = keys.argsort()  # stable, so that the first page of a key comes first
+        order = keys.argsort()
         keys, first, last = keys.take(order), first[order], last[order]
         starts = np.flatnonzero(keys.repeats() == 0)
         if starts.size:
-            keys, first, last = keys.take(starts), first[starts], np.maximum.reduceat(last, starts)
+            first, last = np.minimum.reduceat(first, starts), np.maximum.reduceat(last, starts)
+            keys = keys.take(starts)
         buffers = keys.buffers()
         spans = bool((first != last).any())
         return {
@@ -406,6 +417,26 @@ def new_filter(hashes: list[UInt64s], distinct: int) -> UInt32s:
     for some in hashes:
         filter_add(words, some)
     return words
+
+
+def write_shards(
+    root: Path, layout: Layout, version: int, rows: Iterable[Iterable[pa.Table]]
+) -> tuple[list[ShardFacts], dict[str, int], dict[str, int]]:
+    """Write all shards of a version anew; `rows` gives the sorted tables of each. Returns the facts of the shards, and the nulls
+    and variable bytes of the columns.
+    """
+    facts, nulls = [], {c.name: 0 for c in layout.payload}
+    variable = {c.name: 0 for c in layout.payload if c.width == 0}
+    for shard, tables in enumerate(rows):
+        writer = ShardWriter(root, layout, shard, version)
+        for table in tables:
+            writer.write(table)
+        facts.append(writer.close())
+        for name, count in writer.builder.nulls.items():
+            nulls[name] += count
+        for name, count in writer.builder.variable_bytes.items():
+            variable[name] += count
+    return facts, nulls, variable
 
 
 def write_sidecars(

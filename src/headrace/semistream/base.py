@@ -14,7 +14,7 @@ from headrace.conditions import parse_on
 from headrace.errors import BadInput, UnsupportedType, choice, shown
 from headrace.memory import MemoryBudget
 from headrace.metrics import JoinStats
-from headrace.relation import Relation
+from headrace.relation import Relation, Sketch
 from headrace.relation.columns import Column
 from headrace.semistream.driver import BlockingSource, PolledSource, drive, drive_async
 from headrace.units import parse_duration
@@ -33,7 +33,7 @@ class SemiStreamJoin(ABC):
     Parameters
     ----------
     relation
-        An open relation; the join reads the version it was opened at, to the end.
+        An open relation; the join reads the version it was opened at, unless it is told to go on with another.
     on
         "col", ["a", "b"], or {"stream column": "relation column"}: the relation's whole key.
     memory
@@ -83,6 +83,11 @@ class SemiStreamJoin(ABC):
     @property
     def batch_rows(self) -> int | None:
         """How many rows of a batch it would join at once, given them; None if it has no opinion."""
+        return None
+
+    @property
+    def popularity(self) -> Sketch | None:
+        """How often the stream asked for each key lately, for `Relation.compact`; None if the join does not measure it."""
         return None
 
     @property

@@ -77,6 +77,7 @@ class HashProbe:
         if self._stream_key:
             keys, valid = self._codec.encode([taken.column(name) for name in self._stream_key])
             hashes = keys.hashes()
+            self._stream.count_keys(hashes)
         else:  # nothing is looked up in H, which serves as the queue alone
             hashes, valid = numbers.astype(np.uint64), NO_BYTES
         if self._H.matching:

@@ -151,6 +151,10 @@ class Matching:
             columns |= dict(zip(self._key, self._codec.decode(keys), strict=True))
         self.look_at(columns)
 
+    def follow(self, relation: Relation) -> None:
+        """Read tuples of another version of R from now on: which of its columns have nulls may differ."""
+        self.columns = relation.payload([column.name for column in self.columns])
+
     def look_at(self, columns: dict[str, Any]) -> None:
         """Tuples of R, whose columns these are, are compared from now on."""
         for predicate in self._predicates:

@@ -14,7 +14,7 @@ from headrace.errors import BadInput
 from headrace.kernels.cache import spell_out
 from headrace.relation import Relation
 from headrace.relation.keys import KeyCodec, Keys
-from headrace.relation.reader import FenceIndex, Version
+from headrace.relation.reader import Version
 from headrace.semistream.base import On
 
 
@@ -123,7 +123,7 @@ def range_columns(condition: object, on: On | None, relation: Relation) -> tuple
         raise BadInput(f"inclusive={condition.inclusive!r} cannot be looked up in an index; use 'both'")
     if on is not None:
         raise BadInput(f"on={on!r} and a condition are both given; join on one of them")
-    if not all(isinstance(index, FenceIndex) for index in relation.opened.indexes):
+    if relation.order != "key":
         raise BadInput(
             f"{relation.path} is stored by popularity, and a range needs pages in the order of keys; create it without order"
         )

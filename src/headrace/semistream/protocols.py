@@ -12,7 +12,7 @@ from headrace.clock import Clock
 from headrace.conditions import Condition
 from headrace.memory import MemoryBudget
 from headrace.metrics import JoinStats
-from headrace.relation import Relation
+from headrace.relation import Relation, Sketch
 from headrace.semistream.base import Order
 from headrace.semistream.driver import PolledSource
 
@@ -187,6 +187,11 @@ class GroupMember(WaitingOperator, Protocol):
     @property
     def wanted_bytes(self) -> int:
         """Bytes of stream tuples that a worker may gather to be joined at once."""
+        ...
+
+    @property
+    def popularity(self) -> Sketch:
+        """How often the stream asked for each key lately, of all members together."""
         ...
 
     def enter(self) -> bool:

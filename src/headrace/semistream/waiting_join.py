@@ -20,7 +20,8 @@ from headrace.arrays import AnyArray, Bools, Float64s, Int32s, Int64s
 from headrace.clock import Clock
 from headrace.conditions import ON_FORMS, Condition
 from headrace.errors import BadInput, MemoryRefused, choice
-from headrace.relation import Relation
+from headrace.relation import Relation, Sketch
+from headrace.relation.columns import Column
 from headrace.relation.reader import key_column
 from headrace.semistream.base import How, On, Order, SemiStreamJoin
 from headrace.semistream.deadlines import StepTime
@@ -40,6 +41,8 @@ _CREDIT = 0.25  # of the time that the stream takes: for a stream that computes 
 _BACKLOG_SHARE = (
     0.02  # of the budget, with `shed`, for tuples that have come and that the next iteration does not take in
 )
+_COUNTS_SHARE, _COUNTERS = 1 / 32, 4  # of the budget, with `measure`, at most; bytes of counters for each key of R
+_LEAST_HORIZON, _HORIZON = 1 << 16, 4  # stream tuples after which counts are halved: at least, and for each key of R
 
 
 class WaitingJoin(SemiStreamJoin):
@@ -57,6 +60,8 @@ class WaitingJoin(SemiStreamJoin):
     shed
         Chooses what is joined when tuples come faster than they can be taken in, such as headrace.shedding.Shedder; the rest goes
         to its store ([MESH] §4). By default all tuples are joined, however long they wait to be taken in.
+    measure
+        Count how often each key is asked for, in a 32nd of the memory at most: `popularity`.
     """
 
     in_order = False
@@ -74,6 +79,7 @@ class WaitingJoin(SemiStreamJoin):
         order: Order = "any",
         condition: Condition | None = None,
         shed: StreamShedder | None = None,
+        measure: bool = False,
     ) -> None:
         self.condition = condition  # before the base class asks for the stream's key
         super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock)
@@ -84,19 +90,16 @@ class WaitingJoin(SemiStreamJoin):
         share = 1 - _ORDERED_SHARE if order == "stream" else 1.0
         backlog = 0 if shed is None else int(_BACKLOG_SHARE * self.budget.limit)
         shedding = 0 if shed is None else shed.nbytes
-        room = int((self.budget.limit - backlog - shedding) * share)
-        self._memory = Reservations(self.budget, max(0, room), {"backlog": backlog, "shedding": shedding})
+        counts = _counts_for(relation, self.budget.limit) if measure else 0
+        apart = {"backlog": backlog, "shedding": shedding, "key counts": counts}
+        room = int((self.budget.limit - sum(apart.values())) * share)
+        self._memory = Reservations(self.budget, max(0, room), apart)
+        if measure:
+            self._input.counts = Sketch(counts, max(_LEAST_HORIZON, _HORIZON * relation.distinct_keys))
         self._waiting = self._new_store()
-        if self._key_columns and self.how in ("inner", "left"):
-            self._payload = (key_column(relation.codec), *self._payload)
+        self._payload = self._payload_of(relation)
         output = self._output_plan()
-        if output.least > self._memory.room:
-            whole = int((output.least / share + shedding) / (1 - _BACKLOG_SHARE if shed else 1)) + 1
-            raise MemoryRefused(
-                f"memory={format_size(self.budget.limit)} is too small for {type(self).__name__} with {relation.path}: its"
-                f" buffers need {format_size(output.least)}{' beside ordered results' if share < 1 else ''}; give"
-                f" {format_size(whole)} or more"
-            )
+        self._check_room(output)
         self._results = ResultEmitter(
             relation=relation,
             payload=self._payload,
@@ -108,6 +111,19 @@ class WaitingJoin(SemiStreamJoin):
             output=output,
             schema_for=self._schema_for,
         )
+
+    def _check_room(self, output: OutputPlan) -> None:
+        """Refuse a memory that is too small for the operator, whatever the stream."""
+        if output.least > self._memory.room:
+            share = 1 - _ORDERED_SHARE if self.order == "stream" else 1.0
+            shedding = 0 if self.shed is None else self.shed.nbytes
+            beside = shedding + self._memory.held("key counts")
+            whole = int((output.least / share + beside) / (1 - _BACKLOG_SHARE if self.shed else 1)) + 1
+            raise MemoryRefused(
+                f"memory={format_size(self.budget.limit)} is too small for {type(self).__name__} with {self.relation.path}: its"
+                f" buffers need {format_size(output.least)}{' beside ordered results' if share < 1 else ''}; give"
+                f" {format_size(whole)} or more"
+            )
 
     # -- names -----------------------------------------------------------------------------------------------------------
 
@@ -123,6 +139,13 @@ class WaitingJoin(SemiStreamJoin):
         """Key columns of R that are in the result: without an equality the key is like any other column."""
         wanted = self.columns
         return tuple(n for n in self.relation.key if not self.stream_key and (wanted is None or n in wanted))
+
+    def _payload_of(self, relation: Relation) -> tuple[Column, ...]:
+        """The columns of a version that are in the result; the stored key, a column without a name, where its columns are."""
+        if self.how not in ("inner", "left"):
+            return ()
+        payload = relation.payload(self.columns)
+        return (key_column(relation.codec), *payload) if self._key_columns else payload
 
     def _right_fields(self) -> list[pa.Field]:
         fields = [pa.field(column.name, column.type) for column in self._payload if column.name]
@@ -165,6 +188,11 @@ class WaitingJoin(SemiStreamJoin):
     def as_waiting(self) -> DrivenOperator:
         """This join: its stream tuples wait."""
         return self
+
+    @property
+    def popularity(self) -> Sketch | None:
+        """How often the stream asked for each key lately, with `measure`; None without."""
+        return self._input.counts
 
     @property
     def capacity(self) -> int:
@@ -311,13 +339,17 @@ class WaitingJoin(SemiStreamJoin):
 
     # -- what operators have in common -----------------------------------------------------------------------------------
 
-    def _facts(self) -> PlanFacts:
-        """What the memory plan is made from, for the stream at hand."""
+    def _facts(self, ahead: Relation | None = None) -> PlanFacts:
+        """What the memory plan is made from, for the stream at hand.
+
+        `ahead`: a version that is not read yet. Its index, which would take memory beside that of this one, is not loaded.
+        """
         return facts_of(
-            self.relation,
-            self._payload,
+            ahead or self.relation,
+            self._payload_of(ahead) if ahead else self._payload,
             algorithm=type(self).__name__.lower(),
             stream_bytes=self._input.tuple_bytes,
+            index_bytes=ahead.index_file_bytes if ahead else None,
             condition_row_bytes=self._waiting.condition_row_bytes,
             condition_slot_bytes=self._waiting.condition_slot_bytes,
             column_extra_bytes=self._waiting.column_extra_bytes,
@@ -381,6 +413,76 @@ class WaitingJoin(SemiStreamJoin):
         stats.unmatched += alone.size
         yield from self._results.unmatched(alone)
 
+    # -- updates of the relation: [SSIJ] §IV.E ---------------------------------------------------------------------------
+
+    def before_update(self) -> Iterator[pa.RecordBatch]:
+        """Have no tuple wait that has met a part of the relation: such tuples meet the rest of the version they began with."""
+        yield from self._counted(self._finish_begun())
+
+    def refresh(self, relation: Relation | None = None) -> Iterator[pa.RecordBatch]:
+        """Go on with the latest version of the relation, or with a given one; gives the results of tuples that leave before.
+
+        A tuple is joined with one version, whole. What has met a part of the old version meets the rest of it first
+        (`before_update`); tuples that have met nothing see the new one. A version that cannot be joined with is refused, and the
+        join goes on with the old one. Of the old version nothing is held afterwards.
+        """
+        new = self._successor(relation)
+        if new.version == self.relation.version:
+            return
+        yield from self.before_update()
+        yield from self._counted(self._make_room_for(new))
+        old = self.relation
+        old.opened.drop_indexes()  # whoever else has the old version open: two indexes would exceed the budget
+        try:
+            self._move_to(new)
+        except BaseException:
+            self._move_to(old)
+            raise
+        self._note_memory()
+
+    def _successor(self, relation: Relation | None) -> Relation:
+        """The version to go on with; refuses one of another relation, and one that the operator cannot be used with."""
+        new = self.relation.refresh() if relation is None else relation
+        if new.path != self.relation.path:
+            raise BadInput(
+                f"{new.path} is another relation than {self.relation.path}; make a new {type(self).__name__} for it"
+            )
+        new.check_identity(self.relation.identity)
+        self._check_version(new)
+        return new
+
+    def _check_version(self, relation: Relation) -> None:
+        """Refuse a version that lacks what the operator asks of a relation."""
+
+    def _finish_begun(self) -> Iterator[pa.RecordBatch]:
+        """Let tuples that have met a part of the relation meet the rest: iterations that take nothing in, until all have left."""
+        while self._waiting.used:
+            self.stats.iterations += 1
+            yield from self._iterate(0)
+
+    def _make_room_for(self, version: Relation) -> Iterator[pa.RecordBatch]:
+        """Join with the old version while more tuples wait than have room beside the new one."""
+        most = self._room_with(version) if self._waiting.used else 0
+        while self._waiting.used > most:
+            self.stats.iterations += 1
+            yield from self._iterate(0)
+
+    def _room_with(self, version: Relation) -> int:
+        """Tuples that may wait with another version."""
+        return self.capacity
+
+    @abstractmethod
+    def _move_to(self, relation: Relation) -> None:
+        """Read another version from now on: let go of what is held of the old one, `_follow`, and make the buffers anew."""
+
+    def _follow(self, relation: Relation, output: OutputPlan | None = None) -> None:
+        """Let the parts that all operators have go over to another version, with the room for results that it needs."""
+        self.relation, self._payload = relation, self._payload_of(relation)
+        self._waiting.follow(relation)
+        output = output or self._output_plan()
+        self._check_room(output)
+        self._results.follow(relation, self._payload, output)
+
     # -- snapshots -------------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
@@ -403,6 +505,11 @@ class WaitingJoin(SemiStreamJoin):
     def _named(self, arrays: dict[str, AnyArray]) -> Snapshot:
         names = tuple(column.name for column in self._payload)
         return Snapshot(type(self).__name__, str(self.relation.path), self.relation.version, names, arrays)
+
+
+def _counts_for(relation: Relation, limit: int) -> int:
+    """Bytes of counters for the keys of a relation, within a budget of so many bytes."""
+    return Sketch.size(min(int(_COUNTS_SHARE * limit), _COUNTERS * relation.distinct_keys))
 
 
 def _columns(schema: pa.Schema | None) -> str:

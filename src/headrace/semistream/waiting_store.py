@@ -65,6 +65,10 @@ class WaitingStore(Protocol):
         """Refuse a stream without the columns that a condition needs."""
         ...
 
+    def follow(self, relation: Relation) -> None:
+        """Compare with tuples of another version of the relation from now on."""
+        ...
+
     @property
     def condition_row_bytes(self) -> float:
         """Memory that a condition takes for a tuple of R in the disk buffer."""
@@ -140,6 +144,11 @@ class HashWindow:
         if self.matching:
             self.matching.check(schema)
 
+    def follow(self, relation: Relation) -> None:
+        """Compare with tuples of another version of the relation from now on."""
+        if self.matching:
+            self.matching.follow(relation)
+
     @property
     def condition_row_bytes(self) -> float:
         """Memory that a condition takes for a tuple of R in the disk buffer."""
@@ -177,6 +186,10 @@ class HashWindow:
     def waited(self, slots: Int32s, now: float) -> Float64s:
         """Seconds since these tuples were offered."""
         return self._H.waited(slots, now)
+
+    def hashes(self, slots: Int32s) -> UInt64s:
+        """The hashes by which tuples are found."""
+        return self._H.hashes(slots)
 
     def oldest(self, count: int) -> Int32s:
         """Slots of the tuples that came first, in order."""

@@ -12,7 +12,7 @@ from headrace.arrays import Bools, Int32s
 from headrace.clock import Clock
 from headrace.conditions import Condition
 from headrace.errors import BadInput, MemoryRefused
-from headrace.relation import Relation
+from headrace.relation import Relation, Sketch
 from headrace.semistream.adaptive.group import Group
 from headrace.semistream.adaptive.join import AdaptiveJoin
 from headrace.semistream.adaptive.memory_plan import least_memory
@@ -269,6 +269,11 @@ class ConditionalJoin(SemiStreamJoin):
     @property
     def _held_rows(self) -> int:
         return sum(int(batch.num_rows) for batch in self._held)
+
+    @property
+    def popularity(self) -> Sketch:
+        """How often the stream asked for each key lately: the counts that the hot set is chosen by."""
+        return self._keyed.popularity
 
     @property
     def wanted_rows(self) -> int:

@@ -25,12 +25,12 @@ import numpy as np
 from headrace.arrays import Int64s, UInt8s
 from headrace.relation import Relation
 from headrace.relation.columns import Column
+from headrace.relation.sketch import Sketch
 from headrace.relation.store import ArrayAllocator
 from headrace.semistream.adaptive.hot_set import SEGMENTS
 from headrace.semistream.adaptive.keyed_store import KeyedStore, Records
 from headrace.semistream.adaptive.memory_plan import MemoryPlan
 from headrace.semistream.adaptive.shared_memory import SharedMemory
-from headrace.semistream.adaptive.sketch import Sketch
 
 Sidecar = Literal["index", "filter"]
 REGIONS = SEGMENTS + 1  # one is spare: a new segment is written before an old one goes

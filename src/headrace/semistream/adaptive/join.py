@@ -17,7 +17,7 @@ from headrace.clock import Clock
 from headrace.conditions import Condition
 from headrace.errors import BadInput, choice
 from headrace.memory import MemoryBudget
-from headrace.relation import Relation
+from headrace.relation import Relation, Sketch
 from headrace.semistream.adaptive.group import Group, GroupMembership
 from headrace.semistream.adaptive.keyed_store import Arrays
 from headrace.semistream.adaptive.lookup import KeyLookup
@@ -208,6 +208,11 @@ class AdaptiveJoin(SemiStreamJoin):
     def as_waiting(self) -> DrivenOperator | None:
         """This join, with order="any": rows that miss may wait for those of later batches."""
         return self if self.order == "any" else None
+
+    @property
+    def popularity(self) -> Sketch:
+        """How often the stream asked for each key lately: the counts that the hot set is chosen by."""
+        return self._memory.hot.sketch
 
     @property
     def batch_rows(self) -> int | None:

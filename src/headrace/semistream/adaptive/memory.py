@@ -15,13 +15,13 @@ from headrace.metrics import JoinStats
 from headrace.relation import Relation
 from headrace.relation.columns import Column
 from headrace.relation.reader import PageReader, Version
+from headrace.relation.sketch import Sketch
 from headrace.relation.store import StoreFull
 from headrace.semistream.adaptive.forecast import better_split
 from headrace.semistream.adaptive.hot_set import HotSet
 from headrace.semistream.adaptive.keyed_store import Arrays, dump_store, load_store, refill
 from headrace.semistream.adaptive.local_hot_set import LocalHotSet
 from headrace.semistream.adaptive.memory_plan import FEW_ABSENT, MemoryPlan
-from headrace.semistream.adaptive.sketch import Sketch
 from headrace.semistream.adaptive.split import Split, first_split, resized, sketch_horizon, split_beside
 from headrace.semistream.adaptive.workload import EMA, FIRST_BATCH_ROWS, Workload
 

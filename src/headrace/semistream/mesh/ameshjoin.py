@@ -18,6 +18,7 @@ from headrace.semistream.hash_queue import POINTER_BYTES
 from headrace.semistream.mesh.cyclic_scan import CyclicScan
 from headrace.semistream.mesh.mesh_cost import MeshCost
 from headrace.semistream.mesh.mesh_plan import MeshPlan, mesh_output
+from headrace.semistream.mesh.meshjoin import empty_window
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.protocols import StreamShedder
 from headrace.semistream.waiting_join import WaitingJoin
@@ -284,8 +285,10 @@ class AMeshJoin(WaitingJoin):
         """The cost model for the stream at hand. [MESH] §3.2"""
         return self.cost_model(self._facts())
 
-    def _facts(self) -> PlanFacts:
+    def _facts(self, ahead: Relation | None = None) -> PlanFacts:
         """As WaitingJoin has it, but gathered once a stream: each iteration asks for it. What reads cost may change."""
+        if ahead is not None:
+            return super()._facts(ahead)
         if self._known is None or self._known[0] is not self._input.schema:
             self._known = self._input.schema, super()._facts()
         facts, disk, page = self._known[1], self.relation.disk, self.relation.page_size
@@ -339,6 +342,17 @@ class AMeshJoin(WaitingJoin):
         memory.hold("stream buffer", 0)
         memory.hold("disk buffer", disk_buffer)
         memory.hold("stream buffer", stream_buffer)
+
+    # -- updates ---------------------------------------------------------------------------------------------------------
+
+    def _move_to(self, relation: Relation) -> None:
+        """Scan another version from its first page on; the tuner is asked for sizes that suit it. Nothing is in H."""
+        self._known, self._next, self.last = None, (0, 0), None
+        empty_window(self._H, self._memory)
+        self._follow(relation)
+        self._pages, self._scan = self._probe_of(self._H), CyclicScan(relation)
+        if self._input.tuple_bytes:
+            self._begin()
 
     # -- snapshots -------------------------------------------------------------------------------------------------------
 

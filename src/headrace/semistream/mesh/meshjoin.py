@@ -18,6 +18,7 @@ from headrace.semistream.mesh.mesh_cost import MeshCost
 from headrace.semistream.mesh.mesh_plan import MeshPlan, Tuning, mesh_output
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.protocols import StreamShedder
+from headrace.semistream.reservations import Reservations
 from headrace.semistream.waiting_join import WaitingJoin
 from headrace.semistream.waiting_plan import OutputPlan
 from headrace.semistream.waiting_store import HashWindow
@@ -61,7 +62,9 @@ class MeshJoin(WaitingJoin):
     [MESH] §3.1 (Fig. 4), §3.2, §3.3, §3.4.
 
     Deviations: when the stream ends, or a batch is joined to its end, what is left enters H at once, as far as there is room,
-    instead of w tuples an iteration; without it a last packet would wait for scans that no new tuple shares.
+    instead of w tuples an iteration; without it a last packet would wait for scans that no new tuple shares. The text's R does
+    not change; `refresh` lets what is in H finish the scan of the old version first, one scan of R at most, in which nothing is
+    taken in.
     """
 
     def __init__(
@@ -166,6 +169,16 @@ class MeshJoin(WaitingJoin):
             yield from self._pages.probe(self._scan.reader, pages, self.stats)  # lines 9-10
         self._iteration += 1
 
+    # -- updates ---------------------------------------------------------------------------------------------------------
+
+    def _move_to(self, relation: Relation) -> None:
+        """Scan another version from its first page on, with sizes for as many pages as it has. Nothing is in H."""
+        empty_window(self._H, self._memory)
+        self._follow(relation)
+        self._pages, self._scan = self._probe_of(self._H), CyclicScan(relation)
+        if self._input.tuple_bytes:
+            self._begin()
+
     # -- snapshots -------------------------------------------------------------------------------------------------------
 
     def _position(self) -> int:
@@ -181,6 +194,12 @@ def checked_sizes(w: int | None, b: int | None) -> tuple[int | None, int | None]
         if value is not None and value < 1:
             raise BadInput(f"{name}={value} is not a number of {what}; give 1 or more")
     return w, b
+
+
+def empty_window(H: HashWindow, memory: Reservations) -> None:
+    """Give back all that H, in which nothing waits, and the buffers around it hold."""
+    H.resize(0)
+    memory.hold_all(dict.fromkeys(("disk buffer", "stream buffer", "hash table", "queue"), 0))
 
 
 def too_small(op: WaitingJoin, plan: MeshPlan, b: int | None, room: int) -> MemoryRefused:

@@ -16,7 +16,7 @@ from headrace.semistream.base import How, On, Order
 from headrace.semistream.mesh.cyclic_scan import SteppedScan
 from headrace.semistream.mesh.mesh_cost import PARTITIONS, RMeshCost
 from headrace.semistream.mesh.mesh_plan import MeshPlan, Tuning, mesh_output
-from headrace.semistream.mesh.meshjoin import checked_sizes, too_small
+from headrace.semistream.mesh.meshjoin import checked_sizes, empty_window, too_small
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.protocols import StreamShedder
 from headrace.semistream.waiting_join import WaitingJoin
@@ -161,6 +161,16 @@ class RMeshJoin(WaitingJoin):
         for pages in self._scan.next_pages(self.stats):  # line 2
             yield from self._pages.probe(self._scan.reader, pages, self.stats)  # lines 9-10
         self._iteration += 1
+
+    # -- updates ---------------------------------------------------------------------------------------------------------
+
+    def _move_to(self, relation: Relation) -> None:
+        """Scan another version from its first page on, with sizes for as many pages as it has. Nothing is in H."""
+        empty_window(self._H, self._memory)
+        self._follow(relation)
+        self._pages, self._scan = self._probe_of(self._H), SteppedScan(relation)
+        if self._input.tuple_bytes:
+            self._begin()
 
     # -- snapshots -------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,6 @@ from headrace.kernels.pairs import cross_off
 from headrace.relation import Relation
 from headrace.relation.disk import PlanKind
 from headrace.relation.keys import Keys
-from headrace.relation.reader import key_column
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.deadlines import seconds
 from headrace.semistream.page_ranges import Spans, keys_of, range_columns
@@ -49,7 +48,7 @@ class SSIJ(WaitingJoin):
 
     Parameters
     ----------
-    relation, on, memory, how, columns, suffix, clock, order, shed
+    relation, on, memory, how, columns, suffix, clock, order, shed, measure
         See WaitingJoin. order="stream" excludes deadlines, which change the order.
     IB_thresh
         Tuples of an online phase. By default what 4% of the memory has room for, 16 to 8,192.
@@ -101,6 +100,7 @@ class SSIJ(WaitingJoin):
         clock: Clock | None = None,
         order: Order = "any",
         shed: StreamShedder | None = None,
+        measure: bool = False,
         IB_thresh: int | None = None,
         SB_thresh: int | None = None,
         max_scan: int = 200,
@@ -136,6 +136,7 @@ class SSIJ(WaitingJoin):
             order=order,
             condition=condition,
             shed=shed,
+            measure=measure,
         )
         self._memory.hold("index", relation.index_bytes)
         self._urgency = Urgency(relation, self.clock)
@@ -179,6 +180,8 @@ class SSIJ(WaitingJoin):
         taken, numbers = self._input.take(count)[:2] if urgent is None else self._input.take_rows(urgent)
         columns = [[name] for name in self._range] if self._range else [list(self.stream_key)]
         keys, rows = keys_of(self.relation.codec, taken, columns)
+        if self.stream_key and self.popularity is not None:
+            self._input.count_keys(keys[0].hashes())
         self.relation.disk.spend({"c_S": count, "c_X": rows.size})
         if rows.size < count:
             yield from self._leave_at_once(taken, numbers, np.setdiff1d(np.arange(count), rows, assume_unique=True))
@@ -391,8 +394,8 @@ class SSIJ(WaitingJoin):
         )
         return self._parts.SB
 
-    def _facts(self) -> PlanFacts:
-        return replace(super()._facts(), longest=self.max_scan)
+    def _facts(self, ahead: Relation | None = None) -> PlanFacts:
+        return replace(super()._facts(ahead), longest=self.max_scan)
 
     def _output_plan(self) -> OutputPlan:
         return ssij_output(self._facts(), self._memory.room)
@@ -412,27 +415,29 @@ class SSIJ(WaitingJoin):
 
     # -- updates: [SSIJ] §IV.E -------------------------------------------------------------------------------------------
 
-    def before_update(self) -> Iterator[pa.RecordBatch]:
-        """A forced join phase: no tuple has seen a part of the relation and waits for the rest."""
-        yield from self._counted(self._join_phase())
+    def _check_version(self, relation: Relation) -> None:
+        range_columns(self.condition, self.on, relation)
 
-    def refresh(self, relation: Relation | None = None) -> Iterator[pa.RecordBatch]:
-        """Go on with the latest version of the relation, or a given one, after a forced join phase; changed pages leave CR."""
-        yield from self.before_update()
-        new = self.relation.refresh() if relation is None else relation
-        if new.path != self.relation.path:
-            raise BadInput(f"{new.path} is another relation than {self.relation.path}; make a new SSIJ for it")
-        self.relation = new
-        payload = new.payload(self.columns)
-        if self.how in ("inner", "left"):
-            self._payload = (key_column(new.codec), *payload) if self._key_columns else payload
-        facts = self._facts()
-        output = self._results.follow(new, self._payload, facts)
-        self._memory.hold("index", new.index_bytes)
+    def _finish_begun(self) -> Iterator[pa.RecordBatch]:
+        """A forced join phase: no tuple has seen a part of the relation and waits for the rest."""
         if self._input.tuple_bytes:
-            self._parts.follow(new, facts, output, self._ordered_tuples())
+            yield from self._join_phase()
+
+    def _move_to(self, relation: Relation) -> None:
+        """Read another version; pages that it does not have leave CR."""
+        facts = self._facts(relation)
+        output = self._results.output.of_version(facts)
+        if self._input.tuple_bytes:
+            self._parts.make_room(replace(self._parts.plan, facts=facts, output=output).parts)
         else:
-            self._parts.move_to(new)
+            self._memory.hold_all({"output": output.nbytes, "index": facts.index_bytes})
+        self._follow(relation, output)
+        self._memory.hold("index", relation.index_bytes)
+        if self._input.tuple_bytes:
+            self._parts.follow(relation, self._facts(), output, self._ordered_tuples())
+            self._urgency.begin(relation, self._parts.places.size, self._parts.plan.scan)
+        else:
+            self._parts.move_to(relation)
 
     # -- snapshots -------------------------------------------------------------------------------------------------------
 

@@ -85,7 +85,8 @@ class SSIJMemory:
         for part, nbytes in plan.parts.items():
             self._memory.hold(part, nbytes)
         left = plan.left - self._memory.held("SB")
-        self.CR = PageCache(plan.facts.page_size, min(left // plan.frame_bytes, self.places.size), self._cache)
+        # Frames for more pages than the relation has: a later version may have more.
+        self.CR = PageCache(plan.facts.page_size, max(0, left // plan.frame_bytes), self._cache)
         self.reader = self._new_reader()
         self._size_buffer()
 
@@ -127,6 +128,16 @@ class SSIJMemory:
         self.plan, self._ordered_tuples = replace(self.plan, facts=facts, output=output), ordered_tuples
         self.reader = self._new_reader()
         self._size_buffer()
+
+    def make_room(self, parts: dict[str, int]) -> None:
+        """Reserve what parts take with another version of the relation; SB, which is empty, and CR give way."""
+        frame = self.CR.page_size + FRAME_BYTES
+        self._memory.hold("SB", 0)
+        missing = sum(parts.values()) - self._memory.held(*parts) - self._memory.budget.left
+        if missing > 0:
+            self.CR.shrink(max(0, self.CR.used - -(-missing // frame)))
+            self._memory.hold("CR", self.CR.frames * frame)
+        self._memory.hold_all(parts)
 
     def move_to(self, relation: Relation) -> None:
         """Go over to another version of the relation; pages that it does not have leave CR."""
@@ -192,7 +203,7 @@ class SSIJMemory:
     def CR_capacity(self) -> int:
         """Pages that CR may have beside SB, II and IB as they are."""
         free = self._moving - self._beside_CR if self._split is None else int(self._split * self._moving)
-        return max(0, min(free // (self.CR.page_size + FRAME_BYTES), self.places.size))
+        return max(0, min(free // (self.CR.page_size + FRAME_BYTES), self.places.size, self.CR.most))
 
     def book(self, pages: int = 0) -> None:
         """Reserve what the parts hold now; CR gives way. `pages`: CR is about to have so many."""
@@ -203,9 +214,7 @@ class SSIJMemory:
         if self._searched:  # tuples that came meanwhile get their room when the pages have been searched
             self._unbooked = True
             waiting = min(waiting, self._moving - frames * frame)
-        parts = {"CR": frames * frame, "SB and II": waiting}
-        for part in sorted(parts, key=lambda part: parts[part] - self._memory.held(part)):
-            self._memory.hold(part, parts[part])  # what shrinks comes first
+        self._memory.hold_all({"CR": frames * frame, "SB and II": waiting})
 
     @contextmanager
     def searched(self) -> Iterator[None]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from headrace.arrays import Bools, Float64s, Int32s, Int64s, UInt8s
 from headrace.errors import BadInput
 from headrace.kernels.pairs import count_pages, free_slots, take_slots, unpack
+from headrace.relation import Relation
 from headrace.relation.keys import IntKeys, KeyCodec, Keys, concat_keys
 from headrace.semistream.stream_window import StreamWindow
 
@@ -79,6 +80,9 @@ class StreamBuffer:
         self._count = 0
 
     # -- the stream's columns --------------------------------------------------------------------------------------------
+
+    def follow(self, relation: Relation) -> None:
+        """Keys of another version of the relation are of the same types."""
 
     def begin_stream(self, schema: pa.Schema) -> None:
         """Hold tuples of this schema from now on. Nothing waits."""
