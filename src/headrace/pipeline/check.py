@@ -37,7 +37,7 @@ from headrace.pipeline.parts import (
 )
 from headrace.pipeline.read import Draft
 from headrace.relation import Relation
-from headrace.semistream import ALGORITHMS, AdaptiveJoin, ConditionalJoin, check_condition
+from headrace.semistream import ALGORITHMS, AdaptiveJoin, ConditionalJoin, algorithm_for, check_condition
 from headrace.semistream.base import SemiStreamJoin
 from headrace.spark.defer import Defer
 
@@ -387,13 +387,13 @@ def make_join(step: Enrich, relation: Relation) -> SemiStreamJoin:
     how = "left" if step.unmatched == "null" else step.how
     options: dict[str, Any] = {"how": how, "columns": step.columns, "suffix": filled(step.suffix)}
     memory = filled_size(step.memory)
-    if step.condition is None and step.algorithm in ("auto", "adaptive"):
+    name = algorithm_for(step.algorithm, step.on, step.condition, relation)
+    if step.condition is None and name in ("auto", "adaptive"):
         return AdaptiveJoin(relation, step.on, memory, order=step.order, **options)
     if step.condition is not None:
         options["condition"] = step.condition
-        if step.on is not None and step.algorithm in ("auto", "adaptive"):
+        if name in ("auto", "adaptive"):
             return ConditionalJoin(relation, step.on, memory, order=step.order, **options)
-    name = step.algorithm if step.algorithm not in ("auto", "adaptive") else "meshjoin"
     operator: SemiStreamJoin = ALGORITHMS[name](relation, step.on, memory, **options)
     return operator
 

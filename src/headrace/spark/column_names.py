@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.conditions import On, parse_on
+from headrace.conditions import Condition, On, check_condition, parse_on, renamed
 from headrace.errors import BadInput
 
 if TYPE_CHECKING:
@@ -58,6 +58,11 @@ class ColumnNames:
         left = tuple(self.resolve(name, stream) for name in given.left)
         right = tuple(self.resolve(name, relation) for name in given.right)
         return on if (left, right) == (given.left, given.right) else dict(zip(left, right, strict=True))
+
+    def resolve_condition(self, condition: Condition, left: Sequence[str], right: Sequence[str]) -> Condition:
+        """A condition with the names that its two sides have."""
+        check_condition(condition)
+        return renamed(condition, lambda name: self.resolve(name, left), lambda name: self.resolve(name, right))
 
     def free(self, name: str, taken: Iterable[str], suffix: str | None) -> str:
         """The name of a relation's column in a result with other columns: with the suffix if Spark could not tell them apart."""
