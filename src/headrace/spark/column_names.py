@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,12 @@ class ColumnNames:
     @classmethod
     def of(cls, session: SparkSession) -> ColumnNames:
         """As a session is set to compare them."""
-        return cls(str(session.conf.get(_SETTING, "false")).lower() == "true")
+        return cls.set_to({_SETTING: str(session.conf.get(_SETTING, "false"))})
+
+    @classmethod
+    def set_to(cls, settings: Mapping[str, str]) -> ColumnNames:
+        """As a session with these settings will compare them."""
+        return cls(settings.get(_SETTING, "false").lower() == "true")
 
     def folded(self, name: str) -> str:
         """The form in which two names are equal if Spark takes them for the same."""
