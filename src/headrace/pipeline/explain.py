@@ -14,7 +14,7 @@ from headrace.pipeline.columns import type_word
 from headrace.pipeline.fields import filled_size
 from headrace.pipeline.models import Pipeline
 from headrace.pipeline.parts import Duplicates, Enrich, Keys
-from headrace.semistream import algorithm_for
+from headrace.semistream import MeshJoin
 from headrace.semistream.base import SemiStreamJoin
 from headrace.units import format_size, parse_size
 
@@ -70,7 +70,7 @@ def _step(step: Any, operator: SemiStreamJoin | None, hide: Callable[[str], str]
 def _algorithm(step: Enrich, operator: SemiStreamJoin) -> tuple[str, str]:
     if step.algorithm != "auto":
         return step.algorithm, "the file says so"
-    if algorithm_for(step.algorithm, step.on, step.condition, operator.relation) == "meshjoin":
+    if isinstance(operator, MeshJoin):
         return "meshjoin", "no key to look up"
     if step.condition is not None:
         return "adaptive", "by the key, and then the condition"
