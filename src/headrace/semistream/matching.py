@@ -108,7 +108,6 @@ class Matching:
                 )
         self.condition = condition
         self._types = {field.name: field.type for field in relation.schema}
-        self.columns = relation.payload([n for n in condition.right_columns if n not in relation.key])
         self._predicates, tests = split(condition, self._types, _SIDES[1])
         self._lead: Lead | None = None
         if alone:
