@@ -49,5 +49,5 @@ def test_oracle_beside_an_equality(condition):
 
 
 def test_texts_alone_do_not_divide_two_streams():
-    with pytest.raises(BadInput, match="EditDistance.* cannot divide two streams; use equal"):
+    with pytest.raises(BadInput, match=r"EditDistance.* cannot divide two streams; use equal"):
         ProgressiveJoin(hr.edit_distance("s", at_most=1))
