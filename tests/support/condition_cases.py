@@ -147,6 +147,11 @@ def plus(value, amount, like):
     return Fraction(value) + Fraction(amount)
 
 
+def one_value(value) -> pa.Array:
+    """An array of one value; a null is one of text."""
+    return pa.array([value], pa.string() if value is None else None)
+
+
 def holds(condition, left, right) -> bool:
     match condition:
         case AllOf(conditions):
@@ -187,7 +192,7 @@ def holds(condition, left, right) -> bool:
             return left[x] is not None and right[y] is not None and similarity(left[x], right[y], q) >= least
         case Predicate(fn, xs, ys):
             one, two = (
-                pa.record_batch({n: pa.array([row[n]]) for n in names}) for row, names in ((left, xs), (right, ys))
+                pa.record_batch({n: one_value(row[n]) for n in names}) for row, names in ((left, xs), (right, ys))
             )
             return bool(pa.array(fn(one, two))[0].as_py())
     raise AssertionError(condition)
