@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.kernels.texts import FACTS, gram_sets, may_be_few_edits, may_be_similar, similar, text_facts
+from headrace.kernels.texts import FACTS, expand_similar, gram_sets, may_match, similar, text_facts
 from headrace.relation.columns import address, from_arrow
 from tests.support.similar_texts import edits, grams, random_text, similarity
 
@@ -52,6 +52,17 @@ def test_grams_and_sizes(q: int) -> None:
     assert facts_of(texts, q, False)[::FACTS].tolist() == [len(t) for t in texts]
 
 
+def expanded(facts: np.ndarray, n: int, edits_: int, least: float) -> set[tuple[int, int]]:
+    """All pairs that the enumeration gives, in outputs of 100 pairs."""
+    begin, end, stop, found = np.zeros(n, np.int64), np.full(n, n, np.int64), np.zeros(2, np.int64), []
+    while stop[0] < n:
+        r, slots = np.empty(100, np.int32), np.empty(100, np.int32)
+        m = expand_similar(begin, end, np.arange(n, dtype=np.int32), facts, facts, edits_, least, stop, r, slots)
+        found += zip(r[:m], slots[:m], strict=True)
+    assert len(set(found)) == len(found)
+    return set(found)
+
+
 def test_filters_lose_no_pair_and_pass_over_most() -> None:
     random = Random(7)
     base = [random_text(random, 4, 25) for _ in range(30)]
@@ -62,7 +73,8 @@ def test_filters_lose_no_pair_and_pass_over_most() -> None:
     facts = facts_of(texts, 2, False)
     for most in (0, 1, 3):
         keep = np.ones(n * n, np.uint8)
-        may_be_few_edits(facts, facts, most, j, i, keep)
+        may_match(facts, facts, most, 0.0, j, i, keep)
+        assert expanded(facts, n, most, 0.0) == set(zip(j[keep == 1], i[keep == 1], strict=True))
         assert all(keep[k] for k in range(n * n) if apart[k] <= most)
         assert keep.sum() < n * n / 4
     for q in (1, 2, 3):
@@ -70,7 +82,8 @@ def test_filters_lose_no_pair_and_pass_over_most() -> None:
         alike = [similarity(texts[a], texts[b], q) for a, b in zip(i, j, strict=True)]
         for least in (0.3, 0.5, 2 / 3, 1.0):
             keep, exact = np.ones(n * n, np.uint8), np.ones(n * n, np.uint8)
-            may_be_similar(facts, facts, least, j, i, keep)
+            may_match(facts, facts, -1, least, j, i, keep)
+            assert expanded(facts, n, -1, least) == set(zip(j[keep == 1], i[keep == 1], strict=True))
             similar(sets, ends, sets, ends, i, j, least, exact)
             assert exact.tolist() == [int(s >= least) for s in alike]
             assert (keep >= exact).all()

@@ -8,7 +8,22 @@ from __future__ import annotations
 import numpy as np
 
 from headrace.kernels.hashing import mix
-from headrace.kernels.jit import I32, I64, U64, boolean, float64, helper, i64, int64, kernel, load_u8, u8, u64, void
+from headrace.kernels.jit import (
+    I32,
+    I64,
+    U64,
+    boolean,
+    float64,
+    helper,
+    i32,
+    i64,
+    int64,
+    kernel,
+    load_u8,
+    u8,
+    u64,
+    void,
+)
 
 FACTS = (
     3  # words that are noted of a text: its size, and a signature of two words, in which each gram sets one of 128 bits
@@ -116,28 +131,59 @@ def _apart(one, a, other, b):
     return _bits(low) + _bits(high)
 
 
-@kernel(void(I64, I64, int64, I32, I32, u8))
-def may_be_few_edits(left, right, edits, number, slots, keep):
-    """Set keep[k] to 0 where the facts of texts slots[k] and number[k] prove that they are more than `edits` edits apart."""
-    most = 2 * EDIT_GRAM * edits
+@helper
+def _may_match(left, a, right, b, edits, at_least):
+    """Tell whether the facts left[a:] and right[b:] of two texts leave it open that they are similar.
+
+    They are at most `edits` edits apart, or, where that is negative, share at least this part of their grams. Of similar sets of
+    grams, (1 - at_least) / (1 + at_least) of both sizes together is the most that only one of the two has.
+    """
+    few = min(left[a], right[b])
+    many = max(left[a], right[b])
+    if edits >= 0:
+        return many - few <= edits and _apart(left, a, right, b) <= 2 * EDIT_GRAM * edits
+    if few < at_least * many - _SLACK * many:
+        return False
+    rest = (1.0 - at_least) / (1.0 + at_least)
+    return _apart(left, a, right, b) <= (rest + _SLACK) * (few + many)
+
+
+@kernel(void(I64, I64, int64, float64, I32, I32, u8))
+def may_match(left, right, edits, at_least, number, slots, keep):
+    """Set keep[k] to 0 where the facts of texts slots[k] and number[k] prove that they are not similar; see _may_match."""
     for k in range(number.size):
-        a = FACTS * np.int64(slots[k])
-        b = FACTS * np.int64(number[k])
-        if abs(left[a] - right[b]) > edits or _apart(left, a, right, b) > most:
+        if not _may_match(left, FACTS * np.int64(slots[k]), right, FACTS * np.int64(number[k]), edits, at_least):
             keep[k] = 0
 
 
-@kernel(void(I64, I64, float64, I32, I32, u8))
-def may_be_similar(left, right, at_least, number, slots, keep):
-    """Set keep[k] to 0 where the facts of texts slots[k] and number[k] prove that they share too small a part of their grams."""
-    rest = (1.0 - at_least) / (1.0 + at_least)  # of both sizes together: grams that only one of two similar texts has
-    for k in range(number.size):
-        a = FACTS * np.int64(slots[k])
-        b = FACTS * np.int64(number[k])
-        few = min(left[a], right[b])
-        many = max(left[a], right[b])
-        if few < at_least * many - _SLACK * many or _apart(left, a, right, b) > (rest + _SLACK) * (few + many):
-            keep[k] = 0
+@kernel(int64(I64, I64, I32, I64, I64, int64, float64, i64, i32, i32))
+def expand_similar(begin, end, order, left, right, edits, at_least, stop, number, slots):
+    """Enumerate pairs (i, order[p]) with begin[i] <= p < end[i] whose texts may be similar, until the output is full.
+
+    Nearly all pairs are passed over here, where one costs a nanosecond or two. Starts at stop = (i, p) and leaves there where it
+    stopped; stop[0] is begin.size at the end. Returns how many were written.
+    """
+    n = 0
+    i = stop[0]
+    p = stop[1]
+    while i < begin.size:
+        p = max(p, begin[i])
+        b = FACTS * i
+        while p < end[i]:
+            if _may_match(left, FACTS * np.int64(order[p]), right, b, edits, at_least):
+                if n == number.size:
+                    stop[0] = i
+                    stop[1] = p
+                    return n
+                number[n] = i
+                slots[n] = order[p]
+                n += 1
+            p += 1
+        i += 1
+        p = np.int64(0)
+    stop[0] = i
+    stop[1] = 0
+    return n
 
 
 @kernel(void(int64, I64, int64, u64, i64))

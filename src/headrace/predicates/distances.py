@@ -14,7 +14,7 @@ from headrace.errors import BadInput
 from headrace.kernels.ranges import near
 from headrace.predicates.numbers import Scale, Types
 from headrace.predicates.pair_test import LeftRows
-from headrace.predicates.ranges import in_order
+from headrace.predicates.ranges import SortedRanges, in_order
 
 SLACK = 4 * np.finfo(np.float64).eps  # relative widening of a search range, so that rounding loses no candidate
 
@@ -70,10 +70,10 @@ class Vector:
         return np.ascontiguousarray(values, np.float64), whole
 
 
-class DistanceTerm:
+class DistanceTerm(SortedRanges):
     """Tests whether the distance of two vectors is at most eps."""
 
-    rank, outside = 1, False
+    rank = 1
     exact_lead, prefilter = False, False  # the first coordinate finds too many pairs; the distance decides
 
     def __init__(self, condition: Within) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from headrace.arrays import AnyArray, Bools, Int32s, Int64s, UInt8s
 from headrace.conditions import Amount
 from headrace.errors import BadInput
+from headrace.kernels.ranges import expand_ranges
 from headrace.predicates.numbers import Bounds, Scale, Types, bound, unbounded
 from headrace.predicates.pair_test import LeftRows
 
@@ -26,7 +27,17 @@ class RangeEnd:
     open: bool = False
 
 
-class RangeTerm:
+class SortedRanges:
+    """What leads a condition: each right tuple has a range of sorted left tuples, or all outside it, as its candidates."""
+
+    outside = False
+
+    def expand(self, begin: Int64s, end: Int64s, order: Int32s, stop: Int64s, r: Int32s, slots: Int32s) -> int:
+        """Write the next pairs of a right tuple and a slot; see the kernel."""
+        return int(expand_ranges(begin, end, order, self.outside, stop, r, slots))
+
+
+class RangeTerm(SortedRanges):
     """Tests whether low <= x <= high, with ends from the right tuple; with `outside`, whether x is outside the range."""
 
     exact_lead, prefilter = True, False  # a range finds its pairs exactly, and decides alone

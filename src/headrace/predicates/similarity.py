@@ -6,6 +6,7 @@ grams only if they have about as many of them; and each edit, or gram that only 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 from headrace.arrays import AnyArray, Bools, Int32s, Int64s, UInt8s, UInt64s
 from headrace.conditions import EditDistance, Jaccard
 from headrace.errors import BadInput, UnsupportedType, shown
-from headrace.kernels.texts import EDIT_GRAM, FACTS, gram_sets, may_be_few_edits, may_be_similar, similar, text_facts
+from headrace.kernels.texts import EDIT_GRAM, FACTS, expand_similar, gram_sets, may_match, similar, text_facts
 from headrace.predicates.numbers import Types
 from headrace.predicates.pair_test import LeftRows, PairTest
 from headrace.predicates.ranges import in_order
@@ -31,10 +32,12 @@ class SimilarityTerm:
     The size of a text is the number of its code points for edit distances, of its grams for the Jaccard similarity.
     """
 
-    rank, size, outside, exact_lead, prefilter = 1, FACTS, False, False, True
+    rank, size, exact_lead, prefilter = 1, FACTS, True, True
 
     def __init__(self, condition: EditDistance | Jaccard) -> None:
         self.condition = condition
+        # The most edits, or the least part of grams; a negative number of edits stands for none.
+        self._bounds = (-1, float(condition.at_least)) if isinstance(condition, Jaccard) else (condition.at_most, 0.0)
         self.values: Int64s = np.empty(0, np.int64)  # facts of left texts by slot, as one array
 
     def bind(self, left: Types, right: Types, sides: tuple[str, str]) -> None:
@@ -63,11 +66,7 @@ class SimilarityTerm:
     def keep(self, r: Int32s, slots: Int32s, keep: UInt8s) -> None:
         """Set keep[k] to 0 where right tuple r[k] and the left tuple in slots[k] cannot be similar."""
         keep &= self._there[r].view(np.uint8)
-        match self.condition:
-            case EditDistance(at_most=edits):
-                may_be_few_edits(self.values, self._facts, edits, r, slots, keep)
-            case Jaccard(at_least=least):
-                may_be_similar(self.values, self._facts, float(least), r, slots, keep)
+        may_match(self.values, self._facts, *self._bounds, r, slots, keep)
 
     def in_order(self, slots: Int32s, rows: LeftRows) -> tuple[AnyArray, Int32s]:
         """Return the sizes of the texts in some slots, sorted, and their slots."""
@@ -75,16 +74,19 @@ class SimilarityTerm:
 
     def spans(self, xs: Int64s) -> tuple[Int64s, Int64s]:
         """Return the range of candidates of each right tuple among sorted sizes of left texts."""
-        sizes = self._facts[::FACTS]
-        match self.condition:
-            case EditDistance(at_most=edits):
-                low, high = sizes - edits, sizes + edits
-            case Jaccard(at_least=least):
-                low = np.ceil(sizes * (least - _WIDE)).astype(np.int64)
-                high = np.floor(sizes / least * (1 + _WIDE)).astype(np.int64)
+        sizes, (edits, least) = self._facts[::FACTS], self._bounds
+        if edits >= 0:
+            low, high = sizes - edits, sizes + edits
+        else:
+            low = np.ceil(sizes * (least - _WIDE)).astype(np.int64)
+            high = np.floor(sizes / least * (1 + _WIDE)).astype(np.int64)
         begin = np.searchsorted(xs, low, "left").astype(np.int64)
         end = np.searchsorted(xs, high, "right").astype(np.int64)
         return begin, np.where(self._there, end, begin)
+
+    def expand(self, begin: Int64s, end: Int64s, order: Int32s, stop: Int64s, r: Int32s, slots: Int32s) -> int:
+        """Write the next pairs of a right tuple and a slot in its range that may be similar; see the kernel."""
+        return int(expand_similar(begin, end, order, self.values, self._facts, *self._bounds, stop, r, slots))
 
 
 class _SimilarityTest(PairTest):
@@ -115,9 +117,9 @@ class _SimilarityTest(PairTest):
             out[rows] = self._similar(*_distinct(x.take(some)), *_distinct(y.take(some)))
         return out
 
+    @abstractmethod
     def _similar(self, texts: pa.Array, i: Int32s, others: pa.Array, j: Int32s) -> Bools:
         """Tell for each k whether texts[i[k]] and others[j[k]] are similar."""
-        raise NotImplementedError
 
 
 class EditTest(_SimilarityTest):

@@ -12,7 +12,7 @@ from headrace.arrays import AnyArray, Bools, Int32s, Int64s, UInt8s
 from headrace.errors import BadInput, UnsupportedType
 from headrace.predicates.numbers import Types
 from headrace.predicates.pair_test import LeftRows, PairTest
-from headrace.predicates.ranges import RangeEnd, in_order
+from headrace.predicates.ranges import RangeEnd, SortedRanges, in_order
 from headrace.relation.columns import from_arrow, plain_type
 from headrace.relation.keys import ByteKeys
 
@@ -78,10 +78,10 @@ class SameTest(PairTest):
         return bools(pc.equal(as_plain(x, self._type), as_plain(y, self._type)))
 
 
-class HashTerm:
+class HashTerm(SortedRanges):
     """Passes over pairs of texts whose hashes differ, and finds those with one hash; a SameTest beside it compares the texts."""
 
-    rank, size, outside, exact_lead, prefilter = 0, 1, False, True, True
+    rank, size, exact_lead, prefilter = 0, 1, True, True
 
     def __init__(self, x: str, y: str) -> None:
         self.x, self.y = x, y
@@ -118,7 +118,7 @@ class HashTerm:
         return begin, np.where(self._there, end, begin)
 
 
-class TextRange(PairTest):
+class TextRange(PairTest, SortedRanges):
     """Tests whether low <= x <= high for texts, with ends from the right tuple; with `outside`, whether x is outside the range.
 
     As the leading part of a condition it sorts the left texts, and finds the ends of each range by binary search.

@@ -21,8 +21,8 @@ import pyarrow as pa
 from headrace.arrays import AnyArray, Bools, Int32s, Int64s, UInt8s
 from headrace.conditions import Condition, check_condition
 from headrace.errors import BadInput
-from headrace.kernels.ranges import expand_ranges
 from headrace.predicates.pair_test import LeftRows
+from headrace.predicates.ranges import SortedRanges
 from headrace.predicates.residual import kept_by
 from headrace.predicates.terms import Term, split
 from headrace.predicates.texts import TextRange
@@ -51,10 +51,8 @@ class Queue(Protocol):
         ...
 
 
-class EveryPair:
+class EveryPair(SortedRanges):
     """Leads where nothing else can: every waiting tuple is a candidate of every tuple of R."""
-
-    outside, exact_lead = False, True
 
     def read_right(self, columns: dict[str, Any]) -> None:
         """Count the tuples of R."""
@@ -113,7 +111,7 @@ class Matching:
         if alone:
             leads = [*self._predicates, *(test for test in tests if isinstance(test, TextRange))]
             self._lead = min(leads, key=lambda lead: lead.rank) if leads else EveryPair()
-        # What finds its pairs exactly need not filter them. Sizes of texts and first coordinates find too many.
+        # What finds its pairs exactly need not filter them. First coordinates find too many.
         self._filters = [p for p in self._predicates if p is not self._lead or not p.exact_lead]
         self._tests = [test for test in tests if test is not self._lead]
         self._all_tests = tests
@@ -261,7 +259,7 @@ class Matching:
         step = max(most, min(_CANDIDATES, self.test_room // _CANDIDATE_BYTES))
         r, slots = np.empty(step, np.int32), np.empty(step, np.int32)
         while stop[0] < begin.size:
-            n = filled + expand_ranges(begin, end, order, self._lead.outside, stop, r[filled:], slots[filled:])
+            n = filled + self._lead.expand(begin, end, order, stop, r[filled:], slots[filled:])
             if self._filters or self._tests:
                 some_r, some_slots = self.kept(r[filled:n], slots[filled:n])
                 n = filled + some_r.size
