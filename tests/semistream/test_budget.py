@@ -226,3 +226,61 @@ def test_contract_a_refresh_takes_no_more_than_the_budget(three_versions, kind):
     facts = json.loads(done.stdout)
     assert facts["peak"] <= memory
     assert facts["growth"] <= 1.15 * facts["peak"] + (2 << 20), facts
+
+
+CONDITION = """
+import json, sys
+import numpy as np, pyarrow as pa
+import headrace as hr
+from headrace.semistream import MeshJoin
+
+def resident(field):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
+
+kind, path, memory = sys.argv[1], sys.argv[2], sys.argv[3]
+relation = hr.Relation.open(path)
+rng = np.random.default_rng(0)
+def looked(left, right):
+    return np.zeros(left.num_rows, np.bool_)
+conditions = {
+    "range": hr.all_of(hr.compare("note", "<=", "s"), hr.predicate(looked, "k", right="k")),
+    "similar": hr.all_of(hr.edit_distance("note", "s", at_most=1), hr.predicate(looked, "k", right="k")),
+    "column": hr.predicate(looked, "k", right="k"),
+}
+def batch(rows):
+    texts = "some text of forty bytes or so, with " if kind != "range" else "some text of forty bytes or so, with no "
+    notes = np.char.add(texts, rng.integers(0, 10**4, rows).astype("U7"))
+    return pa.record_batch({"k": rng.integers(0, 10**6, rows), "note": notes})
+def run(memory, batches):
+    op = MeshJoin(relation, on={"note": "s"} if kind == "column" else None, memory=memory, condition=conditions[kind], how="anti")
+    results = 0
+    for out in op.run(batch(4000) for _ in range(batches)):
+        results += out.num_rows
+    assert results == 4000 * batches
+    return op
+run("2MiB", 1)  # code, threads and pools that every later run shares
+with open("/proc/self/clear_refs", "w") as refs:
+    refs.write("5")
+before = resident("VmHWM")
+op = run(memory, 4)
+print(json.dumps({"growth": resident("VmHWM") - before, "peak": op.budget.peak}))
+"""
+
+
+@pytest.mark.parametrize("kind", ["range", "similar", "column"])
+def test_contract_conditions_on_texts_take_what_is_counted(paths, kind):
+    memory, environment = 6 << 20, {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
+    done = subprocess.run(
+        [sys.executable, "-c", CONDITION, kind, paths / "small", str(memory)],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+        cwd=Path(__file__).parents[2],
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["peak"] <= memory
+    assert facts["growth"] <= 1.15 * facts["peak"] + (2 << 20), facts

@@ -344,3 +344,30 @@ def test_an_index_that_grew_takes_its_memory_from_what_waits_and_what_is_cached(
     assert len(tuples(op.drain())) + got == before
     assert len(tuples(op.run([stream(more[:500])]))) == 500
     op.stats.check()
+
+
+@pytest.mark.parametrize("operator", SCANS)
+def test_oracle_a_join_on_another_column_than_the_key_goes_over_too(operator, tmp_path):
+    """Nulls, longer texts and other values come with the second version, in columns that are joined on and compared."""
+    old = pa.table({"k": range(60), "v": [i % 6 for i in range(60)], "s": ["a"] * 60})
+    new = pa.table(
+        {"k": range(60), "v": pa.array([None if i % 4 == 0 else i % 5 for i in range(60)]), "s": ["b" * 90] * 60}
+    )
+    relation = hr.Relation.create(tmp_path / "r", old, key="k", page_size="4KiB", shards=1)
+    op = operator(relation, on={"x": "v"}, memory="2MiB", condition=hr.compare("low", "<=", "s"))
+    got = Counter()
+    for version in (1, 2):
+        op.offer(
+            pa.record_batch({"x": [1, 2, 5, 7], "low": ["a", "b", "", ""], "seq": [10 * version + i for i in range(4)]})
+        )
+        got.update(tuples(op.drain()))
+        if version == 1:
+            relation.apply(upserts=new)
+            got.update(tuples(op.refresh()))
+    wanted = Counter()
+    for version, rows in ((1, old), (2, new)):
+        for i, (x, low) in enumerate([(1, "a"), (2, "b"), (5, ""), (7, "")]):
+            for row in rows.to_pylist():
+                if row["v"] == x and low <= row["s"]:
+                    wanted[(x, low, 10 * version + i, row["k"], row["s"])] += 1
+    assert got == wanted and len({row[2] for row in got}) == 4

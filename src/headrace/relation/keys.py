@@ -259,7 +259,7 @@ class KeyCodec:
             given = plain_type(field.name, field.type)
             if not _comparable(given, type_):
                 raise BadInput(
-                    f"stream column {field.name!r} has type {field.type}, but the relation's key column {name!r} has type"
+                    f"stream column {field.name!r} has type {field.type}, but the relation's column {name!r} has type"
                     f" {type_}; cast the stream column to {type_} first"
                 )
 

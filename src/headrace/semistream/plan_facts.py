@@ -51,8 +51,8 @@ class PlanFacts:
         Results that a stream tuple gives, in the mean.
     skew, popular
         The exponent of the stream's Zipf distribution; whether the relation is stored by popularity.
-    condition_row_bytes, condition_slot_bytes
-        Memory that a condition takes for a tuple of R in the disk buffer, and for a waiting tuple.
+    condition_row_bytes, condition_slot_bytes, condition_pair_bytes
+        Memory that a condition takes for a tuple of R in the disk buffer, for a waiting tuple, and for a pair while it is tested.
     column_extra_bytes
         Memory of a waiting tuple's columns and key beyond stream_bytes.
     store_row_bytes, store_base_bytes
@@ -86,6 +86,7 @@ class PlanFacts:
     popular: bool = False
     condition_row_bytes: float = 0.0
     condition_slot_bytes: float = 0.0
+    condition_pair_bytes: float = 0.0
     column_extra_bytes: float = 0.0
     store_row_bytes: float | None = None
     store_base_bytes: int | None = None

@@ -27,6 +27,7 @@ from headrace.semistream.base import How, On, Order, SemiStreamJoin
 from headrace.semistream.deadlines import StepTime
 from headrace.semistream.hash_probe import HashProbe
 from headrace.semistream.input_buffer import InputBuffer
+from headrace.semistream.join_key import JoinKey
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.protocols import DrivenOperator, StreamShedder
 from headrace.semistream.reservations import Reservations
@@ -97,7 +98,6 @@ class WaitingJoin(SemiStreamJoin):
         if measure:
             self._input.counts = Sketch(counts, max(_LEAST_HORIZON, _HORIZON * relation.distinct_keys))
         self._waiting = self._new_store()
-        self._payload = self._payload_of(relation)
         output = self._output_plan()
         self._check_room(output)
         self._results = ResultEmitter(
@@ -127,25 +127,24 @@ class WaitingJoin(SemiStreamJoin):
 
     # -- names -----------------------------------------------------------------------------------------------------------
 
-    def _stream_key(self, on: On | None) -> tuple[str, ...]:
+    def _key_of(self, on: On | None) -> JoinKey:
         if on is None and self.condition is not None:
-            return ()
+            return JoinKey(self.relation, None)
         if on is None:
             raise BadInput(f"{type(self).__name__} has nothing to join on; give on={ON_FORMS}")
-        return super()._stream_key(on)
+        return super()._key_of(on)
 
     @property
     def _key_columns(self) -> tuple[str, ...]:
-        """Key columns of R that are in the result: without an equality the key is like any other column."""
-        wanted = self.columns
-        return tuple(n for n in self.relation.key if not self.stream_key and (wanted is None or n in wanted))
+        """Key columns of R that are in the result: those that are not joined on are like any other column."""
+        wanted, joined = self.columns, self._join_key.relation
+        return tuple(n for n in self.relation.key if n not in joined and (wanted is None or n in wanted))
 
     def _payload_of(self, relation: Relation) -> tuple[Column, ...]:
         """The columns of a version that are in the result; the stored key, a column without a name, where its columns are."""
-        if self.how not in ("inner", "left"):
-            return ()
-        payload = relation.payload(self.columns)
-        return (key_column(relation.codec), *payload) if self._key_columns else payload
+        payload = super()._payload_of(relation)
+        with_key = self._key_columns and self.how in ("inner", "left")
+        return (key_column(relation.codec), *payload) if with_key else payload
 
     def _right_fields(self) -> list[pa.Field]:
         fields = [pa.field(column.name, column.type) for column in self._payload if column.name]
@@ -350,8 +349,9 @@ class WaitingJoin(SemiStreamJoin):
             algorithm=type(self).__name__.lower(),
             stream_bytes=self._input.tuple_bytes,
             index_bytes=ahead.index_file_bytes if ahead else None,
-            condition_row_bytes=self._waiting.condition_row_bytes,
-            condition_slot_bytes=self._waiting.condition_slot_bytes,
+            condition_row_bytes=self._waiting.condition_row_bytes + self._join_key.row_bytes,
+            condition_slot_bytes=self._waiting.condition_slot_bytes(self._input.tuple_bytes),
+            condition_pair_bytes=self._waiting.condition_pair_bytes,
             column_extra_bytes=self._waiting.column_extra_bytes,
         )
 
@@ -359,7 +359,7 @@ class WaitingJoin(SemiStreamJoin):
         """The part that takes tuples into H and probes it, for operators that have one."""
         return HashProbe(
             relation=self.relation,
-            stream_key=self.stream_key,
+            key=self._join_key,
             stream=self._input,
             H=H,
             results=self._results,
@@ -478,6 +478,7 @@ class WaitingJoin(SemiStreamJoin):
     def _follow(self, relation: Relation, output: OutputPlan | None = None) -> None:
         """Let the parts that all operators have go over to another version, with the room for results that it needs."""
         self.relation, self._payload = relation, self._payload_of(relation)
+        self._join_key = self._key_of(self.on)
         self._waiting.follow(relation)
         output = output or self._output_plan()
         self._check_room(output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -74,9 +75,13 @@ class WaitingStore(Protocol):
         """Memory that a condition takes for a tuple of R in the disk buffer."""
         ...
 
+    def condition_slot_bytes(self, stream_bytes: float) -> float:
+        """Memory that a condition takes for a waiting tuple, with stream tuples of so many bytes."""
+        ...
+
     @property
-    def condition_slot_bytes(self) -> float:
-        """Memory that a condition takes for a waiting tuple."""
+    def condition_pair_bytes(self) -> float:
+        """Memory that a condition takes for a pair while it is tested."""
         ...
 
     @property
@@ -99,7 +104,7 @@ class HashWindow:
     """
 
     def __init__(self, relation: Relation, condition: Condition | None = None, *, alone: bool = False) -> None:
-        self.matching = None if condition is None else Matching(relation, condition, alone)
+        self.matching = None if condition is None else Matching(relation, condition, alone, rows=self)
         self.column_extra_bytes = 0.0  # known with the schema of the stream
         self._H = HashQueue(0)
         self._columns: SlotWindow | None = None  # there from the first stream tuple on
@@ -154,10 +159,14 @@ class HashWindow:
         """Memory that a condition takes for a tuple of R in the disk buffer."""
         return self.matching.tuple_bytes if self.matching else 0.0
 
+    def condition_slot_bytes(self, stream_bytes: float) -> float:
+        """Memory that a condition takes for a waiting tuple, with stream tuples of so many bytes."""
+        return self.matching.slot_bytes(stream_bytes) if self.matching else 0.0
+
     @property
-    def condition_slot_bytes(self) -> float:
-        """Memory that a condition takes for a waiting tuple."""
-        return self.matching.slot_bytes if self.matching else 0.0
+    def condition_pair_bytes(self) -> float:
+        """Memory that a condition takes for a pair while it is tested."""
+        return self.matching.pair_bytes if self.matching else 0.0
 
     def resize(self, capacity: int) -> None:
         """Have room for so many tuples; those that wait stay."""
@@ -182,6 +191,11 @@ class HashWindow:
         """The columns of the tuples in these slots; of tuples that were removed too, until they are dropped."""
         assert self._columns is not None, "the first stream tuple makes the columns"
         return self._columns.take(self._H.number[slots], slots)
+
+    def some_columns(self, names: Sequence[str], slots: Int32s) -> pa.RecordBatch:
+        """Some columns of the tuples in these slots."""
+        assert self._columns is not None, "the first stream tuple makes the columns"
+        return self._columns.take(self._H.number[slots], slots, names)
 
     def waited(self, slots: Int32s, now: float) -> Float64s:
         """Seconds since these tuples were offered."""

@@ -48,8 +48,7 @@ class ConditionalJoin(SemiStreamJoin):
     relation, on, memory, how, columns, suffix, order, group
         See AdaptiveJoin.
     condition
-        What a pair must satisfy: compare, between, band, within, intersects or all_of. Its columns need not be among `columns`.
-        None: nothing more.
+        What a pair must satisfy, any condition; its columns need not be among `columns`. None: nothing more.
     flag
         The name of a last column that says whether the row has a match, for how="left": payload columns may be null in a match.
 
@@ -94,9 +93,13 @@ class ConditionalJoin(SemiStreamJoin):
                 f" {format_size(least)} or more"
             )
         super().__init__(relation, on, limit, how=how, columns=columns, suffix=suffix, clock=clock)
-        noted = self.budget.reserve("condition", limit // _SHARE)
-        each = _ROW_BYTES + (self._matching.slot_bytes if self._matching else 0)
-        self._most = max(_LEAST_ROWS, noted.nbytes // workers // each)  # rows that are joined together
+        noted = self.budget.reserve("condition", limit // _SHARE).nbytes // workers
+        each = _ROW_BYTES
+        if self._matching:
+            each += int(self._matching.slot_bytes(0.0))
+            if self._matching.tests:
+                self._matching.test_room = noted = noted // 2  # the other half is for the columns of pairs
+        self._most = max(_LEAST_ROWS, noted // each)  # rows that are joined together
         self._keyed = AdaptiveJoin(
             relation, on, self.budget, columns=inside, suffix=_INNER_SUFFIX, clock=clock, order=order, group=group
         )

@@ -143,6 +143,8 @@ class AMeshJoin(WaitingJoin):
     iteration that goes past the last page reads in two requests.
     """
 
+    any_column = True
+
     def __init__(
         self,
         relation: Relation,

@@ -36,11 +36,14 @@ class MeshJoin(WaitingJoin):
 
     Parameters
     ----------
-    relation, on, memory, how, columns, suffix, clock, order, shed
+    relation, memory, how, columns, suffix, clock, order, shed
         See WaitingJoin.
+    on
+        Any columns of the relation, its key or others: "col", ["a", "b"], or {"stream column": "relation column"}. Those of the
+        relation are not in the result again; key columns that are not joined on are in it like any other.
     condition
-        What pairs must satisfy besides `on`, or instead of it where `on` is None: compare, between, band, within, intersects or
-        all_of ([MESH] §3.4). Alone it leaves no use for the key, whose columns then are in the result like any other.
+        What pairs must satisfy besides `on`, or instead of it where `on` is None ([MESH] §3.4): any condition, of numbers, texts,
+        vectors, or a function of yours. See headrace.conditions.
     w, b
         Stream tuples and pages an iteration. Without them b follows from `tuning`, and w is what the memory allows.
     tuning
@@ -56,6 +59,9 @@ class MeshJoin(WaitingJoin):
     >>> op = MeshJoin(rel, on="id", memory="1MiB")
     >>> pa.Table.from_batches(op.run([pa.record_batch({"id": [2, 1, 2]})])).sort_by("skey").to_pydict()
     {'id': [1, 2, 2], 'skey': [100, 110, 110]}
+    >>> op = MeshJoin(rel, on="skey", memory="1MiB")  # not the key, and no index on it
+    >>> pa.Table.from_batches(op.run([pa.record_batch({"skey": [120, 7]})])).to_pydict()
+    {'skey': [120], 'id': [3]}
 
     References
     ----------
@@ -66,6 +72,8 @@ class MeshJoin(WaitingJoin):
     not change; `refresh` lets what is in H finish the scan of the old version first, one scan of R at most, in which nothing is
     taken in.
     """
+
+    any_column = True
 
     def __init__(
         self,

@@ -46,6 +46,8 @@ class RMeshJoin(WaitingJoin):
     Deviations: how an iteration takes its pages from the buffer is our reading of those lines.
     """
 
+    any_column = True
+
     def __init__(
         self,
         relation: Relation,

@@ -49,7 +49,7 @@ class StreamBuffer:
         The stream's two columns that name a range of keys, if tuples have two keys.
     """
 
-    condition_row_bytes = condition_slot_bytes = 0.0  # a range of keys is looked up in the index, and takes nothing
+    condition_row_bytes = condition_pair_bytes = 0.0  # a range of keys is looked up in the index, and takes nothing
 
     def __init__(self, codec: KeyCodec, ranges: tuple[str, str] | None = None) -> None:
         self._codec = codec
@@ -78,6 +78,10 @@ class StreamBuffer:
         self._values = [np.empty(capacity if self._codec.integer else 0, np.int64) for _ in range(ends)]
         self._keys: list[list[Keys]] = [[] for _ in range(ends)]  # others
         self._count = 0
+
+    def condition_slot_bytes(self, stream_bytes: float) -> float:
+        """Memory that a condition takes for a waiting tuple: nothing."""
+        return 0.0
 
     # -- the stream's columns --------------------------------------------------------------------------------------------
 
