@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from pathlib import Path
 
 from reproduction.figure import WHOLE, Figure, Paper
@@ -121,11 +123,10 @@ def _clean_up(raw: Raw) -> list[str]:
 
 
 def _wrapped(text: str, width: int = 120) -> list[str]:
-    lines, line = [], ""
-    for word in text.split():
-        if len(line) + 1 + len(word) > width:
-            lines.append(line)
-            line = word
-        else:
-            line = f"{line} {word}" if line else word
-    return [*lines, line]
+    """Lines of a width; an empty line in the text stays one."""
+    lines: list[str] = []
+    for number, paragraph in enumerate(re.split(r"\n\s*\n", text)):
+        lines += [""] * (number > 0) + textwrap.wrap(
+            " ".join(paragraph.split()), width, break_long_words=False, break_on_hyphens=False
+        )
+    return lines

@@ -6,7 +6,7 @@ import pytest
 
 import reproduction
 from headrace.bench import RelationSpec, Zipf
-from reproduction.checks import About, AtMost, Faster, Knee, Level, Peak, Tracks, Trend
+from reproduction.checks import About, AtLeast, AtMost, Faster, GainsMore, Knee, Level, Peak, Tracks, Trend
 from reproduction.cli import main
 from reproduction.figure import Computed, Figure, Measured, Paper, Predicted
 from reproduction.page import write_page
@@ -161,6 +161,17 @@ CURVES = {
         (About("up", 2, 21, 0.05), True),
         (About("up", 2, 22, 0.05), False),
         (About("up", 3, 22, 0.5), False),
+        (About("up", None, 20, 1.0), True),
+        (About("up", None, 20, 0.9), False),
+        (AtLeast("up", 2, 20), True),
+        (AtLeast("up", 2, 21), False),
+        (AtLeast("up", None, 10), True),
+        (AtLeast("up", None, 11), False),
+        (AtLeast("up", 3, 0), False),
+        (GainsMore("nearly", "up", "up", "up", 1.03), True),
+        (GainsMore("nearly", "up", "up", "up", 1.05), False),
+        (GainsMore("up", "down", "down", "down"), False),
+        (GainsMore("nearly", "up", "far", "far"), False),
         (Tracks("nearly", "up", 0.05), True),
         (Tracks("nearly", "up", 0.03), False),
         (Tracks("up", "far", 0.5), False),
