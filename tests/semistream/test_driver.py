@@ -119,6 +119,26 @@ def test_a_source_that_blocks_is_read_by_a_thread(tmp_path):
     assert sorted(got) == [1, 2, 3]
 
 
+def test_a_thread_reads_one_batch_ahead(tmp_path):
+    """No budget counts what it has read: more would be memory that nobody expects."""
+    op, far, batches = make(MeshJoin, relation_for(tmp_path, MeshJoin, Disk())), threading.Event(), 40
+
+    def source():
+        for number in range(batches):
+            if (
+                number - op.stats.batches > 3
+            ):  # one in the queue, one in the thread's hands, one on its way into the join
+                far.set()
+            yield stream(np.arange(2000))
+
+    rows = 0
+    for out in op.run(source(), idle="10s"):
+        if not rows:
+            assert not far.wait(0.3)
+        rows += out.num_rows
+    assert rows == batches * 2000
+
+
 def test_what_a_source_raises_is_raised_by_the_join_and_its_thread_ends(tmp_path):
     def source():
         yield stream([1])
