@@ -80,7 +80,8 @@ def drive(
             op.has_waited(op.clock.now() - asked)
             if batch is not None:
                 yield from pace.came(batch)
-            elif not source.ended:
+            # A stream that is always there lets no silence tell that a deadline is near.
+            if not source.ended and (batch is None or pace.is_due):
                 yield from op.advance(quiet=True)
         yield from op.drain()
     finally:
@@ -122,6 +123,9 @@ async def drive_async(
                 break
             for out in pace.came(batch):
                 yield out
+            if pace.is_due:
+                for out in op.advance(quiet=True):
+                    yield out
         for out in op.drain():
             yield out
     finally:
@@ -156,6 +160,11 @@ class _Pace:
         self._op.offer(batch)
         self._last = self._op.clock.now()
         yield from self._op.take_in()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a step must come now so that no deadline passes."""
+        return self._op.waiting > 0 and self._op.due <= self._op.clock.now()
 
     def patience(self) -> float | None:
         """Seconds to wait for the stream at most; None where nothing is due."""
