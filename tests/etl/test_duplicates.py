@@ -104,6 +104,8 @@ def test_the_key_alone_can_be_left_out_of_the_result(spark, tmp_path):
     assert counted(out.toArrow()) == Counter([(7, 5.1, None, True), (8, 9.0, None, False)])
     both = hr.find_duplicates(df, rel, condition=hr.band("x", below=1, above=1), columns=["id"], flag="seen")
     assert both.columns == ["id", "x", "id_right", "seen"]
+    other = hr.find_duplicates(df, rel, condition=hr.band("X", below=1, above=1), columns=["ID"])
+    assert other.columns == ["id", "x", "id_right", "duplicate"]
 
 
 def test_refusals(spark, tmp_path):

@@ -71,6 +71,7 @@ def find_duplicates(
         same = parse_on(names.resolve_on(on, df.columns, rel.schema.names))
         if set(same.right) != set(rel.key) and set(same.right) <= set(rel.schema.names):
             on, condition = None, same if condition is None else AllOf((same, condition))
+    columns = None if columns is None else [names.resolve(name, rel.schema.names) for name in columns]
     wanted = columns
     if on is None and columns is not None:
         wanted = [*rel.key, *(name for name in columns if name not in rel.key)]

@@ -118,6 +118,8 @@ class Matching:
         self._tested_right = tuple(dict.fromkeys(name for test in self._tests for name in test.right))
         self._tested_left = tuple(dict.fromkeys(name for test in self._tests for name in test.left))
         self._right_bytes = mean_bytes(relation, self._tested_right)
+        # Columns of a tuple of R that tests read, and what is made of them: those of the one that leads are among them.
+        self._row_bytes = 2 * mean_bytes(relation, list(dict.fromkeys(name for test in tests for name in test.right)))
         self._left_bytes = float(_ASSUMED_TEXT)
         self._right: dict[str, Any] = {}  # columns of the tuples of R that are compared now
         self.rows = rows
@@ -134,12 +136,8 @@ class Matching:
     @property
     def tuple_bytes(self) -> float:
         """Bytes that the condition takes for a tuple of R in the disk buffer."""
-        tested = 2 * self._right_bytes if self._all_tests else 0.0
-        return (
-            sum(_PREDICATE_BYTES + 8 * p.size for p in self._predicates)
-            + _PREDICATE_BYTES * len(self._all_tests)
-            + tested
-        )
+        words = sum(_PREDICATE_BYTES + 8 * p.size for p in self._predicates)
+        return words + _PREDICATE_BYTES * len(self._all_tests) + self._row_bytes
 
     @property
     def pair_bytes(self) -> float:
