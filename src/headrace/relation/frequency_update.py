@@ -12,7 +12,7 @@ import os
 import numpy as np
 import pyarrow as pa
 
-from headrace.arrays import Bools, Int32s, Int64s, UInt8s
+from headrace.arrays import Bools, Int32s, Int64s
 from headrace.files import open_new, write_all
 from headrace.relation.keys import positions
 from headrace.relation.manifest import FileFacts, ShardFacts
@@ -36,7 +36,8 @@ class FrequencyShardChange(ShardChange):
         anchors: list[Int64s] = []
         entries = SecondaryIndexBuilder(version.codec)
         with open_new(version.root / f"{stem}.pages") as file:
-            for piece in pieces(np.flatnonzero(affected), self._uncut(index)):
+            # Pieces may be cut anywhere, also inside a key that spans pages: its index entry leads to all of them.
+            for piece in pieces(np.flatnonzero(affected), np.zeros(index.pages, np.uint8)):
                 run, anchor, freed = self._rewrite_piece(index, piece, target, pages)
                 if run.count:
                     write_all(file, run.pages.data)
@@ -92,11 +93,6 @@ class FrequencyShardChange(ShardChange):
         if len(self.version.manifest.shards[self.shard].files) >= MOST_FILES:
             affected |= index.places >> FILE_SHIFT > 0  # rewrite all that earlier changes wrote, into one file
         return affected
-
-    @staticmethod
-    def _uncut(index: SecondaryIndex) -> UInt8s:
-        """Return that affected pages may be cut into pieces anywhere: an index entry leads to all pages of its key."""
-        return np.zeros(index.pages, np.uint8)
 
     def _rewrite_piece(
         self, index: SecondaryIndex, piece: Int64s, target: Int64s, first_number: int
