@@ -18,12 +18,20 @@ _VERDICTS = {True: "holds", False: "**does not hold**"}
 def write_page(paper: Paper, found: dict[str, Raw], directory: Path = DOCS) -> Path:
     """Write the page, and a plot for each figure that was measured."""
     directory.mkdir(parents=True, exist_ok=True)
+    for figure in paper.figures:
+        if figure.id in found and not paper.left_out(figure):
+            plot(figure, found[figure.id], directory / _image(paper, figure))
+    path = directory / f"{paper.label}.md"
+    path.write_text(page_text(paper, found))
+    return path
+
+
+def page_text(paper: Paper, found: dict[str, Raw]) -> str:
+    """The page as it follows from raw results."""
     parts = [f"# {paper.title}", "", *_wrapped(paper.setting), "", *_summary(paper, found)]
     for figure in paper.figures:
         if figure.id in found and not paper.left_out(figure):
-            image = directory / f"{paper.label}-{figure.id}.png"
-            plot(figure, found[figure.id], image)
-            parts += _section(paper, figure, found[figure.id], image.name)
+            parts += _section(paper, figure, found[figure.id])
     chapter = f" CHAPTER={paper.chapter}" if paper.chapter else ""
     picked = chapter + (" CLOCK=real" if paper.clock == "real" else "")
     parts += [
@@ -33,9 +41,11 @@ def write_page(paper: Paper, found: dict[str, Raw], directory: Path = DOCS) -> P
         f"`SCALE=full` takes the paper's sizes. `make reproduce CHECK={paper.label}` measures it and compares the verdicts with",
         "those on this page. Raw results are in `data/`, a CSV file a figure.",
     ]
-    path = directory / f"{paper.label}.md"
-    path.write_text("\n".join(parts) + "\n")
-    return path
+    return "\n".join(parts) + "\n"
+
+
+def _image(paper: Paper, figure: Figure) -> str:
+    return f"{paper.label}-{figure.id}.png"
 
 
 def read_verdicts(page: str) -> dict[str, dict[str, bool]]:
@@ -74,8 +84,8 @@ def _summary(paper: Paper, found: dict[str, Raw]) -> list[str]:
     return [*lines, ""]
 
 
-def _section(paper: Paper, figure: Figure, raw: Raw, image: str) -> list[str]:
-    lines = [f"{_SECTION}{figure.id}: {figure.title}", "", f"![{figure.title}]({image})", ""]
+def _section(paper: Paper, figure: Figure, raw: Raw) -> list[str]:
+    lines = [f"{_SECTION}{figure.id}: {figure.title}", "", f"![{figure.title}]({_image(paper, figure)})", ""]
     if figure.note:
         lines += [*_wrapped(figure.note), ""]
     if paper.clock == "real":

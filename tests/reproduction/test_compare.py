@@ -9,8 +9,8 @@ from headrace.errors import BadInput
 from reproduction.checks import About, Trend
 from reproduction.compare import Difference, compare_with_pages, differences, papers, pick, table
 from reproduction.figure import Computed, Figure, Paper
-from reproduction.page import read_verdicts, write_page
-from reproduction.run import DOCS, load, measure, verdicts_of
+from reproduction.page import page_text, read_verdicts, write_page
+from reproduction.run import DOCS, data_file, load, measure, verdicts_of
 
 CHECKS = (Trend("up", 1.5), Trend("up", 0.5), About("up", 1, 9, 0.5))
 
@@ -88,6 +88,25 @@ def test_figures_are_picked_by_page_and_by_name():
     assert all(len(figures) == sum(not p.left_out(f) for f in p.figures) for p, figures in everything)
     with pytest.raises(BadInput, match="CHECK=mesh-99 is not there: expected all, one of mesh, def"):
         pick("mesh-99,def", there)
+
+
+KEPT = 1_000_000  # bytes of a file of raw results, at most
+WITH_DATA = [p for p in papers() if "](data/" in (DOCS / f"{p.label}.md").read_text()]
+
+
+@pytest.mark.parametrize("paper", WITH_DATA, ids=lambda paper: paper.label)
+def test_a_page_is_what_its_raw_results_give(paper):
+    measured = [figure for figure in paper.figures if not paper.left_out(figure)]
+    found = {figure.id: load(paper, figure) for figure in measured}
+    assert [name for name, raw in found.items() if raw is None] == []
+    assert {name: raw["scale"] for name, raw in found.items()} == {figure.id: figure.scale for figure in measured}
+    assert max(data_file(paper, figure).stat().st_size for figure in measured) < KEPT
+    assert page_text(paper, found) == (DOCS / f"{paper.label}.md").read_text()
+
+
+def test_there_are_no_raw_results_without_a_figure():
+    expected = {data_file(p, figure).name for p in papers() for figure in p.figures if not p.left_out(figure)}
+    assert {path.name for path in (DOCS / "data").glob("*")} <= expected
 
 
 #: Figures that take a few seconds at a scale: "" is that of the page.

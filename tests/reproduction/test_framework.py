@@ -35,7 +35,9 @@ def tiny(expected=()):
         expected=expected,
         differs="It is small.",
     )
-    return Paper(name="tiny", title="A tiny paper", setting="In a test.", figures=(figure,)), figure
+    return Paper(
+        name="tiny", title="A tiny paper", setting="In a\n test.\n \n Of two parts.", figures=(figure,)
+    ), figure
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +102,7 @@ def test_a_page_has_plot_table_and_verdicts(raw, tmp_path):
     assert (tmp_path / "tiny-1.png").stat().st_size < 60_000
     assert "![Rate against memory](tiny-1.png)" in text
     assert "too little memory" in text and "5,000" in text
+    assert "\n\nIn a test.\n\nOf two parts.\n\n" in text and "([tiny-1.csv](data/tiny-1.csv))" in text
     assert "| 1 | Rate against memory | 1 | 2 of 3 |" in text
     assert text.count("**does not hold**") == 1
     before = page.read_bytes(), (tmp_path / "tiny-1.png").read_bytes()
