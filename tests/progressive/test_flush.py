@@ -31,6 +31,7 @@ from headrace.progressive import (
     policy_of,
 )
 from headrace.progressive.policies.driver import lowest_partitions
+from headrace.progressive.policies.la import expected_arrivals
 
 
 def stats(
@@ -191,18 +192,31 @@ def test_la_fits_the_locality_of_a_stream(a: dict[int, float], domain: int) -> N
     assert b == pytest.approx(1 - sum(a.values()), abs=0.06)
 
 
+def test_la_expects_what_its_model_gives() -> None:
+    """[PQP] §2.1: each arrival is t with probability b P(t) plus the a_i of the arrivals that had t, now or as expected."""
+    a, h = np.array([0.1, 0.0, 0.3, 0.2]), 4
+    drawn, repeated = expected_arrivals(a)
+    for draws, came in ((0.05, [0, 0, 0, 0]), (0.0, [1, 0, 0, 0]), (0.02, [0, 1, 0, 1])):  # the latest first
+        chance: list[float] = [float(one) for one in reversed(came)]  # of t at each arrival, of those to come behind
+        for _ in range(h):
+            chance.append(draws + sum(a[i] * chance[-1 - i] for i in range(h)))
+        assert draws * drawn + repeated @ came == pytest.approx(sum(chance[h:]))
+
+
 def test_la_scores_values_by_popularity_and_by_what_came_lately() -> None:
-    """[PQP] §2.1: the next value is t with probability b P(t) plus the a_i of the arrivals that had t."""
     policy = LA(h=4, b=0.5)
     came = np.array([5] * 90 + [8, 9] * 4 + [7, 5], np.uint64)
     policy.arrive(1, came, np.zeros(came.size, np.int32))
     b, a = policy.locality(1)
     assert b == 0.5 and a.sum() == pytest.approx(0.5)
+    drawn, repeated = expected_arrivals(a)
+    assert repeated[0] != a[0]  # more than the next arrival
     cell = np.array([5, 8, 9, 7, 6], np.uint64)
     tuples = TupleStats(np.zeros(5, np.int32), cell, np.arange(5), np.zeros(5, np.int32))
-    popular = np.array([0.91, 0.04, 0.04, 0.01, 0.0])
+    popular = b * drawn * np.array([0.91, 0.04, 0.04, 0.01, 0.0])
     np.testing.assert_allclose(
-        policy.tuple_scores(stats([[5], [0]]), 0, tuples), b * popular + [a[0], a[3], a[2], a[1], 0.0]
+        policy.tuple_scores(stats([[5], [0]]), 0, tuples),
+        popular + np.append(repeated, 0.0)[[0, 3, 2, 1, 4]],
     )
     assert not policy.tuple_scores(stats([[5], [0]]), 1, tuples).any()  # nothing has come to the left side
 
@@ -219,7 +233,7 @@ def test_la_keeps_what_comes_again() -> None:
                 list(op.insert(side, pa.record_batch({"k": values[at : at + 20].astype(np.int64)})))
         return op.stats.in_memory
 
-    assert early(LA(share=20)) > 1.2 * early(LA(share=20, b=1.0))
+    assert early(LA(share=20)) > 1.5 * early(LA(share=20, b=1.0))
 
 
 def test_rrpj_f_counts_by_tuple() -> None:

@@ -23,9 +23,10 @@ class LA(TupleFlushPolicy):
 
     Choose it where arrivals repeat what came a moment ago. A stream's next value repeats the one i arrivals ago with probability
     a_i, for i up to h, and is drawn by the long-term popularity P of values with probability b, where b and all a_i add up to 1.
-    So the next value is t with probability b P(t) plus the sum of the a_i for which the value i arrivals ago was t. That of the
-    other side, times the other side's share of the latest arrivals, is the score of a tuple with value t: what it is expected
-    to bring at the next arrival, its marginal utility.
+    So the next value is t with probability b P(t) plus the sum of the a_i for which the value i arrivals ago was t; for later
+    arrivals, whatever is not known yet has its expected value. The sum over the other side's next h arrivals, times the other
+    side's share of the latest arrivals, is the score of a tuple with value t: the results that it is expected to bring, its
+    marginal utility. A value that repeats every 20 arrivals is due in a while, and the next arrival alone would not show it.
 
     The a_i are fitted to each stream. If r_k is how often a value equals the one k arrivals before it, less what chance gives,
     then r_k is the sum of a_i r_|k-i|: the Yule-Walker equations of a discrete autoregressive process, solved at each flush.
@@ -41,8 +42,9 @@ class LA(TupleFlushPolicy):
 
     Reference: [PQP] §2.1; Li et al. 2006 (reference locality); Jacobs and Lewis 1978 (the process and its equations).
 
-    Deviations: a value is a cell, which for boxes and vectors is a tile of the grid; popularity is counted in a table of fixed
-    size by the hash of a value, since a counter for each value that ever arrived would not be bounded.
+    Deviations: the text does not say how far ahead utility looks, since the tuples of its source leave with a window; here it is
+    as far as locality reaches. A value is a cell, which for boxes and vectors is a tile of the grid; popularity is counted in a
+    table of fixed size by the hash of a value, since a counter for each value that ever arrived would not be bounded.
     """
 
     def __init__(self, share: float | int = 0.1, h: int = 64, b: float | None = None, seed: int = 0) -> None:
@@ -84,19 +86,37 @@ class LA(TupleFlushPolicy):
         return b, a * (1 - b) / whole if whole else a
 
     def tuple_scores(self, stats: PartitionStats, side: int, tuples: TupleStats) -> Float64s:
-        """Return the probability that the next tuple comes to the other side with the value of each tuple."""
+        """Return how often the value of each tuple is expected among the other side's next h arrivals."""
         other = 1 - side
         b, a = self.locality(other)
+        drawn, repeated = expected_arrivals(a)
         scores: Float64s = (
-            b * self._popularity[other][_counter(tuples.cell)] / max(1, int(self._popularity[other].sum()))
+            b * drawn * self._popularity[other][_counter(tuples.cell)] / max(1, int(self._popularity[other].sum()))
         )
         recent, place = np.unique(self._last[other][::-1], return_inverse=True)
         if recent.size:
-            weight = np.bincount(place, a[: place.size], minlength=recent.size)
+            weight = np.bincount(place, repeated[: place.size], minlength=recent.size)
             at = np.searchsorted(recent, tuples.cell).clip(max=recent.size - 1)
             scores = scores + np.where(recent[at] == tuples.cell, weight[at], 0.0)
         of_side = self._lately[other] / max(1.0, float(self._lately.sum()))
         return np.asarray(scores * of_side)
+
+
+def expected_arrivals(a: Float64s) -> tuple[float, Float64s]:
+    """How often a value comes among the next h arrivals: for each draw of it, and because it came i arrivals ago.
+
+    Returns the sum over the h arrivals of what a draw at each brings, and the expected arrivals for each i from 1 to h.
+    """
+    h = a.size
+    again = np.zeros(
+        h
+    )  # the probability that an arrival repeats one that came so many arrivals before, directly or not
+    again[0] = 1.0
+    for late in range(1, h):
+        again[late] = a[:late] @ again[late - 1 :: -1]
+    # What an arrival brings within the h, itself included, if it comes as the first, second, ... of them
+    brings = np.cumsum(again)[::-1]
+    return float(brings.sum()), np.array([a[i:] @ brings[: h - i] for i in range(h)])
 
 
 def _counter(cells: UInt64s) -> Int64s:
