@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,7 +23,7 @@ _SECTOR = 4096  # bytes: pages are multiples of it, for direct reads
 _MOST_SHARDS = 1 << 15  # a shard's number has 15 bits of a page's address
 _MOST = 1 << 62
 _LEAST_ROW = 4  # bytes: the offset of a key of variable width, without its own bytes
-_FILE = re.compile(r"shard-(\d{4,})-\d{6,}[A-Za-z0-9_-]*\.(pages|index|filter|stats)")
+_FILE = re.compile(r"shard-(\d{4,})-\d{6,}[A-Za-z0-9_-]*\.(pages|index|fences|filter|stats)")
 
 
 class ManifestCheck:
@@ -92,6 +93,8 @@ class ManifestCheck:
                 self._wrong(f"{where}.files[{i}].bytes", file["bytes"], f"{file['pages']:,} pages of {size:,}")
         for part in ("index", "filter", "stats"):
             self._file(f"{where}.{part}", shard.get(part), number, part)
+        if shard.get("fences") is not None:
+            self._index_pages(f"{where}.fences", shard["fences"], number)
         if shard["pages"] > sum(file["pages"] for file in shard["files"]):
             self._wrong(f"{where}.pages", shard["pages"], "no more pages than its files have")
         if shard["used_bytes"] > shard["pages"] * size:
@@ -100,6 +103,22 @@ class ManifestCheck:
             self._wrong(f"{where}.rows", shard["rows"], f"no more than {shard['used_bytes']:,} bytes can hold")
         if shard["distinct"] > shard["rows"]:  # max_frequency is a bound that updates leave as it was
             self._wrong(f"{where}.distinct", shard["distinct"], f"no more than {shard['rows']:,} rows")
+
+    def _index_pages(self, where: str, file: Any, shard: int) -> None:
+        self._file(where, file, shard, "fences")
+        self._count(f"{where}.pages", file.get("pages"), 0, 1 << 31)
+        levels, size = file.get("levels"), self.body["page_size"]
+        if not isinstance(file.get("moved"), bool):
+            self._wrong(f"{where}.moved", file.get("moved"), "true or false")
+        if not isinstance(levels, list):
+            self._wrong(f"{where}.levels", levels, "a list of numbers of pages")
+        for pages in levels:
+            self._count(f"{where}.levels", pages, 1, 1 << 31)
+        falls = all(above < below for below, above in pairwise(levels))
+        if not falls or levels[-1:] != [1] or sum(levels) != file["pages"]:
+            self._wrong(f"{where}.levels", levels, f"fewer pages on each level up to one, {file['pages']:,} in all")
+        if file["bytes"] != file["pages"] * size:
+            self._wrong(f"{where}.bytes", file["bytes"], f"{file['pages']:,} pages of {size:,}")
 
     def _file(self, where: str, file: Any, shard: int, part: str) -> None:
         name = file.get("name") if isinstance(file, dict) else None

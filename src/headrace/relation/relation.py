@@ -25,6 +25,7 @@ from headrace.relation.create import Progress, create_relation
 from headrace.relation.disk import Disk, DiskKind, disk_of
 from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys
 from headrace.relation.manifest import Manifest, StorageOrder, pin, remove_old, writing
+from headrace.relation.paged_index import IndexLevels
 from headrace.relation.reader import PageFacts, PageReader, Version, key_column, stored_keys
 from headrace.relation.store import TupleStore
 from headrace.relation.update import Change
@@ -41,7 +42,7 @@ class Relation:
     the end, whatever writers do meanwhile; `apply` and `compact` make new versions, which this object does not show: open
     the relation again, or call `refresh`, to see them.
 
-        shard 0:  fence keys  [ k0 | k51 | k102 | ... ]      in memory, one per page
+        shard 0:  fence keys  [ k0 | k51 | k102 | ... ]      one per page: in memory, or the upper part of them
                                 |     |     |
                   pages       [....][....][....] ...         on disk, 8 KiB, checksummed, column by column
                   filter      "not in R" from memory         12 bits per key
@@ -222,8 +223,13 @@ class Relation:
 
     @property
     def index_bytes(self) -> int:
-        """Bytes in memory of the fence keys or, if rows are stored by frequency, of the secondary index."""
-        return sum(index.nbytes for index in self._version.indexes)
+        """Bytes in memory of the fence keys or, if rows are stored by frequency, of the secondary index, as a whole."""
+        return self._version.index_bytes
+
+    @property
+    def index_levels(self) -> IndexLevels | None:
+        """The pages of the index, for joins that cannot hold it as a whole; None if the version was written without them."""
+        return IndexLevels.of(self._manifest)
 
     @property
     def filter_bytes(self) -> int:

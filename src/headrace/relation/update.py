@@ -309,6 +309,7 @@ class _ShardChange:
         return write_sidecars(
             version.root,
             stem,
+            self.builder,
             [files[i] for i in used_files],
             index=fence_arrays(
                 fence.take(order), np.concatenate([index.continues[kept], *continues])[order], where[order]

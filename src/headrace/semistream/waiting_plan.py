@@ -101,6 +101,7 @@ def facts_of(
         tuple_bytes=width,
         texts=len(texts),
         index_bytes=relation.index_bytes,
+        levels=relation.index_levels,
         filter_bytes=relation.filter_bytes,
         stream_bytes=stream_bytes,
         seek=seek,

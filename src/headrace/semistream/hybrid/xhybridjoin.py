@@ -11,9 +11,10 @@ from headrace.arrays import Int32s
 from headrace.clock import Clock
 from headrace.errors import BadInput, choice
 from headrace.relation import Relation
+from headrace.relation.paged_index import open_index
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.hybrid.hybrid_cost import HybridCost
-from headrace.semistream.hybrid.hybrid_plan import HybridPlan, hybrid_output
+from headrace.semistream.hybrid.hybrid_plan import HybridPlan, hybrid_index, hybrid_output
 from headrace.semistream.hybrid.hybridjoin import check_hybrid, hold_hybrid, loop_comes_round, with_oldest
 from headrace.semistream.hybrid.non_swappable import NonSwappable
 from headrace.semistream.hybrid.partition_loader import PartitionLoader, concat_slots
@@ -105,10 +106,12 @@ class XHybridJoin(WaitingJoin):
         super().__init__(
             relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock, order=order, shed=shed
         )
-        self._memory.hold("index", relation.index_bytes if count_index else 0)
+        index = hybrid_index(self._facts(), self._memory.room, k=k, l=l, count_index=count_index)
+        self._memory.hold("index", index.nbytes)
+        version = open_index(relation.opened, index, lambda: self.stats)
         self._pages = self._probe_of(self._H)
-        self._swappable = PartitionLoader(relation, self.stream_key, self._H)
-        self._non_swappable = NonSwappable(relation)
+        self._swappable = PartitionLoader(relation, self.stream_key, self._H, version)
+        self._non_swappable = NonSwappable(relation, version)
 
     # -- memory ----------------------------------------------------------------------------------------------------------
 
@@ -127,7 +130,9 @@ class XHybridJoin(WaitingJoin):
 
     def cost(self, stream_bytes: float) -> HybridCost:
         """The cost model for stream tuples of so many bytes. [XHJ] §4.3"""
-        return HybridCost.of(replace(self._facts(), stream_bytes=stream_bytes))
+        facts = replace(self._facts(), stream_bytes=stream_bytes)
+        index = hybrid_index(facts, self._memory.room, k=self.k, l=self.l, count_index=self.count_index)
+        return HybridCost.of(facts, index.reads)
 
     @property
     def sizes(self) -> HybridPlan:

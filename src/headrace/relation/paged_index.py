@@ -1,0 +1,522 @@
+"""The index partly in memory: its entries in pages of their own, of which a join caches the upper part and reads the rest.
+
+    memory     first keys of the pages of a level       [ k0 | k9600 | k19200 | ... ]      and a pool of lower pages, LRU
+                                                            |
+    .fences    level 1   [k0 k480 k960 ...][k9600 ...]      |  read while the level below is not found from memory
+               leaves    [k0 k1 ...][k480 k481 ...] ...  <--+  a fence key a page of the shard, with the page's place
+
+An index that fits a join's budget is in memory as a whole (FenceIndex, SecondaryIndex). One that does not is used like this: a
+batch of sorted keys is led down level by level; the pages of a level that it needs, each once, are read in runs. [SSIJ] §III
+
+Index pages have the format of data pages, so they are written, planned, read and checked by the same code. Each level's pages
+lie one after the other in the file, the leaves first and the one page of the top level last.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.arrays import Int32s, Int64s, UInt8s
+from headrace.errors import DamagedRelation
+from headrace.kernels.cache import copy_pages, lru
+from headrace.kernels.pages import gather_fixed, last_not_above, page_facts
+from headrace.metrics import JoinStats
+from headrace.relation.columns import address
+from headrace.relation.keys import Keys, concat_keys
+from headrace.relation.manifest import IndexFileFacts, Manifest
+from headrace.relation.reader import (
+    FILE_SHIFT,
+    PAGE_MASK,
+    SHARD_SHIFT,
+    PageReader,
+    Version,
+    key_column,
+    stored_keys,
+)
+from headrace.relation.writer import TAG_SHIFT, Layout, index_layout
+
+_NUMBER, _SPILLS = 1, 2  # columns of an index page beside the key
+_LEAST_KEYS, _MOST_KEYS = 64, 4096  # keys that are looked up together
+_KEY_BYTES = 160  # bytes of a key while it is looked up: pages, frames, rows and numbers of both ends
+_FRAME_BYTES = (
+    8 + 3 * 4 + 8 + 4 * 4
+)  # bytes of a page in the pool besides the page: place, links, scratch, part of the table
+_LEAST_PAGES = 2  # pages of the pool, and of the read buffer
+_MOST_READ = 64  # pages of the read buffer: enough to keep a disk busy
+_SHARE = 4  # one part in so many of the memory that an operator can spare, for an index that does not fit
+# Keys in memory take more than in a page: 8 bytes for an offset and 8 for a number, where a page has 4, 8 and a flag.
+_IN_MEMORY = 1.25
+# The file of an index that would fit a page is not larger than so many: it has 8 bytes more an entry, and a header.
+_SMALL = 2
+
+
+@dataclass(frozen=True)
+class IndexLevels:
+    """The pages of an index on disk.
+
+    Parameters
+    ----------
+    pages
+        The number of pages of each level, of all shards together; the leaves first.
+    page_size
+        Bytes of a page.
+    live_bytes
+        Bytes of a bitmap of the pages in use, for joins that load neighbouring pages; 0 where no page was replaced by an update.
+    small_bytes
+        Bytes of the indexes of shards that have no index pages since they would fit a page: these are in memory as a whole.
+    """
+
+    pages: tuple[int, ...]
+    page_size: int
+    live_bytes: int = 0
+    small_bytes: int = 0
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> IndexLevels | None:
+        """Return the levels of a version; None if its index is small, is of an earlier format, or has keys too long for pages."""
+        files = [shard.fences for shard in manifest.shards if shard.fences is not None]
+        others = [shard.index.bytes for shard in manifest.shards if shard.fences is None]
+        if not files or max(others, default=0) > _SMALL * manifest.page_size:
+            return None
+        height = max(len(file.levels) for file in files)
+        pages = tuple(sum(file.levels[i] for file in files if i < len(file.levels)) for i in range(height))
+        data = sum(file.pages for shard in manifest.shards for file in shard.files)
+        used = sum(shard.pages for shard in manifest.shards)
+        return cls(pages, manifest.page_size, (data + 7) // 8 if used < data else 0, sum(others))
+
+    @classmethod
+    def of_entries(cls, entries: int, page_size: int, text_bytes: float | None = None) -> IndexLevels:
+        """Estimate the levels of an index with so many entries: one a page or, by frequency, one a key.
+
+        Keys are integers, or byte strings of `text_bytes` in the mean.
+
+        Example
+        -------
+        >>> IndexLevels.of_entries(10_000_000, 8192).pages
+        (21098, 45, 1)
+        """
+        layout = index_layout(page_size, integer=text_bytes is None)
+        each = int((page_size - layout.overhead) / (layout.fixed + (text_bytes or 0.0)))
+        levels = [max(1, -(-entries // each))]
+        while levels[-1] > 1:
+            levels.append(-(-levels[-1] // each))
+        return cls(tuple(levels), page_size)
+
+    def top_bytes(self, level: int) -> int:
+        """Return the bytes in memory of the first keys of a level's pages, at most; the one page of the top level needs none."""
+        return int(_IN_MEMORY * self.page_size * self.pages[level + 1]) if level + 1 < len(self.pages) else 0
+
+    def random_reads(self, level: int, frames: int) -> float:
+        """Return the pages read for a key at random, from a level down; pages higher up are in the pool first."""
+        reads = 0.0
+        for pages in reversed(self.pages[: level + 1]):
+            reads += 1 - min(1.0, frames / pages)
+            frames = max(0, frames - pages)
+        return reads
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexMemory:
+    """How an index is held in memory: as a whole, or | first keys of a level's pages | pool: frames | read buffer | work |.
+
+    Parameters
+    ----------
+    nbytes
+        Bytes of it all.
+    level
+        The level whose pages are found from memory; None: the index is in memory as a whole.
+    frames, read_pages, keys
+        Pages of the pool and of the read buffer, and keys that are looked up together.
+    reads
+        Index pages read to look up a key at random, on its own.
+    """
+
+    nbytes: int
+    level: int | None = None
+    frames: int = 0
+    read_pages: int = 0
+    keys: int = 0
+    reads: float = 0.0
+
+    @classmethod
+    def of(cls, whole: int, levels: IndexLevels | None, room: int, *, bitmap: bool = False) -> IndexMemory:
+        """Divide memory for an operator that has so much room beside the least of its other parts.
+
+        The index is in memory as a whole if its `whole` bytes fit, or if there are no index pages. Otherwise it gets a quarter
+        of the room, or the least that it needs. With `bitmap`, a bitmap of the pages in use is part of it.
+        """
+        if levels is None or whole <= room:
+            return cls(nbytes=whole)
+        size, frame = levels.page_size, levels.page_size + _FRAME_BYTES
+        extra = levels.small_bytes + (levels.live_bytes if bitmap else 0)
+        pages = max(1, sum(levels.pages))
+        least = extra + _LEAST_PAGES * (size + frame) + _LEAST_KEYS * _KEY_BYTES
+        if whole <= least:
+            return cls(nbytes=whole)
+        share = max(least, room // _SHARE) - extra
+        level = next(i for i in range(len(levels.pages)) if levels.top_bytes(i) <= share // 2)
+        left = share - levels.top_bytes(level)
+        keys = int(np.clip(left // 8 // _KEY_BYTES, _LEAST_KEYS, _MOST_KEYS))
+        read = int(np.clip(left // 8 // size, _LEAST_PAGES, _MOST_READ))
+        left -= keys * _KEY_BYTES + read * size
+        frames = int(np.clip(left // frame, _LEAST_PAGES, max(_LEAST_PAGES, pages)))
+        nbytes = extra + levels.top_bytes(level) + keys * _KEY_BYTES + read * size + frames * frame
+        reads = levels.random_reads(level, frames)
+        return cls(nbytes=nbytes, level=level, frames=frames, read_pages=read, keys=keys, reads=reads)
+
+    @property
+    def paged(self) -> bool:
+        """Whether index pages are read when they are needed."""
+        return self.level is not None
+
+
+class IndexFiles:
+    """The index pages of a version, as a source of pages for a PageReader: one file for each shard that has them."""
+
+    def __init__(self, version: Version) -> None:
+        self._version = version
+        self.disk = version.disk
+        self.page_size = version.page_size
+        self.layout: Layout = index_layout(version.page_size, integer=version.codec.integer)
+        self._files = {i: shard.fences for i, shard in enumerate(version.manifest.shards) if shard.fences is not None}
+        self._number = np.cumsum([shard.fences is not None for shard in version.manifest.shards]) - 1
+        self._tags = np.array([file.tag for file in self._files.values()], np.int64)
+
+    def check_open(self) -> None:
+        """Refuse to go on if the version was closed."""
+        self._version.check_open()
+
+    def files_of(self, places: Int64s) -> Int64s:
+        """Return the numbers of the files that places are in."""
+        numbers: Int64s = self._number[places >> SHARD_SHIFT]
+        return numbers
+
+    def facts(self, shard: int) -> IndexFileFacts:
+        """Return the facts of a shard's file."""
+        return self._files[shard]
+
+    def fd_of(self, files: Int64s) -> Int32s:
+        """Return the descriptors of files."""
+        return self._version.index_fds[files]
+
+    def numbers(self, places: Int64s, files: Int64s) -> Int64s:
+        """Return the page numbers that the headers of pages at these places must have."""
+        return (self._tags[files] << TAG_SHIFT) + (places & PAGE_MASK)
+
+    def damaged(self, place: int, reason: str) -> DamagedRelation:
+        """Make the error that names file, shard and page of a damaged index page."""
+        shard = place >> SHARD_SHIFT
+        path = self._version.root / self._files[shard].name
+        return DamagedRelation(path, reason, shard=shard, page=place & PAGE_MASK)
+
+
+class IndexPool:
+    """A pool of index pages that all shards share; the page used longest ago goes first.
+
+    Pages that are not in it are read in runs, by the disk's plan. Sets of pages are taken forwards and backwards in turn: a set
+    that is larger than the pool begins with what the last one left in it.
+
+    Parameters
+    ----------
+    files
+        The index pages.
+    memory
+        The sizes.
+    stats
+        Returns the counters of the join.
+    """
+
+    def __init__(self, files: IndexFiles, memory: IndexMemory, stats: Callable[[], JoinStats]) -> None:
+        self.files = files
+        self._stats = stats
+        self._memory: UInt8s = np.frombuffer(mmap.mmap(-1, memory.frames * files.page_size), np.uint8)
+        self.reader = PageReader(files, memory.read_pages * files.page_size)
+        self._frames = memory.frames
+        self._backward = False
+        self._clear()
+
+    def _clear(self) -> None:
+        n = self._frames
+        self._table: Int32s = np.full(1 << (2 * n - 1).bit_length(), -1, np.int32)
+        self._place_of: Int64s = np.full(n, -1, np.int64)
+        self._older, self._younger = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
+        self._ends: Int64s = np.array([-1, -1, 0])
+        self._scratch: Int64s = np.empty(n, np.int64)
+
+    def turn(self) -> bool:
+        """Take the next sets of pages the other way round; returns whether that is backwards."""
+        self._backward = not self._backward
+        return self._backward
+
+    def pages(self, places: Int64s) -> Iterator[tuple[int, int, Int64s]]:
+        """Yield (from, to, addresses) for sorted distinct places: places[from:to] are in memory until the next item."""
+        asked = places[::-1].copy() if self._backward else places
+        done, n = 0, places.size
+        while done < n:
+            frame, miss = np.empty(n - done, np.int32), np.empty(n - done, np.uint8)
+            served = int(
+                lru(
+                    asked[done:],
+                    self._table,
+                    self._place_of,
+                    self._older,
+                    self._younger,
+                    self._ends,
+                    self._scratch,
+                    frame,
+                    miss,
+                )
+            )
+            addresses = address(self._memory) + frame[:served].astype(np.int64) * self.files.page_size
+            new = np.flatnonzero(miss[:served])
+            try:
+                self._read(asked[done : done + served][new], addresses[new])
+            except BaseException:
+                self._clear()  # frames have names whose pages were not read
+                raise
+            if self._backward:
+                yield n - done - served, n - done, addresses[::-1].copy()
+            else:
+                yield done, done + served, addresses
+            done += served
+
+    def _read(self, places: Int64s, targets: Int64s) -> None:
+        """Read pages, in runs, to the given addresses."""
+        if places.size == 0:
+            return
+        order = np.argsort(places)
+        places, targets = places[order], targets[order]
+        counts = JoinStats()
+        rows, used = np.empty(places.size, np.int32), np.empty(places.size, np.int64)
+        with closing(self.reader.read(places, counts)) as rounds:
+            for a, b, addresses in rounds:
+                page_facts(addresses, rows[a:b], used[a:b])
+                copy_pages(addresses, targets[a:b], self.files.page_size)
+        empty = np.flatnonzero(rows == 0)
+        if empty.size:
+            raise self.files.damaged(int(places[empty[0]]), "it has no rows")
+        stats = self._stats()
+        stats.index_pages_read += counts.pages_read
+        stats.index_reads += counts.reads
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Where keys are in index pages, one page a key."""
+
+    row: Int32s  # the first entry that is not below the key
+    end: Int32s  # the first entry that is above it
+    before: Int64s  # the number in the entry before `row`; in the first one where there is none
+    last: Int64s  # the number in the entry before `end`; likewise
+    spills: UInt8s  # the flag of the entry before `row`; 0 where there is none
+
+
+class PagedIndex:
+    """The index of a shard of which only the upper part is in memory. It answers what FenceIndex and SecondaryIndex answer.
+
+    Parameters
+    ----------
+    version, shard
+        Whose index it is.
+    pool, memory
+        Where lower pages lie, and the sizes.
+    """
+
+    def __init__(self, version: Version, shard: int, pool: IndexPool, memory: IndexMemory) -> None:
+        facts = version.manifest.shards[shard]
+        self._version, self._shard, self._pool = version, shard, pool
+        self._file = pool.files.facts(shard)
+        self._base = shard << SHARD_SHIFT
+        self._chunk = memory.keys
+        self._by_frequency = version.manifest.order == "frequency"
+        self._file_pages = np.array([file.pages for file in facts.files], np.int64)
+        self.pages = facts.pages
+        self._level_at = np.append(0, np.cumsum(self._file.levels)).astype(
+            np.int64
+        )  # first page of each level in the file
+        self._top = min(memory.level or 0, len(self._file.levels) - 1)
+        self._known: tuple[Int64s, Int64s] = (np.empty(0, np.int64), np.empty(0, np.int64))
+        self._keys, self._numbers = self._read_top()
+
+    def _read_top(self) -> tuple[Keys, Int64s]:
+        """Return the first keys and the numbers of the pages of the level that is found from memory; no key for a single page."""
+        codec, layout = self._pool.files.layout.codec, self._pool.files.layout
+        if self._top + 1 >= len(self._file.levels):
+            return concat_keys([], codec), np.zeros(1, np.int64)
+        first, stop = (int(at) for at in self._level_at[self._top + 1 : self._top + 3])
+        columns = (key_column(codec), layout.payload[0].with_nullable(False))
+        keys, numbers = [], []
+        for _, store in self._pool.reader.scan(self._base + np.arange(first, stop), columns, JoinStats()):
+            keys.append(stored_keys(store, codec.integer))
+            numbers.append(store.buffers(1).values.view(np.int64).copy())
+        together = np.concatenate(numbers)
+        rising = bool((np.diff(together) > 0).all()) and int(together[0]) == 0
+        if together.size != self._file.levels[self._top] or not rising:
+            raise self._damaged("its pages do not lead to those below")
+        return concat_keys(keys, codec), together
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the upper part."""
+        return self._keys.nbytes + self._numbers.nbytes
+
+    # -- by key ------------------------------------------------------------------------------------------------------------
+
+    def locate(self, keys: Keys) -> tuple[Int32s, Int32s]:
+        """Return the first and the last page that can hold each of some sorted keys; -1 where none can."""
+        n = len(keys)
+        low, high = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
+        places = np.full(n, -1, np.int64) if self._file.moved else np.empty(0, np.int64)
+        begins = range(0, n, self._chunk)
+        for a in reversed(begins) if self._pool.turn() else begins:
+            some = slice(a, min(n, a + self._chunk))
+            low[some], high[some], last = self._locate(keys.slice(some.start, some.stop))
+            if places.size:
+                places[some] = last
+        if places.size:
+            # `place` is asked next, and mostly for these pages.
+            ranks, first = np.unique(high, return_index=True)
+            self._known = ranks.astype(np.int64), places[first]
+        return low, high
+
+    def _locate(self, keys: Keys) -> tuple[Int64s, Int64s, Int64s]:
+        """Return first and last page of a few keys, and the number in the last one's entry.
+
+        From each level on, two pages may hold a key: entries that equal it end in the last page whose first key is not above it,
+        and begin in the last page whose first key is below it. These are the same, unless a key is the first of a page.
+        """
+        which = np.arange(len(keys), dtype=np.int32)
+        below, upto = self._first_pages(keys)
+        start_below, start_upto = (self._numbers[pages] & PAGE_MASK for pages in (below, upto))
+        for level in range(self._top, -1, -1):
+            found = self._search(keys, which, level, upto)
+            apart = np.flatnonzero(below != upto).astype(np.int32)
+            if apart.size:
+                begin = self._search(keys, apart, level, below[apart])
+                found.row[apart], found.before[apart], found.spills[apart] = begin.row, begin.before, begin.spills
+            first, stop = start_below + found.row, start_upto + found.end
+            if level == 0:
+                break
+            below, upto = np.maximum(first - 1, 0), np.maximum(stop - 1, 0)
+            start_below, start_upto = found.before & PAGE_MASK, found.last & PAGE_MASK
+            if int(upto.max()) >= self._file.levels[level - 1]:
+                raise self._damaged("its pages lead to pages below that are not there")
+        equal = stop > first
+        if self._by_frequency:
+            low, high = np.where(equal, found.last & PAGE_MASK, -1), np.where(equal, found.last >> FILE_SHIFT, -1)
+            self._check(bool(((low <= high) & (high < self.pages)).all()))
+            return low, high, low
+        # A key that equals a fence lies in the page before, too, if that page's last key goes on.
+        low = np.where(equal & (found.spills == 0), first, first - 1)
+        self._check(int(stop.max()) <= self.pages)
+        return low, stop - 1, np.where(stop > 0, found.last, -1)
+
+    def _first_pages(self, keys: Keys) -> tuple[Int64s, Int64s]:
+        """Return the last page, on the level found from memory, whose first key is below a key, and not above it; else 0."""
+        n, known = len(keys), len(self._keys)
+        if known == 0:
+            return np.zeros(n, np.int64), np.zeros(n, np.int64)
+        low, high = np.empty(n, np.int32), np.empty(n, np.int32)
+        keys.locate(self._keys, np.ones(known, np.uint8), low, high)  # type: ignore[arg-type]
+        return np.maximum(low, 0).astype(np.int64), np.maximum(high, 0).astype(np.int64)
+
+    def _search(self, keys: Keys, which: Int32s, level: int, pages: Int64s) -> _Found:
+        """Search for the keys numbered `which`, each in one page of a level; pages do not fall."""
+        n = which.size
+        found = _Found(
+            np.empty(n, np.int32),
+            np.empty(n, np.int32),
+            np.empty(n, np.int64),
+            np.empty(n, np.int64),
+            np.empty(n, np.uint8),
+        )
+        for a, b, at in self._in_memory(level, pages):
+            keys.find(at, which[a:b], found.row[a:b], found.end[a:b])
+            before, last = np.maximum(found.row[a:b] - 1, 0), np.maximum(found.end[a:b] - 1, 0)
+            gather_fixed(at, before, _NUMBER, 8, address(found.before[a:b]))
+            gather_fixed(at, last, _NUMBER, 8, address(found.last[a:b]))
+            gather_fixed(at, before, _SPILLS, 1, address(found.spills[a:b]))
+        found.spills[found.row == 0] = 0
+        return found
+
+    def _in_memory(self, level: int, pages: Int64s) -> Iterator[tuple[int, int, Int64s]]:
+        """Yield (from, to, addresses): pages[from:to] of a level, which do not fall, are in memory until the next item."""
+        fresh = np.ones(pages.size, np.bool_)
+        np.not_equal(pages[1:], pages[:-1], out=fresh[1:])
+        starts = np.append(np.flatnonzero(fresh), pages.size)
+        for a, b, addresses in self._pool.pages(self._base + self._level_at[level] + pages[starts[:-1]]):
+            yield int(starts[a]), int(starts[b]), np.repeat(addresses, np.diff(starts[a : b + 1]))
+
+    # -- by number ---------------------------------------------------------------------------------------------------------
+
+    def place(self, pages: Int32s | Int64s) -> Int64s:
+        """Return the places of pages, which are numbered in key order."""
+        pages = pages.astype(np.int64)
+        if not self._file.moved:
+            return pages + self._base
+        ranks, places = self._known
+        at = np.minimum(np.searchsorted(ranks, pages), max(0, ranks.size - 1))
+        out, here = (places[at], ranks[at] == pages) if ranks.size else (pages.copy(), np.zeros(pages.size, np.bool_))
+        wanted, inverse = np.unique(pages[~here], return_inverse=True)
+        out[~here] = np.concatenate([np.empty(0, np.int64), *self._places(wanted)])[inverse]
+        files = out >> FILE_SHIFT
+        known = bool(((files >= 0) & (files < self._file_pages.size)).all())
+        self._check(known and bool((out & PAGE_MASK < self._file_pages[files]).all()))
+        return out + self._base
+
+    def _places(self, pages: Int64s) -> Iterator[Int64s]:
+        """Yield the places, without the shard, of pages of the shard, whose numbers rise."""
+        for a in range(0, pages.size, self._chunk):
+            ranks = pages[a : a + self._chunk]
+            at = np.searchsorted(self._numbers >> 32, ranks, side="right") - 1
+            number = self._numbers[at]
+            for level in range(self._top, 0, -1):
+                row, new = np.empty(ranks.size, np.int32), np.empty(ranks.size, np.int64)
+                for i, j, addresses in self._in_memory(level, at):
+                    last_not_above(addresses, _NUMBER, (ranks[i:j] << 32) | PAGE_MASK, row[i:j])
+                    row[i:j] = np.maximum(row[i:j], 0)
+                    gather_fixed(addresses, row[i:j], _NUMBER, 8, address(new[i:j]))
+                at, number = (number & PAGE_MASK) + row, new
+                self._check(int(at.max()) < self._file.levels[level - 1])
+            out, within = np.empty(ranks.size, np.int64), (ranks - (number >> 32)).astype(np.int32)
+            for i, j, addresses in self._in_memory(0, at):
+                rows, used = np.empty(j - i, np.int32), np.empty(j - i, np.int64)
+                page_facts(addresses, rows, used)
+                self._check(bool(((within[i:j] >= 0) & (within[i:j] < rows)).all()))
+                gather_fixed(addresses, within[i:j], _NUMBER, 8, address(out[i:j]))
+            yield out
+
+    # -- damage ------------------------------------------------------------------------------------------------------------
+
+    def _check(self, inside: bool) -> None:
+        if not inside:
+            raise self._damaged("it leads to pages that are not there")
+
+    def _damaged(self, reason: str) -> DamagedRelation:
+        return DamagedRelation(self._version.root / self._file.name, reason, shard=self._shard)
+
+
+def open_index(version: Version, memory: IndexMemory, stats: Callable[[], JoinStats]) -> Version:
+    """Return the version with its index as a plan holds it: as it is if that is as a whole, or a copy that reads index pages.
+
+    Parameters
+    ----------
+    version, memory
+        The open version, and the plan.
+    stats
+        Returns the counters of the join that reads.
+    """
+    if not memory.paged:
+        return version
+    pool = IndexPool(IndexFiles(version), memory, stats)
+    return version.holding(
+        [
+            version.read_index(shard) if facts.fences is None else PagedIndex(version, shard, pool, memory)
+            for shard, facts in enumerate(version.manifest.shards)
+        ]
+    )
