@@ -16,7 +16,7 @@ from tests.support.join_oracle import tuples
 from tests.support.malformed_pages import rewrite_manifest
 from tests.support.paged_relations import by_frequency, by_key, integer_rows, long_keys, text_rows
 
-TEXT_ROWS, INTEGER_ROWS = 9_000, 60_000
+TEXT_ROWS, INTEGER_ROWS = 25_000, 60_000
 MEMORY = 400 << 10  # bytes: less than either index
 OPERATORS = {
     "inl": IndexNestedLoop,

@@ -152,8 +152,13 @@ def _phases(facts: Facts, room: _Room, share: float) -> _Outcome:
         """Seconds, read buffers filled, and index pages, a row where so many that wait are read for together."""
         wanted = _pages_of(facts, rest.keys, rows * asked / missed, rows * unknown / missed)
         seconds, buffers = room.reads(facts, wanted, max(1, round(piece * wanted / rows)))
-        index = IndexReads.of(facts, room.plan.index_memory, rows, rest.keys)
-        return (seconds + index.seconds) / rows, (buffers + index.runs) / rows, index.pages / rows
+        index = index_reads(rows)
+        return seconds / rows + index.seconds, buffers / rows + index.runs, index.pages
+
+    def index_reads(rows: float) -> IndexReads:
+        """Of a row. By frequency the order of pages is not that of keys: each join phase looks all rows up that wait."""
+        looked_up, served = (rows, rows) if rows == at_end or not facts.ordered else (waiting, PHASE_SHARE * waiting)
+        return IndexReads.of(facts, room.plan.index_memory, looked_up, rest.keys).each(served)
 
     phases = [*_join_phases(waiting, missed * batch - at_end), (1 - before, at_end)]
     costs = [(part, read(rows)) for part, rows in phases if part > 0]

@@ -1,6 +1,6 @@
 """The index partly in memory: its entries in pages of their own, of which a join caches the upper part and reads the rest.
 
-    memory     first keys of the pages of a level       [ k0 | k9600 | k19200 | ... ]      and a pool of lower pages, LRU
+    memory     first keys of the pages of a level       [ k0 | k9600 | k19200 | ... ]      and pools of lower pages
                                                             |
     .fences    level 1   [k0 k480 k960 ...][k9600 ...]      |  read while the level below is not found from memory
                leaves    [k0 k1 ...][k480 k481 ...] ...  <--+  a fence key a page of the shard, with the page's place
@@ -15,7 +15,7 @@ lie one after the other in the file, the leaves first and the one page of the to
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ import numpy as np
 
 from headrace.arrays import Int32s, Int64s, UInt8s
 from headrace.errors import DamagedRelation
-from headrace.kernels.cache import copy_pages, lru
+from headrace.kernels.cache import copy_pages, frames_of, lru
 from headrace.kernels.pages import gather_fixed, last_not_above, page_facts
 from headrace.metrics import JoinStats
 from headrace.relation.columns import address
@@ -111,18 +111,15 @@ class IndexLevels:
         """Return the bytes in memory of the first keys of a level's pages, at most; the one page of the top level needs none."""
         return int(_IN_MEMORY * self.page_size * self.pages[level + 1]) if level + 1 < len(self.pages) else 0
 
-    def random_reads(self, level: int, frames: int) -> float:
-        """Return the pages read for a key at random, from a level down; pages higher up are in the pool first."""
-        reads = 0.0
-        for pages in reversed(self.pages[: level + 1]):
-            reads += 1 - min(1.0, frames / pages)
-            frames = max(0, frames - pages)
-        return reads
+    def random_reads(self, level: int, frames: int, upper_frames: int) -> float:
+        """Return the pages read for a key at random, from a level down, with so many leaves and other pages in memory."""
+        upper = sum(self.pages[1 : level + 1])
+        return 1 - min(1.0, frames / self.pages[0]) + level * (1 - min(1.0, upper_frames / max(1, upper)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexMemory:
-    """How an index is held in memory: as a whole, or | first keys of a level's pages | pool: frames | read buffer | work |.
+    """How an index is held in memory: as a whole, or | first keys of a level's pages | pools: frames | read buffer | work |.
 
     Parameters
     ----------
@@ -130,8 +127,10 @@ class IndexMemory:
         Bytes of it all.
     level
         The level whose pages are found from memory; None: the index is in memory as a whole.
-    frames, read_pages, keys
-        Pages of the pool and of the read buffer, and keys that are looked up together.
+    frames, upper_frames
+        Pages of the pool of leaves, and of the pool of the levels between these and the one found from memory.
+    read_pages, keys
+        Pages of the read buffer, and keys that are looked up together.
     reads
         Index pages read to look up a key at random, on its own.
     """
@@ -139,6 +138,7 @@ class IndexMemory:
     nbytes: int
     level: int | None = None
     frames: int = 0
+    upper_frames: int = 0
     read_pages: int = 0
     keys: int = 0
     reads: float = 0.0
@@ -154,8 +154,7 @@ class IndexMemory:
             return cls(nbytes=whole)
         size, frame = levels.page_size, levels.page_size + _FRAME_BYTES
         extra = levels.small_bytes + (levels.live_bytes if bitmap else 0)
-        pages = max(1, sum(levels.pages))
-        least = extra + _LEAST_PAGES * (size + frame) + _LEAST_KEYS * _KEY_BYTES
+        least = extra + _LEAST_PAGES * (size + 2 * frame) + _LEAST_KEYS * _KEY_BYTES
         if whole <= least:
             return cls(nbytes=whole)
         share = max(least, room // _SHARE) - extra
@@ -164,10 +163,18 @@ class IndexMemory:
         keys = int(np.clip(left // 8 // _KEY_BYTES, _LEAST_KEYS, _MOST_KEYS))
         read = int(np.clip(left // 8 // size, _LEAST_PAGES, _MOST_READ))
         left -= keys * _KEY_BYTES + read * size
-        frames = int(np.clip(left // frame, _LEAST_PAGES, max(_LEAST_PAGES, pages)))
-        nbytes = extra + levels.top_bytes(level) + keys * _KEY_BYTES + read * size + frames * frame
-        reads = levels.random_reads(level, frames)
-        return cls(nbytes=nbytes, level=level, frames=frames, read_pages=read, keys=keys, reads=reads)
+        # Every key needs a page of each level above the leaves, so these come first.
+        upper = int(np.clip(left // 2 // frame, _LEAST_PAGES, sum(levels.pages[1 : level + 1]))) if level else 0
+        frames = int(np.clip(left // frame - upper, _LEAST_PAGES, max(_LEAST_PAGES, levels.pages[0])))
+        return cls(
+            nbytes=extra + levels.top_bytes(level) + keys * _KEY_BYTES + read * size + (frames + upper) * frame,
+            level=level,
+            frames=frames,
+            upper_frames=upper,
+            read_pages=read,
+            keys=keys,
+            reads=levels.random_reads(level, frames, upper),
+        )
 
     @property
     def paged(self) -> bool:
@@ -216,90 +223,87 @@ class IndexFiles:
 
 
 class IndexPool:
-    """A pool of index pages that all shards share; the page used longest ago goes first.
+    """A pool of index pages that all shards share.
 
-    Pages that are not in it are read in runs, by the disk's plan. Sets of pages are taken forwards and backwards in turn: a set
-    that is larger than the pool begins with what the last one left in it.
+    Of the pages that are asked for together, those that are in the pool stay, and others take the place of pages that are not
+    asked for, the one used longest ago first. What does not fit is used where it was read, and so drives out nothing.
 
     Parameters
     ----------
     files
         The index pages.
-    memory
-        The sizes.
+    frames
+        Pages that it has room for.
+    reader
+        The read buffer.
     stats
         Returns the counters of the join.
     """
 
-    def __init__(self, files: IndexFiles, memory: IndexMemory, stats: Callable[[], JoinStats]) -> None:
+    def __init__(self, files: IndexFiles, frames: int, reader: PageReader, stats: Callable[[], JoinStats]) -> None:
         self.files = files
+        self.reader = reader
         self._stats = stats
-        self._memory: UInt8s = np.frombuffer(mmap.mmap(-1, memory.frames * files.page_size), np.uint8)
-        self.reader = PageReader(files, memory.read_pages * files.page_size)
-        self._frames = memory.frames
-        self._backward = False
+        self._frames = frames
+        self._memory: UInt8s = np.frombuffer(mmap.mmap(-1, max(1, frames) * files.page_size), np.uint8)
         self._clear()
 
     def _clear(self) -> None:
         n = self._frames
-        self._table: Int32s = np.full(1 << (2 * n - 1).bit_length(), -1, np.int32)
+        self._table: Int32s = np.full(1 << max(1, 2 * n - 1).bit_length(), -1, np.int32)
         self._place_of: Int64s = np.full(n, -1, np.int64)
         self._older, self._younger = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
         self._ends: Int64s = np.array([-1, -1, 0])
         self._scratch: Int64s = np.empty(n, np.int64)
 
-    def turn(self) -> bool:
-        """Take the next sets of pages the other way round; returns whether that is backwards."""
-        self._backward = not self._backward
-        return self._backward
+    def pages(self, places: Int64s) -> Generator[tuple[Int64s, Int64s]]:
+        """Yield (which, addresses) for sorted distinct places: places[which] are in memory until the next item.
 
-    def pages(self, places: Int64s) -> Iterator[tuple[int, int, Int64s]]:
-        """Yield (from, to, addresses) for sorted distinct places: places[from:to] are in memory until the next item."""
-        asked = places[::-1].copy() if self._backward else places
-        done, n = 0, places.size
-        while done < n:
-            frame, miss = np.empty(n - done, np.int32), np.empty(n - done, np.uint8)
-            served = int(
-                lru(
-                    asked[done:],
-                    self._table,
-                    self._place_of,
-                    self._older,
-                    self._younger,
-                    self._ends,
-                    self._scratch,
-                    frame,
-                    miss,
-                )
-            )
-            addresses = address(self._memory) + frame[:served].astype(np.int64) * self.files.page_size
-            new = np.flatnonzero(miss[:served])
-            try:
-                self._read(asked[done : done + served][new], addresses[new])
-            except BaseException:
-                self._clear()  # frames have names whose pages were not read
-                raise
-            if self._backward:
-                yield n - done - served, n - done, addresses[::-1].copy()
-            else:
-                yield done, done + served, addresses
-            done += served
-
-    def _read(self, places: Int64s, targets: Int64s) -> None:
-        """Read pages, in runs, to the given addresses."""
-        if places.size == 0:
+        Close the generator when leaving early.
+        """
+        frame = np.empty(places.size, np.int32)
+        frames_of(places, self._table, self._place_of, frame)
+        here, absent = np.flatnonzero(frame >= 0), np.flatnonzero(frame < 0)
+        if here.size:
+            self._use(places[here])
+            yield here, self._addresses(frame[here])
+        if absent.size == 0:
             return
-        order = np.argsort(places)
-        places, targets = places[order], targets[order]
+        # Evenly from all that are absent, so that a page that is asked for often comes in soon, wherever it lies.
+        taken = min(absent.size, self._frames - here.size)
+        enters = np.zeros(absent.size, np.bool_)
+        enters[np.arange(taken) * absent.size // max(1, taken)] = True
+        targets = np.zeros(absent.size, np.int64)
+        try:
+            targets[enters] = self._addresses(self._use(places[absent[enters]]))
+            for a, b, addresses in self._read(places[absent]):
+                new = enters[a:b]
+                copy_pages(addresses[new], targets[a:b][new], self.files.page_size)
+                yield absent[a:b], addresses
+        except BaseException:
+            self._clear()  # frames have names whose pages were not read
+            raise
+
+    def _use(self, places: Int64s) -> Int32s:
+        """Count an access to pages, as many as there are frames at most, and let those come in that are absent."""
+        frame, miss = np.empty(places.size, np.int32), np.empty(places.size, np.uint8)
+        lru(places, self._table, self._place_of, self._older, self._younger, self._ends, self._scratch, frame, miss)
+        return frame
+
+    def _addresses(self, frames: Int32s) -> Int64s:
+        return address(self._memory) + frames.astype(np.int64) * self.files.page_size
+
+    def _read(self, places: Int64s) -> Iterator[tuple[int, int, Int64s]]:
+        """Read pages in runs, and check that they have rows."""
         counts = JoinStats()
-        rows, used = np.empty(places.size, np.int32), np.empty(places.size, np.int64)
         with closing(self.reader.read(places, counts)) as rounds:
             for a, b, addresses in rounds:
-                page_facts(addresses, rows[a:b], used[a:b])
-                copy_pages(addresses, targets[a:b], self.files.page_size)
-        empty = np.flatnonzero(rows == 0)
-        if empty.size:
-            raise self.files.damaged(int(places[empty[0]]), "it has no rows")
+                rows, used = np.empty(b - a, np.int32), np.empty(b - a, np.int64)
+                page_facts(addresses, rows, used)
+                empty = np.flatnonzero(rows == 0)
+                if empty.size:
+                    raise self.files.damaged(int(places[a + empty[0]]), "it has no rows")
+                yield a, b, addresses
         stats = self._stats()
         stats.index_pages_read += counts.pages_read
         stats.index_reads += counts.reads
@@ -323,14 +327,15 @@ class PagedIndex:
     ----------
     version, shard
         Whose index it is.
-    pool, memory
-        Where lower pages lie, and the sizes.
+    leaves, upper, memory
+        The pools of leaves and of the levels above them, and the sizes.
     """
 
-    def __init__(self, version: Version, shard: int, pool: IndexPool, memory: IndexMemory) -> None:
+    def __init__(self, version: Version, shard: int, leaves: IndexPool, upper: IndexPool, memory: IndexMemory) -> None:
         facts = version.manifest.shards[shard]
-        self._version, self._shard, self._pool = version, shard, pool
-        self._file = pool.files.facts(shard)
+        self._version, self._shard = version, shard
+        self._leaves, self._upper = leaves, upper
+        self._file = leaves.files.facts(shard)
         self._base = shard << SHARD_SHIFT
         self._chunk = memory.keys
         self._by_frequency = version.manifest.order == "frequency"
@@ -345,13 +350,14 @@ class PagedIndex:
 
     def _read_top(self) -> tuple[Keys, Int64s]:
         """Return the first keys and the numbers of the pages of the level that is found from memory; no key for a single page."""
-        codec, layout = self._pool.files.layout.codec, self._pool.files.layout
+        layout = self._leaves.files.layout
+        codec = layout.codec
         if self._top + 1 >= len(self._file.levels):
             return concat_keys([], codec), np.zeros(1, np.int64)
         first, stop = (int(at) for at in self._level_at[self._top + 1 : self._top + 3])
         columns = (key_column(codec), layout.payload[0].with_nullable(False))
         keys, numbers = [], []
-        for _, store in self._pool.reader.scan(self._base + np.arange(first, stop), columns, JoinStats()):
+        for _, store in self._leaves.reader.scan(self._base + np.arange(first, stop), columns, JoinStats()):
             keys.append(stored_keys(store, codec.integer))
             numbers.append(store.buffers(1).values.view(np.int64).copy())
         together = np.concatenate(numbers)
@@ -372,8 +378,7 @@ class PagedIndex:
         n = len(keys)
         low, high = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
         places = np.full(n, -1, np.int64) if self._file.moved else np.empty(0, np.int64)
-        begins = range(0, n, self._chunk)
-        for a in reversed(begins) if self._pool.turn() else begins:
+        for a in range(0, n, self._chunk):
             some = slice(a, min(n, a + self._chunk))
             low[some], high[some], last = self._locate(keys.slice(some.start, some.stop))
             if places.size:
@@ -435,22 +440,31 @@ class PagedIndex:
             np.empty(n, np.int64),
             np.empty(n, np.uint8),
         )
-        for a, b, at in self._in_memory(level, pages):
-            keys.find(at, which[a:b], found.row[a:b], found.end[a:b])
-            before, last = np.maximum(found.row[a:b] - 1, 0), np.maximum(found.end[a:b] - 1, 0)
-            gather_fixed(at, before, _NUMBER, 8, address(found.before[a:b]))
-            gather_fixed(at, last, _NUMBER, 8, address(found.last[a:b]))
-            gather_fixed(at, before, _SPILLS, 1, address(found.spills[a:b]))
+        with closing(self._in_memory(level, pages)) as rounds:
+            for some, at in rounds:
+                row, end = np.empty(some.size, np.int32), np.empty(some.size, np.int32)
+                keys.find(at, which[some], row, end)
+                before, last = np.maximum(row - 1, 0), np.maximum(end - 1, 0)
+                found.row[some], found.end[some] = row, end
+                found.before[some], found.last[some] = _numbers(at, before), _numbers(at, last)
+                spills = np.empty(some.size, np.uint8)
+                gather_fixed(at, before, _SPILLS, 1, address(spills))
+                found.spills[some] = spills
         found.spills[found.row == 0] = 0
         return found
 
-    def _in_memory(self, level: int, pages: Int64s) -> Iterator[tuple[int, int, Int64s]]:
-        """Yield (from, to, addresses): pages[from:to] of a level, which do not fall, are in memory until the next item."""
+    def _in_memory(self, level: int, pages: Int64s) -> Generator[tuple[Int64s, Int64s]]:
+        """Yield (which, addresses): pages[which] of a level, which do not fall, are in memory until the next item."""
         fresh = np.ones(pages.size, np.bool_)
         np.not_equal(pages[1:], pages[:-1], out=fresh[1:])
         starts = np.append(np.flatnonzero(fresh), pages.size)
-        for a, b, addresses in self._pool.pages(self._base + self._level_at[level] + pages[starts[:-1]]):
-            yield int(starts[a]), int(starts[b]), np.repeat(addresses, np.diff(starts[a : b + 1]))
+        many = np.diff(starts)
+        pool = self._upper if level else self._leaves
+        with closing(pool.pages(self._base + self._level_at[level] + pages[starts[:-1]])) as rounds:
+            for distinct, addresses in rounds:
+                each = many[distinct]
+                within = np.arange(int(each.sum())) - np.repeat(np.cumsum(each) - each, each)
+                yield np.repeat(starts[distinct], each) + within, np.repeat(addresses, each)
 
     # -- by number ---------------------------------------------------------------------------------------------------------
 
@@ -477,18 +491,19 @@ class PagedIndex:
             number = self._numbers[at]
             for level in range(self._top, 0, -1):
                 row, new = np.empty(ranks.size, np.int32), np.empty(ranks.size, np.int64)
-                for i, j, addresses in self._in_memory(level, at):
-                    last_not_above(addresses, _NUMBER, (ranks[i:j] << 32) | PAGE_MASK, row[i:j])
-                    row[i:j] = np.maximum(row[i:j], 0)
-                    gather_fixed(addresses, row[i:j], _NUMBER, 8, address(new[i:j]))
+                for some, addresses in self._in_memory(level, at):
+                    found = np.empty(some.size, np.int32)
+                    last_not_above(addresses, _NUMBER, (ranks[some] << 32) | PAGE_MASK, found)
+                    row[some] = np.maximum(found, 0)
+                    new[some] = _numbers(addresses, row[some])
                 at, number = (number & PAGE_MASK) + row, new
                 self._check(int(at.max()) < self._file.levels[level - 1])
             out, within = np.empty(ranks.size, np.int64), (ranks - (number >> 32)).astype(np.int32)
-            for i, j, addresses in self._in_memory(0, at):
-                rows, used = np.empty(j - i, np.int32), np.empty(j - i, np.int64)
+            for some, addresses in self._in_memory(0, at):
+                rows, used = np.empty(some.size, np.int32), np.empty(some.size, np.int64)
                 page_facts(addresses, rows, used)
-                self._check(bool(((within[i:j] >= 0) & (within[i:j] < rows)).all()))
-                gather_fixed(addresses, within[i:j], _NUMBER, 8, address(out[i:j]))
+                self._check(bool(((within[some] >= 0) & (within[some] < rows)).all()))
+                out[some] = _numbers(addresses, within[some])
             yield out
 
     # -- damage ------------------------------------------------------------------------------------------------------------
@@ -499,6 +514,13 @@ class PagedIndex:
 
     def _damaged(self, reason: str) -> DamagedRelation:
         return DamagedRelation(self._version.root / self._file.name, reason, shard=self._shard)
+
+
+def _numbers(pages: Int64s, rows: Int32s) -> Int64s:
+    """Return the numbers in these rows of the pages at these addresses."""
+    out = np.empty(pages.size, np.int64)
+    gather_fixed(pages, rows, _NUMBER, 8, address(out))
+    return out
 
 
 def open_index(version: Version, memory: IndexMemory, stats: Callable[[], JoinStats]) -> Version:
@@ -513,10 +535,12 @@ def open_index(version: Version, memory: IndexMemory, stats: Callable[[], JoinSt
     """
     if not memory.paged:
         return version
-    pool = IndexPool(IndexFiles(version), memory, stats)
+    files = IndexFiles(version)
+    reader = PageReader(files, memory.read_pages * version.page_size)
+    leaves, upper = (IndexPool(files, frames, reader, stats) for frames in (memory.frames, memory.upper_frames))
     return version.holding(
         [
-            version.read_index(shard) if facts.fences is None else PagedIndex(version, shard, pool, memory)
+            version.read_index(shard) if facts.fences is None else PagedIndex(version, shard, leaves, upper, memory)
             for shard, facts in enumerate(version.manifest.shards)
         ]
     )
