@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.arrays import Int32s, Int64s, UInt8s
+from headrace.arrays import Bools, Int32s, Int64s, UInt8s
 from headrace.errors import DamagedRelation
 from headrace.kernels.cache import copy_pages, frames_of, lru
 from headrace.kernels.pages import gather_fixed, last_not_above, page_facts
@@ -38,9 +38,9 @@ from headrace.relation.reader import (
     key_column,
     stored_keys,
 )
-from headrace.relation.writer import TAG_SHIFT, Layout, index_layout
+from headrace.relation.writer import GOES_ON, GONE_ON, TAG_SHIFT, Layout, index_layout
 
-_NUMBER, _SPILLS = 1, 2  # columns of an index page beside the key
+_NUMBER, _FLAGS = 1, 2  # columns of an index page beside the key
 _LEAST_KEYS, _MOST_KEYS = 64, 4096  # keys that are looked up together
 _KEY_BYTES = 160  # bytes of a key while it is looked up: pages, frames, rows and numbers of both ends
 _FRAME_BYTES = (
@@ -317,7 +317,7 @@ class _Found:
     end: Int32s  # the first entry that is above it
     before: Int64s  # the number in the entry before `row`; in the first one where there is none
     last: Int64s  # the number in the entry before `end`; likewise
-    spills: UInt8s  # the flag of the entry before `row`; 0 where there is none
+    goes_on: Bools  # whether the key goes on in the page of `row` from the page before, if it is its first
 
 
 class PagedIndex:
@@ -390,36 +390,40 @@ class PagedIndex:
         return low, high
 
     def _locate(self, keys: Keys) -> tuple[Int64s, Int64s, Int64s]:
-        """Return first and last page of a few keys, and the number in the last one's entry.
-
-        From each level on, two pages may hold a key: entries that equal it end in the last page whose first key is not above it,
-        and begin in the last page whose first key is below it. These are the same, unless a key is the first of a page.
-        """
-        which = np.arange(len(keys), dtype=np.int32)
-        below, upto = self._first_pages(keys)
-        start_below, start_upto = (self._numbers[pages] & PAGE_MASK for pages in (below, upto))
-        for level in range(self._top, -1, -1):
-            found = self._search(keys, which, level, upto)
-            apart = np.flatnonzero(below != upto).astype(np.int32)
-            if apart.size:
-                begin = self._search(keys, apart, level, below[apart])
-                found.row[apart], found.before[apart], found.spills[apart] = begin.row, begin.before, begin.spills
-            first, stop = start_below + found.row, start_upto + found.end
-            if level == 0:
-                break
-            below, upto = np.maximum(first - 1, 0), np.maximum(stop - 1, 0)
-            start_below, start_upto = found.before & PAGE_MASK, found.last & PAGE_MASK
-            if int(upto.max()) >= self._file.levels[level - 1]:
-                raise self._damaged("its pages lead to pages below that are not there")
+        """Return first and last page of a few keys, and the number in the last one's entry."""
+        every = np.arange(len(keys), dtype=np.int32)
+        leaf, start = self._descend(keys, every, below=False)
+        found = self._search(keys, every, 0, leaf)
+        first, stop = start + found.row, start + found.end
         equal = stop > first
         if self._by_frequency:
             low, high = np.where(equal, found.last & PAGE_MASK, -1), np.where(equal, found.last >> FILE_SHIFT, -1)
             self._check(bool(((low <= high) & (high < self.pages)).all()))
             return low, high, low
         # A key that equals a fence lies in the page before, too, if that page's last key goes on.
-        low = np.where(equal & (found.spills == 0), first, first - 1)
+        low = np.where(equal & ~found.goes_on, first, first - 1)
+        # Where that page's entry is in the leaf before, there may be more that equal the key.
+        far = np.flatnonzero(equal & found.goes_on & (found.row == 0)).astype(np.int32)
+        if far.size:
+            leaf, start = self._descend(keys, far, below=True)
+            begin = self._search(keys, far, 0, leaf)
+            low[far] = start + begin.row - begin.goes_on
         self._check(int(stop.max()) <= self.pages)
         return low, stop - 1, np.where(stop > 0, found.last, -1)
+
+    def _descend(self, keys: Keys, which: Int32s, *, below: bool) -> tuple[Int64s, Int64s]:
+        """Return the last leaf whose first key is not above each of the keys numbered `which`, or is below it; else the first
+        leaf. And the number of its first entry.
+        """
+        pages = self._first_pages(keys)[0 if below else 1][which]
+        start = self._numbers[pages] & PAGE_MASK
+        for level in range(self._top, 0, -1):
+            found = self._search(keys, which, level, pages)
+            pages = np.maximum(start + (found.row if below else found.end) - 1, 0)
+            start = (found.before if below else found.last) & PAGE_MASK
+            if int(pages.max()) >= self._file.levels[level - 1]:
+                raise self._damaged("its pages lead to pages below that are not there")
+        return pages, start
 
     def _first_pages(self, keys: Keys) -> tuple[Int64s, Int64s]:
         """Return the last page, on the level found from memory, whose first key is below a key, and not above it; else 0."""
@@ -438,7 +442,7 @@ class PagedIndex:
             np.empty(n, np.int32),
             np.empty(n, np.int64),
             np.empty(n, np.int64),
-            np.empty(n, np.uint8),
+            np.empty(n, np.bool_),
         )
         with closing(self._in_memory(level, pages)) as rounds:
             for some, at in rounds:
@@ -447,10 +451,9 @@ class PagedIndex:
                 before, last = np.maximum(row - 1, 0), np.maximum(end - 1, 0)
                 found.row[some], found.end[some] = row, end
                 found.before[some], found.last[some] = _numbers(at, before), _numbers(at, last)
-                spills = np.empty(some.size, np.uint8)
-                gather_fixed(at, before, _SPILLS, 1, address(spills))
-                found.spills[some] = spills
-        found.spills[found.row == 0] = 0
+                flags = np.empty(some.size, np.uint8)
+                gather_fixed(at, before, _FLAGS, 1, address(flags))  # of `row` itself where it is the first
+                found.goes_on[some] = flags & np.where(row == 0, GONE_ON, GOES_ON) > 0
         return found
 
     def _in_memory(self, level: int, pages: Int64s) -> Generator[tuple[Int64s, Int64s]]:

@@ -75,7 +75,7 @@ def _check_index_pages(version: Version, shard: int) -> None:
     files, at = IndexFiles(version), shard << SHARD_SHIFT
     columns = (key_column(files.layout.codec), *(c.with_nullable(False) for c in files.layout.payload))
     reader = PageReader(files, max(2 * version.page_size, min(_BUFFER, 2 * facts.fences.bytes)))
-    keys, numbers, spills = index_entries(version.arrays(shard, "index"), version.codec)
+    keys, numbers, flags = index_entries(version.arrays(shard, "index"), version.codec)
     for level, pages in enumerate(facts.fences.levels):
         done, first = 0, [np.empty(0, np.int64)]
         for some, store in reader.scan(at + np.arange(pages), columns, JoinStats()):
@@ -85,7 +85,7 @@ def _check_index_pages(version: Version, shard: int) -> None:
             found = stored_keys(store, version.codec.integer).slice(0, rows.size)
             same = found.equal_at(keys, rows.astype(np.int32))  # type: ignore[arg-type]
             same &= store.buffers(1).values.view(np.int64)[: rows.size] == numbers[rows]
-            same &= store.buffers(2).values[: rows.size] == spills[rows]
+            same &= store.buffers(2).values[: rows.size] == flags[rows]
             wrong = np.append(rows[~same], len(keys))[:1]
             if wrong[0] < done or (some.rows == 0).any():
                 number = int(np.searchsorted(begins[1:], wrong[0], side="right"))
@@ -94,7 +94,7 @@ def _check_index_pages(version: Version, shard: int) -> None:
         if done < len(keys):
             raise files.damaged(at, f"its level has {done:,} entries where the index has {len(keys):,}")
         at += pages
-        keys, numbers, spills = entries_above(keys, numbers, np.concatenate(first), leaves=level == 0)
+        keys, numbers, flags = entries_above(keys, numbers, np.concatenate(first), leaves=level == 0)
 
 
 class _ShardCheck:

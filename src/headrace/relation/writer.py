@@ -25,6 +25,7 @@ TAG_SHIFT = (
 )
 FILTER_BITS = 12  # bits of the filter per key; about 4 of 1,000 absent keys pass
 HEAVY = 4096  # the most frequent keys per shard, whose exact frequency f_R is kept: less than 100 KiB
+GOES_ON, GONE_ON = np.uint8(1), np.uint8(2)  # flags of an entry in an index page: see `index_entries`
 INDEX_PIECE = 1 << 16  # entries of the index that are made into pages together: some megabytes
 FREQUENCY_BINS = 40  # of the histogram; bin b counts keys with a frequency from 2**b up to 2**(b + 1)
 
@@ -449,26 +450,27 @@ def write_sidecars(
 
 
 def index_layout(page_size: int, *, integer: bool) -> Layout:
-    """Return the layout of index pages: a key, a number, and whether the key after it begins in the page of this one."""
+    """Return the layout of index pages: a key, a number, and flags."""
     key = pa.int64() if integer else pa.binary()
-    schema = pa.schema([("key", key), ("number", pa.int64()), ("spills", pa.uint8())])
+    schema = pa.schema([("key", key), ("number", pa.int64()), ("flags", pa.uint8())])
     return Layout.of(schema, ("key",), page_size, fill=1.0)  # they are never changed
 
 
 def index_entries(index: dict[str, AnyArray], codec: KeyCodec) -> tuple[Keys, Int64s, UInt8s]:
     """Return the entries of the leaves for the arrays of an index: keys, numbers and flags.
 
-    In key order an entry stands for a page: its fence key, its place, and whether its last key goes on in the next page. By
-    frequency it stands for a key: its first page, and its last one in the upper half of the number.
+    In key order an entry stands for a page: its fence key, its place, and whether its last key goes on in the next page (flag
+    GOES_ON), or its first one is the last of the page before (flag GONE_ON). By frequency it stands for a key: its first page,
+    and its last one in the upper half of the number.
     """
     values = index["values"]
     keys: Keys = IntKeys(values.view(np.int64)) if codec.integer else ByteKeys(values, index["offsets"])
     if "first" in index:
         first, last = index["first"].astype(np.int64), index["last"].astype(np.int64)
         return keys, first | ((last if last.size else first) << 32), np.zeros(len(keys), np.uint8)
-    spills = np.append(index["continues"][1:], np.zeros(min(1, len(keys)), np.uint8))
-    places = index["places"]
-    return keys, places if places.size else np.arange(len(keys)), spills
+    places, continues = index["places"], index["continues"]
+    goes_on = np.append(continues[1:], np.zeros(min(1, len(keys)), np.uint8))
+    return keys, places if places.size else np.arange(len(keys)), GOES_ON * goes_on | GONE_ON * continues
 
 
 def entries_above(keys: Keys, numbers: Int64s, first: Int64s, *, leaves: bool) -> tuple[Keys, Int64s, UInt8s]:
@@ -487,7 +489,7 @@ def write_index_pages(path: Path, layout: Layout, shard: int, index: dict[str, A
     There are none, and None is returned, if the whole index would fit a page, and if keys are so long that no two would.
     """
     pages_of = index_layout(layout.page_size, integer=layout.codec.integer)
-    keys, numbers, spills = index_entries(index, layout.codec)
+    keys, numbers, flags = index_entries(index, layout.codec)
     lengths = np.diff(keys.buffers().offsets)  # of byte strings; integers have none
     whole, two = len(keys) * pages_of.fixed + int(lengths.sum()), 2 * (pages_of.fixed + int(lengths.max(initial=0)))
     if pages_of.overhead + max(whole, 1) <= layout.page_size or pages_of.overhead + two > layout.page_size:
@@ -500,7 +502,7 @@ def write_index_pages(path: Path, layout: Layout, shard: int, index: dict[str, A
             at, starts = 0, list[Int64s]()
             while at < len(keys):
                 stop = min(at + piece, len(keys))
-                columns = [*pages_of.codec.decode(keys.slice(at, stop)), numbers[at:stop], spills[at:stop]]
+                columns = [*pages_of.codec.decode(keys.slice(at, stop)), numbers[at:stop], flags[at:stop]]
                 table = pa.table(columns, names=pages_of.schema.names)
                 first_number = sum(levels) + sum(some.size for some in starts)
                 run = builder.build(table, first_number, final=stop == len(keys))
@@ -508,7 +510,7 @@ def write_index_pages(path: Path, layout: Layout, shard: int, index: dict[str, A
                 starts.append(at + run.starts[:-1])
                 at += int(run.starts[-1])
             first = np.concatenate(starts)
-            keys, numbers, spills = entries_above(keys, numbers, first, leaves=not levels)
+            keys, numbers, flags = entries_above(keys, numbers, first, leaves=not levels)
             levels.append(first.size)
         os.fsync(file.fileno())
     pages = sum(levels)
