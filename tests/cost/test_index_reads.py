@@ -10,7 +10,7 @@ import headrace as hr
 from headrace.cost import Facts, predict
 from headrace.cost.machines import HDD, SSD
 from headrace.relation import Disk
-from headrace.relation.paged_index import IndexLevels
+from headrace.relation.index_memory import IndexLevels
 from headrace.semistream import ALGORITHMS, SSIJ, AdaptiveJoin, HybridJoin, IndexNestedLoop, XHybridJoin
 from tests.support.paged_relations import by_frequency, by_key, long_keys
 

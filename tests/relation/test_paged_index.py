@@ -9,8 +9,9 @@ import pytest
 import headrace as hr
 from headrace.metrics import JoinStats
 from headrace.relation import Disk
+from headrace.relation.index_memory import IndexLevels, IndexMemory
 from headrace.relation.manifest import FORMAT
-from headrace.relation.paged_index import IndexLevels, IndexMemory, open_index
+from headrace.relation.paged_index import open_index
 from headrace.relation.writer import INDEX_PIECE, index_layout
 from tests.support.flipped_bytes import one_wrong
 from tests.support.malformed_pages import ROWS, data_of, rewrite_manifest, rewrite_page

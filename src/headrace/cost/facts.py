@@ -11,7 +11,7 @@ from headrace.errors import BadInput, choice
 from headrace.metrics import Factors, Overhead
 from headrace.relation import Relation
 from headrace.relation.columns import Column
-from headrace.relation.paged_index import IndexLevels
+from headrace.relation.index_memory import IndexLevels
 from headrace.semistream.base import Order
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.sizes import tuple_bytes

@@ -10,7 +10,7 @@ from headrace.arrays import Float64s
 from headrace.cost.facts import Facts
 from headrace.cost.popularity import Popularity
 from headrace.cost.read_plan import ReadPlan
-from headrace.relation.paged_index import IndexMemory
+from headrace.relation.index_memory import IndexMemory
 from headrace.relation.reader import REQUESTS_A_HALF
 
 _HALVINGS = 40  # of an interval, until a chance is known to twelve digits

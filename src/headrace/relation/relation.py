@@ -23,9 +23,9 @@ from headrace.relation import update
 from headrace.relation.columns import Column
 from headrace.relation.create import Progress, create_relation
 from headrace.relation.disk import Disk, DiskKind, disk_of
+from headrace.relation.index_memory import IndexLevels
 from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys
 from headrace.relation.manifest import Manifest, StorageOrder, pin, remove_old, writing
-from headrace.relation.paged_index import IndexLevels
 from headrace.relation.reader import PageFacts, PageReader, Version, key_column, stored_keys
 from headrace.relation.store import TupleStore
 from headrace.relation.update import Change

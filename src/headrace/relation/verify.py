@@ -15,9 +15,9 @@ from headrace.arrays import Bools, Int64s, UInt8s
 from headrace.errors import DamagedRelation
 from headrace.kernels.filter import filter_test
 from headrace.metrics import JoinStats
+from headrace.relation.index_pool import IndexFiles
 from headrace.relation.keys import Keys, concat_keys, positions
 from headrace.relation.manifest import manifest_path
-from headrace.relation.paged_index import IndexFiles
 from headrace.relation.reader import (
     SHARD_SHIFT,
     FenceIndex,

@@ -15,8 +15,9 @@ from headrace.errors import MemoryRefused
 from headrace.kernels.cache import OLDEST, lru, spell_out
 from headrace.relation import Relation
 from headrace.relation.columns import address
+from headrace.relation.index_memory import IndexMemory
 from headrace.relation.keys import Keys
-from headrace.relation.paged_index import IndexMemory, open_index
+from headrace.relation.paged_index import open_index
 from headrace.relation.reader import PageReader
 from headrace.relation.store import StoreFull, TupleSources, TupleStore
 from headrace.semistream.base import How, On, SemiStreamJoin

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from headrace.metrics import Factors, Overhead
 from headrace.relation import Relation
 from headrace.relation.columns import Column
-from headrace.relation.paged_index import IndexLevels, IndexMemory
+from headrace.relation.index_memory import IndexLevels, IndexMemory
 from headrace.semistream.sizes import tuple_bytes
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.errors import MemoryRefused
-from headrace.relation.paged_index import IndexMemory
+from headrace.relation.index_memory import IndexMemory
 from headrace.semistream.adaptive.structure_sizes import YoungSize, entry_bytes, row_bytes
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.units import format_size

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.relation.paged_index import IndexMemory
+from headrace.relation.index_memory import IndexMemory
 from headrace.semistream.hash_queue import POINTER_BYTES
 from headrace.semistream.hybrid.hybrid_cost import HybridCost
 from headrace.semistream.mesh.mesh_plan import Tuning, default_pages

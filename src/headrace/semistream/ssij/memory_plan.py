@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.relation.paged_index import IndexMemory
+from headrace.relation.index_memory import IndexMemory
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.ssij.page_cache import FRAME_BYTES
 from headrace.semistream.ssij.stream_buffer import (
