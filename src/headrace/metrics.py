@@ -90,6 +90,10 @@ class JoinStats:
     """read requests: each costs a seek"""
     bytes_read: int = 0
     """bytes read from disk"""
+    index_pages_read: int = 0
+    """pages of the index read, where it is not in memory as a whole; they count in no counter but these two"""
+    index_reads: int = 0
+    """read requests for pages of the index"""
     io_seconds: float = 0.0
     """seconds spent reading, by the disk's clock"""
     generations: int = 0

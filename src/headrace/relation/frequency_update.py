@@ -60,6 +60,7 @@ class FrequencyShardChange(ShardChange):
         return write_sidecars(
             version.root,
             stem,
+            self.builder,
             files,
             index=(arrays := entries.arrays()) | ({} if _in_order(files, where) else {"places": where}),
             pages=order.size,

@@ -23,6 +23,7 @@ from headrace.relation import update
 from headrace.relation.columns import Column
 from headrace.relation.create import Progress, create_relation
 from headrace.relation.disk import Disk, DiskKind, disk_of
+from headrace.relation.index_memory import IndexLevels
 from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys
 from headrace.relation.manifest import Manifest, StorageOrder, directory_at, pin, remove_old, writing
 from headrace.relation.popularity import note_popularity, ranks_by, reorder
@@ -44,7 +45,7 @@ class Relation:
     the end, whatever writers do meanwhile; `apply` and `compact` make new versions, which this object does not show: open
     the relation again, or call `refresh`, to see them.
 
-        shard 0:  fence keys  [ k0 | k51 | k102 | ... ]      in memory, one per page
+        shard 0:  fence keys  [ k0 | k51 | k102 | ... ]      one per page: in memory, or the upper part of them
                                 |     |     |
                   pages       [....][....][....] ...         on disk, 8 KiB, checksummed, column by column
                   filter      "not in R" from memory         12 bits per key
@@ -227,13 +228,13 @@ class Relation:
 
     @property
     def index_bytes(self) -> int:
-        """Bytes in memory of the fence keys or, if rows are stored by frequency, of the secondary index."""
-        return sum(index.nbytes for index in self._version.indexes)
+        """Bytes in memory of the fence keys or, if rows are stored by frequency, of the secondary index, as a whole."""
+        return self._version.index_bytes
 
     @property
-    def index_file_bytes(self) -> int:
-        """Bytes of the index as it is stored, which it takes no more than in memory; known without reading it."""
-        return sum(shard.index.bytes for shard in self._manifest.shards)
+    def index_levels(self) -> IndexLevels | None:
+        """The pages of the index, for joins that cannot hold it as a whole; None if the version was written without them."""
+        return IndexLevels.of(self._manifest)
 
     @property
     def filter_bytes(self) -> int:

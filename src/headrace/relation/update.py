@@ -298,6 +298,7 @@ class ShardChange:
         return write_sidecars(
             version.root,
             stem,
+            self.builder,
             files,
             index=fence_arrays(
                 fence.take(order), np.concatenate([index.continues[kept], *continues])[order], where[order]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from headrace.metrics import Factors, Overhead
 from headrace.relation import Relation
 from headrace.relation.columns import Column
+from headrace.relation.index_memory import IndexLevels, IndexMemory
 from headrace.semistream.sizes import tuple_bytes
 
 
@@ -24,7 +25,7 @@ class PlanFacts:
     texts
         How many payload columns have values of any length.
     index_bytes, filter_bytes
-        Memory of the index and of the filter for absent keys.
+        Memory of the index as a whole, and of the filter for absent keys.
     stream_bytes
         v_S: of a stream tuple.
     seek, transfer
@@ -58,6 +59,8 @@ class PlanFacts:
     store_row_bytes, store_base_bytes
         Memory of a store of result tuples: for each row, and whatever the rows. By default they are estimated from tuple_bytes
         and texts; an operator knows them.
+    levels
+        The pages of the index, for a memory that it does not fit as a whole; None: there are none, and it must fit.
     """
 
     rows: int
@@ -90,6 +93,7 @@ class PlanFacts:
     column_extra_bytes: float = 0.0
     store_row_bytes: float | None = None
     store_base_bytes: int | None = None
+    levels: IndexLevels | None = None
 
     @classmethod
     def of(
@@ -107,7 +111,7 @@ class PlanFacts:
         relation, payload
             The relation, and the columns that the join keeps.
         index_bytes
-            Memory of the index; by default the index is loaded, and its size taken.
+            Memory of the index as a whole, by default as it is in a process of its own.
         stream_bytes
             Bytes of a stream tuple, where a plan asks for them before the stream is seen.
         """
@@ -133,6 +137,7 @@ class PlanFacts:
             page_rows=relation.opened.layout.most_rows,
             integer_key=relation.codec.integer,
             in_flight=disk.costs(page, known=True),
+            levels=relation.index_levels,
         )
 
     @property
@@ -149,6 +154,10 @@ class PlanFacts:
     def pages_per_key(self) -> float:
         """Pages that the tuples of a key are in."""
         return 1 + (self.rows_per_key - 1) / self.rows_per_page
+
+    def index_in(self, room: int, *, bitmap: bool = False) -> IndexMemory:
+        """How the index is held by an operator with so many bytes beside the least of its other parts; see IndexMemory.of."""
+        return IndexMemory.of(self.index_bytes, self.levels, room, bitmap=bitmap)
 
     def result_bytes(self, rows: int) -> int:
         """Memory of a store of so many result tuples."""

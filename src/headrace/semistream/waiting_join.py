@@ -339,16 +339,12 @@ class WaitingJoin(SemiStreamJoin):
     # -- what operators have in common -----------------------------------------------------------------------------------
 
     def _facts(self, ahead: Relation | None = None) -> PlanFacts:
-        """What the memory plan is made from, for the stream at hand.
-
-        `ahead`: a version that is not read yet. Its index, which would take memory beside that of this one, is not loaded.
-        """
+        """What the memory plan is made from, for the stream at hand; with `ahead`, a version that is not read yet."""
         return facts_of(
             ahead or self.relation,
             self._payload_of(ahead) if ahead else self._payload,
             algorithm=type(self).__name__.lower(),
             stream_bytes=self._input.tuple_bytes,
-            index_bytes=ahead.index_file_bytes if ahead else None,
             condition_row_bytes=self._waiting.condition_row_bytes + self._join_key.row_bytes,
             condition_slot_bytes=self._waiting.condition_slot_bytes(self._input.tuple_bytes),
             condition_pair_bytes=self._waiting.condition_pair_bytes,

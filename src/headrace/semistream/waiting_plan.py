@@ -87,16 +87,12 @@ def facts_of(
     *,
     algorithm: str,
     stream_bytes: float,
-    index_bytes: int | None = None,
     condition_row_bytes: float = 0.0,
     condition_slot_bytes: float = 0.0,
     condition_pair_bytes: float = 0.0,
     column_extra_bytes: float = 0.0,
 ) -> PlanFacts:
-    """The facts of an open relation, for the payload that is in the result. A column without a name is the stored key.
-
-    `index_bytes`: memory of the index; by default the index is loaded, and its size taken.
-    """
+    """The facts of an open relation, for the payload that is in the result. A column without a name is the stored key."""
     disk, page = relation.disk, relation.page_size
     seek, transfer = disk.costs(page, alone=True)
     keys = [c for c in payload if not c.name]
@@ -111,7 +107,8 @@ def facts_of(
         distinct_keys=max(1, relation.distinct_keys),
         tuple_bytes=width,
         texts=len(texts),
-        index_bytes=relation.index_bytes if index_bytes is None else index_bytes,
+        index_bytes=relation.index_bytes,
+        levels=relation.index_levels,
         filter_bytes=relation.filter_bytes,
         stream_bytes=stream_bytes,
         seek=seek,

@@ -12,11 +12,12 @@ from headrace.arrays import Int32s
 from headrace.clock import Clock
 from headrace.errors import BadInput, choice
 from headrace.relation import Relation
+from headrace.relation.paged_index import open_index
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.deadlines import StepTime
 from headrace.semistream.hash_queue import POINTER_BYTES
 from headrace.semistream.hybrid.hybrid_cost import HybridCost
-from headrace.semistream.hybrid.hybrid_plan import HybridPlan, hybrid_output
+from headrace.semistream.hybrid.hybrid_plan import HybridPlan, hybrid_index, hybrid_output
 from headrace.semistream.hybrid.partition_loader import PartitionLoader, concat_slots
 from headrace.semistream.mesh.mesh_plan import Tuning
 from headrace.semistream.plan_facts import PlanFacts
@@ -52,6 +53,7 @@ class HybridJoin(WaitingJoin):
         The Zipf exponent of the stream, for tuning.
     count_index
         Whether the index is part of the memory. The text leaves it out of M; False does so too, to compare with its figures.
+        An index that is part of it and does not fit is read in part.
 
     Example
     -------
@@ -108,11 +110,17 @@ class HybridJoin(WaitingJoin):
             shed=shed,
             measure=measure,
         )
-        self._memory.hold("index", relation.index_bytes if count_index else 0)
-        self._pages = self._probe_of(self._H)
-        self._swappable = PartitionLoader(relation, self.stream_key, self._H)
+        self._open_index()
 
     # -- memory ----------------------------------------------------------------------------------------------------------
+
+    def _open_index(self) -> None:
+        """Have the index of the relation, as a whole or in part, and what looks keys up in it."""
+        index = hybrid_index(self._facts(), self._memory.room, k=self.k, l=0, count_index=self.count_index)
+        self._memory.hold("index", index.nbytes)
+        version = open_index(self.relation.opened, index, lambda: self.stats)
+        self._pages = self._probe_of(self._H)
+        self._swappable = PartitionLoader(self.relation, self.stream_key, self._H, version)
 
     @staticmethod
     def plan(
@@ -123,7 +131,9 @@ class HybridJoin(WaitingJoin):
 
     def cost(self, stream_bytes: float) -> HybridCost:
         """The cost model for stream tuples of so many bytes. [XHJ] §4.3"""
-        return HybridCost.of(replace(self._facts(), stream_bytes=stream_bytes))
+        facts = replace(self._facts(), stream_bytes=stream_bytes)
+        index = hybrid_index(facts, self._memory.room, k=self.k, l=0, count_index=self.count_index)
+        return HybridCost.of(facts, index.reads)
 
     @property
     def sizes(self) -> HybridPlan:
@@ -201,13 +211,9 @@ class HybridJoin(WaitingJoin):
         """Load partitions of another version; what waits looks its keys up in the new index."""
         plan = self._planned(self._facts(relation)) if self._input.tuple_bytes else None
         shrink_hybrid(self._memory, self._H, plan)
-        if self.count_index:
-            self._memory.hold("index", relation.index_file_bytes)
+        vars(self).pop("_swappable", None)  # what it holds of the old index goes before the new one is there
         self._follow(relation)
-        if self.count_index:
-            self._memory.hold("index", relation.index_bytes)
-        self._pages = self._probe_of(self._H)
-        self._swappable = PartitionLoader(relation, self.stream_key, self._H)
+        self._open_index()
         if plan:
             self._make_buffers(plan)
 

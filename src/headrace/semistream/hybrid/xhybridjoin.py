@@ -11,9 +11,10 @@ from headrace.arrays import Int32s
 from headrace.clock import Clock
 from headrace.errors import BadInput, choice
 from headrace.relation import Relation
+from headrace.relation.paged_index import open_index
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.hybrid.hybrid_cost import HybridCost
-from headrace.semistream.hybrid.hybrid_plan import HybridPlan, hybrid_output
+from headrace.semistream.hybrid.hybrid_plan import HybridPlan, hybrid_index, hybrid_output
 from headrace.semistream.hybrid.hybridjoin import (
     check_hybrid,
     hold_hybrid,
@@ -116,12 +117,18 @@ class XHybridJoin(WaitingJoin):
             shed=shed,
             measure=measure,
         )
-        self._memory.hold("index", relation.index_bytes if count_index else 0)
-        self._pages = self._probe_of(self._H)
-        self._swappable = PartitionLoader(relation, self.stream_key, self._H)
-        self._non_swappable = NonSwappable(relation)
+        self._open_index()
 
     # -- memory ----------------------------------------------------------------------------------------------------------
+
+    def _open_index(self) -> None:
+        """Have the index of the relation, as a whole or in part, and what looks keys up in it."""
+        index = hybrid_index(self._facts(), self._memory.room, k=self.k, l=self.l, count_index=self.count_index)
+        self._memory.hold("index", index.nbytes)
+        version = open_index(self.relation.opened, index, lambda: self.stats)
+        self._pages = self._probe_of(self._H)
+        self._swappable = PartitionLoader(self.relation, self.stream_key, self._H, version)
+        self._non_swappable = NonSwappable(self.relation, version)
 
     @staticmethod
     def plan(
@@ -138,7 +145,9 @@ class XHybridJoin(WaitingJoin):
 
     def cost(self, stream_bytes: float) -> HybridCost:
         """The cost model for stream tuples of so many bytes. [XHJ] §4.3"""
-        return HybridCost.of(replace(self._facts(), stream_bytes=stream_bytes))
+        facts = replace(self._facts(), stream_bytes=stream_bytes)
+        index = hybrid_index(facts, self._memory.room, k=self.k, l=self.l, count_index=self.count_index)
+        return HybridCost.of(facts, index.reads)
 
     @property
     def sizes(self) -> HybridPlan:
@@ -235,14 +244,10 @@ class XHybridJoin(WaitingJoin):
         """Load another version's pages, the non-swappable part too, which all that waits looks up again: the key may be there."""
         plan = self._planned(self._facts(relation)) if self._input.tuple_bytes else None
         shrink_hybrid(self._memory, self._H, plan)
-        self._non_swappable = NonSwappable(relation)
-        if self.count_index:
-            self._memory.hold("index", relation.index_file_bytes)
+        for part in ("_swappable", "_non_swappable"):
+            vars(self).pop(part, None)  # what it holds of the old index goes before the new one is there
         self._follow(relation)
-        if self.count_index:
-            self._memory.hold("index", relation.index_bytes)
-        self._pages = self._probe_of(self._H)
-        self._swappable = PartitionLoader(relation, self.stream_key, self._H)
+        self._open_index()
         if plan:
             self._make_buffers(plan)
             slots = self._H.oldest(self._H.used)

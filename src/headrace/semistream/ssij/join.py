@@ -25,7 +25,7 @@ from headrace.semistream.protocols import StreamShedder
 from headrace.semistream.sizes import tuple_bytes
 from headrace.semistream.snapshot import Snapshot
 from headrace.semistream.ssij.memory import SSIJMemory
-from headrace.semistream.ssij.memory_plan import SSIJPlan, ssij_output
+from headrace.semistream.ssij.memory_plan import SSIJPlan, ssij_index, ssij_output
 from headrace.semistream.ssij.page_cache import Policy
 from headrace.semistream.ssij.page_search import search_pages
 from headrace.semistream.ssij.stream_buffer import LIST_BYTES, PAIR_BYTES, StreamBuffer
@@ -138,7 +138,7 @@ class SSIJ(WaitingJoin):
             shed=shed,
             measure=measure,
         )
-        self._memory.hold("index", relation.index_bytes)
+        self._memory.hold("index", ssij_index(self._facts(), self._memory.room).nbytes)
         self._urgency = Urgency(relation, self.clock)
         self._ending = False
         self._check_order(deadline)
@@ -187,7 +187,7 @@ class SSIJ(WaitingJoin):
             yield from self._leave_at_once(taken, numbers, np.setdiff1d(np.arange(count), rows, assume_unique=True))
             taken, numbers, deadlines = taken.take(pa.array(rows)), numbers[rows], deadlines[rows]
         slots = SB.enter(taken, numbers, self.clock.now(), deadlines)
-        version = self.relation.opened
+        version = parts.version
         # Lines 1-2: MB, by one pass over the index in the order of the keys
         MB = Spans.equal(version, keys[0]) if len(keys) == 1 else Spans.between(version, *keys)
         SB.pending[slots] = MB.pages(slots.size)
@@ -387,6 +387,7 @@ class SSIJ(WaitingJoin):
             ranges=self._range,
             memory=self._memory,
             stream=self._input,
+            stats=lambda: self.stats,
             SB_thresh=self.SB_thresh,
             split=self.split,
             cache=self.cache,
@@ -427,14 +428,14 @@ class SSIJ(WaitingJoin):
         """Read another version; pages that it does not have leave CR."""
         facts = self._facts(relation)
         output = self._results.output.of_version(facts)
+        index = ssij_index(facts, self._memory.room)
         if self._input.tuple_bytes:
-            self._parts.make_room(replace(self._parts.plan, facts=facts, output=output).parts)
+            self._parts.make_room(replace(self._parts.plan, facts=facts, output=output, index=index).parts)
         else:
-            self._memory.hold_all({"output": output.nbytes, "index": facts.index_bytes})
+            self._memory.hold_all({"output": output.nbytes, "index": index.nbytes})
         self._follow(relation, output)
-        self._memory.hold("index", relation.index_bytes)
         if self._input.tuple_bytes:
-            self._parts.follow(relation, self._facts(), output, self._ordered_tuples())
+            self._parts.follow(relation, facts, output, self._ordered_tuples())
             self._urgency.begin(relation, self._parts.places.size, self._parts.plan.scan)
         else:
             self._parts.move_to(relation)

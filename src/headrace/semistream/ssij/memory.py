@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from math import inf
@@ -14,14 +14,15 @@ from headrace.errors import MemoryRefused
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
 from headrace.relation.disk import PlanKind
-from headrace.relation.reader import PageReader
+from headrace.relation.paged_index import open_index
+from headrace.relation.reader import PageReader, Version
 from headrace.semistream.input_buffer import InputBuffer
-from headrace.semistream.page_ranges import all_places
+from headrace.semistream.page_ranges import FilePages, all_places
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.reservations import Reservations
 from headrace.semistream.snapshot import Arrays
 from headrace.semistream.ssij.balance import Balance, sharing
-from headrace.semistream.ssij.memory_plan import SSIJPlan
+from headrace.semistream.ssij.memory_plan import SSIJPlan, ssij_index
 from headrace.semistream.ssij.page_cache import FRAME_BYTES, PageCache, Policy
 from headrace.semistream.ssij.stream_buffer import PAIR_BYTES, SLOT_BYTES, InvertedIndex, StreamBuffer
 from headrace.semistream.waiting_plan import OutputPlan
@@ -35,13 +36,14 @@ class SSIJMemory:
     ----------
     relation, ranges
         R, and the stream's columns that name a range of keys, if there are such.
-    memory, stream
-        The operator's reservations and its input buffer, IB.
+    memory, stream, stats
+        The operator's reservations, its input buffer, IB, and what returns its counters.
     SB_thresh, split, cache, read_plan
         See SSIJ.
     """
 
-    plan: SSIJPlan  # there from the first stream tuple on, and so is the reader
+    plan: SSIJPlan  # there from the first stream tuple on, and so are the version with its index, and the reader
+    version: Version
     reader: PageReader
 
     def __init__(
@@ -51,19 +53,20 @@ class SSIJMemory:
         ranges: tuple[str, str] | None,
         memory: Reservations,
         stream: InputBuffer,
+        stats: Callable[[], JoinStats],
         SB_thresh: int | None,
         split: float | None,
         cache: Policy,
         read_plan: PlanKind,
     ) -> None:
         self.relation = relation
-        self.places = all_places(relation)
+        self.places = FilePages(relation.opened)
         self.SB = StreamBuffer(relation.codec, ranges)
         self.II = InvertedIndex(self.places)
         self.CR = PageCache(relation.page_size, 0)
         self.balance = Balance()
         self.lent = False  # whether the tuples in IB are of a batch that belongs to the caller
-        self._memory, self._IB = memory, stream
+        self._memory, self._IB, self._stats = memory, stream, stats
         self._SB_thresh, self._split, self._cache, self._read_plan = SB_thresh, split, cache, read_plan
         self._ordered_tuples = inf
         self.SB_now = 0  # tuples that start a join phase
@@ -87,8 +90,13 @@ class SSIJMemory:
         left = plan.left - self._memory.held("SB")
         # Frames for more pages than the relation has: a later version may have more.
         self.CR = PageCache(plan.facts.page_size, max(0, left // plan.frame_bytes), self._cache)
-        self.reader = self._new_reader()
+        self._open()
         self._size_buffer()
+
+    def _open(self) -> None:
+        """Have the index as the plan says, and a read buffer."""
+        self.version = open_index(self.relation.opened, self.plan.index, self._stats)
+        self.reader = self._new_reader()
 
     def _new_reader(self) -> PageReader:
         plan = self.plan
@@ -125,8 +133,12 @@ class SSIJMemory:
     def follow(self, relation: Relation, facts: PlanFacts, output: OutputPlan, ordered_tuples: float) -> None:
         """Hold what another version of the relation needs. Nothing is in SB; pages that the version does not have leave CR."""
         self.move_to(relation)
-        self.plan, self._ordered_tuples = replace(self.plan, facts=facts, output=output), ordered_tuples
-        self.reader = self._new_reader()
+        index = ssij_index(facts, self.plan.limit)
+        self.plan = replace(self.plan, facts=facts, output=output, index=index)
+        self._ordered_tuples = ordered_tuples
+        self._memory.hold("index", index.nbytes)
+        vars(self).pop("version", None)  # what it holds of the old index goes before the new one is there
+        self._open()
         self._size_buffer()
 
     def make_room(self, parts: dict[str, int]) -> None:
@@ -141,8 +153,11 @@ class SSIJMemory:
 
     def move_to(self, relation: Relation) -> None:
         """Go over to another version of the relation; pages that it does not have leave CR."""
-        self.places = all_places(relation)
-        self.CR.follow(self.relation.opened, relation.opened, self.places)
+        old, new, self.places = self.relation.opened, relation.opened, FilePages(relation.opened)
+        # A list of all pages would be as large as the index. Without it, pages stay in CR that no index leads to: of no use, they
+        # are the first to give way.
+        listed = self.CR.used > 0 and not self.plan.index.paged
+        self.CR.follow(old, new, all_places(relation) if listed else new.places_of(old, self.CR.places))
         self.relation = relation
 
     def read_plans(self, P_u: Int32s) -> Iterator[tuple[int, Int64s]]:

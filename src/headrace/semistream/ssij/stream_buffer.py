@@ -14,6 +14,7 @@ from headrace.errors import BadInput
 from headrace.kernels.pairs import count_pages, free_slots, take_slots, unpack
 from headrace.relation import Relation
 from headrace.relation.keys import IntKeys, KeyCodec, Keys, concat_keys
+from headrace.semistream.page_ranges import PageRanks
 from headrace.semistream.stream_window import StreamWindow
 
 SLOT_BYTES = (
@@ -250,14 +251,14 @@ class InvertedIndex:
 
     Parameters
     ----------
-    places
-        Of all pages of the relation, sorted: a pair is the rank of its page and a slot in one number.
+    pages
+        Of the relation: a pair is the rank of its page and a slot in one number.
     most
         KeyPages there is room for.
     """
 
-    def __init__(self, places: Int64s, most: int = 0) -> None:
-        self._all, self._most = places, most
+    def __init__(self, pages: PageRanks, most: int = 0) -> None:
+        self._all, self._most = pages, most
         self._pairs: Int64s = np.frombuffer(_new_memory(max(1, most) * PAIR_BYTES), np.int64)
         self.pairs = 0
         self._distinct = 0
@@ -284,7 +285,7 @@ class InvertedIndex:
     def add(self, places: Int64s, slots: Int32s) -> None:
         """Add tuples that wait for pages."""
         assert self._lists is None, "lists are read and then cleared"
-        self._pairs[self.pairs : self.pairs + places.size] = (np.searchsorted(self._all, places) << 32) | slots
+        self._pairs[self.pairs : self.pairs + places.size] = (self._all.rank(places) << 32) | slots
         self.pairs += places.size
 
     @property
