@@ -9,13 +9,13 @@ from typer.testing import CliRunner
 
 import headrace
 from headrace.cli import app
-from headrace.cli.exit_codes import DAMAGED, FAILED, INTERRUPTED, REFUSED
+from headrace.cli.exit_codes import DAMAGED, FAILED, INTERRUPTED, REFUSED, message
 from headrace.cli.screen import plain
-from headrace.errors import BadInput, DamagedLog, DamagedRelation, MemoryRefused
+from headrace.errors import BadInput, DamagedLog, DamagedRelation, MemoryRefused, innermost
 from headrace.pipeline.run import RunFailed
 from headrace.sources.connection import PostgreSQLError
 from headrace.sources.secret import hide_secrets
-from headrace.spark.session import SparkFailed, reason
+from headrace.spark.session import SparkFailed
 
 
 def run(*args: str):
@@ -130,7 +130,9 @@ def test_secrets_are_found_in_long_texts_in_linear_time(part):
 
 
 def test_the_reason_of_a_failure_quotes_no_whole_value():
-    assert len(reason(f"at x\norg.apache.spark.SparkException: {'v' * 1_000_000}\n at y")) == 2000
+    text = f"at x\norg.apache.spark.SparkException: {'v' * 1_000_000}\n at y"
+    assert len(innermost(text)) == 2000
+    assert len(message(RuntimeError(text))) == len("RuntimeError: ") + 2000
 
 
 def test_the_codes_are_those_of_the_documents():

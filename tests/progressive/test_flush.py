@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.arrays import AnyArray
+from headrace.errors import MemoryRefused
 from headrace.progressive import (
     HMJ,
     LA,
@@ -32,6 +34,7 @@ from headrace.progressive import (
 )
 from headrace.progressive.policies.driver import lowest_partitions
 from headrace.progressive.policies.la import expected_arrivals
+from headrace.units import parse_size
 
 
 def stats(
@@ -221,6 +224,36 @@ def test_la_scores_values_by_popularity_and_by_what_came_lately() -> None:
     assert not policy.tuple_scores(stats([[5], [0]]), 1, tuples).any()  # nothing has come to the left side
 
 
+@pytest.mark.parametrize("h", [1, 64, 256])
+def test_what_la_learns_and_computes_with_is_in_the_budget(h: int) -> None:
+    policy = LA(h=h)
+    op = ProgressiveJoin(hr.equal("k"), "2MiB", policy)
+    assert op.budget.held()["flush policy"] == policy.nbytes
+    tracemalloc.start()
+    try:
+        learned = LA(h=h)
+        for side in (0, 1):
+            for _ in range(20):
+                learned.arrive(side, np.arange(1000, dtype=np.uint64), np.zeros(1000, np.int32))
+        tracemalloc.reset_peak()
+        learned.locality(0)
+        assert tracemalloc.get_traced_memory()[1] <= policy.nbytes + 20_000  # the objects of Python
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_budget_that_is_too_small_for_a_policy_is_refused_with_one_that_would_do() -> None:
+    with pytest.raises(MemoryRefused, match="too small for two streams with LA; give at least") as refused:
+        ProgressiveJoin(hr.equal("k"), "256KiB", "la")
+    least = str(refused.value).rsplit(" ", 1)[1]
+    op, rows = ProgressiveJoin(hr.equal("k"), round(1.01 * parse_size(least)), "la"), 0
+    for side in ("left", "right"):
+        for at in range(0, 20_000, 500):
+            rows += sum(out.num_rows for out in op.insert(side, pa.record_batch({"k": np.arange(at, at + 500)})))
+    assert rows + sum(out.num_rows for out in op.finish()) == 20_000
+    assert op.stats.flushes and op.budget.peak <= op.budget.limit
+
+
 def test_la_keeps_what_comes_again() -> None:
     """Values repeat those of a moment ago: popularity alone says nothing, as all values are as popular in the long run."""
 
@@ -363,7 +396,8 @@ def test_keeping_what_gives_results_gives_more() -> None:
         (lambda: RRPJ(1.5), "share=1.5 is not"),
         (lambda: RRPJ(True), "share=True is not"),
         (lambda: AmortisedRRPJ(sigma=1.2), "sigma=1.2 is not a weight of the past; give one from 0 to 1"),
-        (lambda: LA(h=0), "h=0 is not a number of arrivals"),
+        (lambda: LA(h=0), "h=0 is not a number of arrivals that may repeat; give one from 1 to 256"),
+        (lambda: LA(h=257), "h=257 is not a number of arrivals that may repeat; give one from 1 to 256"),
         (lambda: LA(b=-0.1), "b=-0.1 is not a probability"),
     ],
 )

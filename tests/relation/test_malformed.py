@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import zlib
@@ -148,9 +149,10 @@ def test_a_composite_key_that_is_no_encoding(root):
 
     rewrite_page(pages_of(root), SIZE, 1, edit)
     with hr.Relation.open(root) as rel:
-        with pytest.raises(hr.DamagedRelation, match="a key in it is not made of string, int64"):
+        with pytest.raises(hr.DamagedRelation) as found:
             scanned(rel)
-        with pytest.raises(hr.DamagedRelation):
+        assert str(found.value) == f"{root}: a key in it is not made of string, int64; verify() names the page"
+        with pytest.raises(hr.DamagedRelation, match=r"shard 0, page 1 of .*: a key in it is not of the key's types"):
             rel.verify()
 
 
@@ -158,8 +160,11 @@ def test_a_key_out_of_its_types_range(tmp_path):
     root = tmp_path / "r"
     hr.Relation.create(root, pa.table({"k": pa.array([1, 2], pa.int8())}), key="k", shards=1, page_size=SIZE).close()
     rewrite_page(pages_of(root), SIZE, 0, lambda words: set_word(int(words[data_of(0)]) // 4 + 3, 1)(words))
-    with hr.Relation.open(root) as rel, pytest.raises(hr.DamagedRelation, match="a key in it is no int8"):
-        scanned(rel)
+    with hr.Relation.open(root) as rel:
+        with pytest.raises(hr.DamagedRelation, match=f"^{re.escape(str(root))}: a key in it is not of type int8"):
+            scanned(rel)
+        with pytest.raises(hr.DamagedRelation, match=r"shard 0, page 0 of .*: a key in it is not of the key's types"):
+            rel.verify()
 
 
 # -- what verify compares --------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.clock import ManualClock
+from headrace.errors import BadInput
 from headrace.relation import Disk
 from headrace.semistream import SSIJ, AMeshJoin, HybridJoin, MeshJoin, RMeshJoin, XHybridJoin
 from tests.support.join_oracle import tuples
@@ -130,6 +131,22 @@ def test_oracle_every_tuple_is_joined_with_one_version_whatever_the_interleaving
         assert got.get(seq, Counter()) in allowed, f"seed {seed}, tuple {seq} with key {key}: {got.get(seq)}"
     assert op.waiting == 0
     op.stats.check()
+
+
+@pytest.mark.parametrize("operator", ALL)
+def test_a_refresh_that_is_not_read_to_its_end_is_not_gone_on_from(operator, tmp_path):
+    """Tuples that leave before the new version would lose results, or give some twice."""
+    history = History(tmp_path / "r", Random(3), unique=True, popular=operator is XHybridJoin)
+    sizes = {SSIJ: {"IB_thresh": 4, "SB_thresh": 1000}, MeshJoin: {"w": 4, "b": 1}, RMeshJoin: {"w": 4, "b": 1}}
+    op = operator(history.relation, on="k", memory="1MiB", how="left", **sizes.get(operator, {}))
+    op.offer(pa.record_batch({"k": pa.array(range(KEYS), pa.int64())}))
+    for _ in range(3):
+        list(op.advance())
+    history.change()
+    assert next(op.refresh(), None) is not None
+    for step in (op.advance, op.drain, op.take_in, op.refresh, op.before_update):
+        with pytest.raises(BadInput, match="were not read to the end"):
+            list(step())
 
 
 @pytest.fixture

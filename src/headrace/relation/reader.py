@@ -233,7 +233,7 @@ class Version:
         self.root = root
         self.manifest = manifest
         self.disk = disk
-        self.layout = Layout.of(manifest.schema, manifest.key, manifest.page_size, manifest.fill, manifest.order)
+        self.layout = Layout.of(manifest.schema, manifest.key, manifest.page_size, manifest.fill, manifest.order, root)
         self.payload = tuple(c.with_nullable(manifest.nulls[c.name] > 0) for c in self.layout.payload)
         self.codec = self.layout.codec
         self._indexes: Sequence[Index] | None = None

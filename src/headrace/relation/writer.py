@@ -45,9 +45,15 @@ class Layout:
 
     @classmethod
     def of(
-        cls, schema: pa.Schema, key: tuple[str, ...], page_size: int, fill: float, order: StorageOrder = "key"
+        cls,
+        schema: pa.Schema,
+        key: tuple[str, ...],
+        page_size: int,
+        fill: float,
+        order: StorageOrder = "key",
+        source: object = "the relation",
     ) -> Layout:
-        codec = KeyCodec(key, [schema.field(name).type for name in key])
+        codec = KeyCodec(key, [schema.field(name).type for name in key], source)
         rest = [f for f in schema if f.name not in key]
         payload = tuple(Column(f.name, f.type, width_of(f.type), i + 1) for i, f in enumerate(rest))
         return cls(schema=schema, key=key, page_size=page_size, fill=fill, codec=codec, payload=payload, order=order)

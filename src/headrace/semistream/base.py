@@ -78,6 +78,7 @@ class SemiStreamJoin(ABC):
         self._schemas: tuple[pa.Schema, pa.Schema] | None = None
         self.deadline: float | None = None  # seconds after they were offered in which tuples should have left
         self.stats = JoinStats(memory_limit=self.budget.limit)
+        self._unread = False  # whether a step was begun and its results were not read to the end
 
     def as_waiting(self) -> DrivenOperator | None:
         """This join, if its stream tuples may wait for those of later batches; None if each batch is joined to its end."""
@@ -168,6 +169,8 @@ class SemiStreamJoin(ABC):
     ) -> Iterator[pa.RecordBatch]:
         """Join a stream to its end. A stream of at least one batch gives at least one, perhaps empty.
 
+        Whoever leaves it before it ends cannot go on with the join: see `_to_the_end`.
+
         Parameters
         ----------
         batches
@@ -210,6 +213,7 @@ class SemiStreamJoin(ABC):
     @contextmanager
     def _running(self, deadline: str | float | None) -> Iterator[None]:
         """A stream is being joined, with this deadline if one is given."""
+        self._check_read()
         before = self.deadline
         if deadline is not None:
             self.deadline = parse_duration(deadline, name="deadline")
@@ -239,6 +243,40 @@ class SemiStreamJoin(ABC):
     @abstractmethod
     def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Join one batch to its end, in stream order if that was asked for."""
+
+    # -- steps are read to their end -------------------------------------------------------------------------------------
+
+    def _check_read(self) -> None:
+        """Refuse to go on if the results of the last step were not read to the end."""
+        if self._unread:
+            raise BadInput(
+                f"the results of the last step of this {type(self).__name__} were not read to the end, or an error ended it, so"
+                " that results would be missing or come twice; read each step to its end before the next. What it gave is right:"
+                " make another join, and give it the stream again"
+            )
+
+    def _to_the_end(self, step: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Results of a step, after which the join may take another.
+
+        In the middle of a step a part of the results of a tuple may have left. What the step has still to do is in the iterator
+        alone, and lost with it: a join that went on would lose results, or give some twice.
+        """
+        self._check_read()
+        self._unread = True
+        yield from step
+        self._unread = False
+
+    def _counted(self, step: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Results of a step, which are counted as they leave."""
+        for out in self._to_the_end(step):
+            self.stats.results += out.num_rows
+            self._note_memory()
+            yield out
+        self._note_memory()
+
+    def _note_memory(self) -> None:
+        self.stats.memory = self.budget.held()
+        self.stats.memory_peak = self.budget.peak
 
     def _schema_for(self, stream: pa.Schema) -> pa.Schema:
         """The schema of results; it is made again only for another schema of the stream."""

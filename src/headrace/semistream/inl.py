@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -163,12 +164,8 @@ class IndexNestedLoop(SemiStreamJoin):
         schema, stats = self._schema_for(batch.schema), self.stats
         stats.batches += 1
         stats.tuples_in += batch.num_rows
-        for a in range(0, batch.num_rows, self._rows):
-            for out in self._join_slice(batch.slice(a, self._rows), schema):
-                stats.results += out.num_rows
-                yield out
-        stats.memory = self.budget.held()
-        stats.memory_peak = self.budget.peak
+        slices = (batch.slice(a, self._rows) for a in range(0, batch.num_rows, self._rows))
+        yield from self._counted(chain.from_iterable(self._join_slice(some, schema) for some in slices))
 
     def _join_slice(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         n, stats = batch.num_rows, self.stats

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -231,6 +232,7 @@ class WaitingJoin(SemiStreamJoin):
         quiet
             Whether no more tuples are awaited: what there is room for then enters at once, and shares one pass.
         """
+        self._check_read()
         self.stats.iterations += 1
         if self._input.tuple_bytes:
             begun, left = self.clock.now(), self.stats.matched + self.stats.unmatched
@@ -250,20 +252,8 @@ class WaitingJoin(SemiStreamJoin):
         self.offer(batch)
         yield from self.drain()
 
-    def _note_memory(self) -> None:
-        self.stats.memory = self.budget.held()
-        self.stats.memory_peak = self.budget.peak
-
-    def _counted(self, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for out in results:
-            self.stats.results += out.num_rows
-            self._note_memory()
-            yield out
-        if self.order == "stream":
-            for out in self._results.release():
-                self.stats.results += out.num_rows
-                yield out
-        self._note_memory()
+    def _counted(self, step: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return super()._counted(chain(step, self._results.release()))
 
     # -- deadlines: [SSIJ] §IV.F -----------------------------------------------------------------------------------------
 
@@ -422,6 +412,7 @@ class WaitingJoin(SemiStreamJoin):
         (`before_update`); tuples that have met nothing see the new one. A version that cannot be joined with is refused, and the
         join goes on with the old one. Of the old version nothing is held afterwards.
         """
+        self._check_read()
         new = self._successor(relation)
         if new.version == self.relation.version:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from headrace.arrays import Float64s, Int32s, Int64s, UInt64s
 from headrace.errors import BadInput
@@ -15,6 +16,10 @@ _COUNTERS = (
     4096  # of a side's popularity, 32 KiB: values that share one are taken for equally popular, by half as much each
 )
 _ERRORS = 3.0  # standard errors that a repeat rate must lie above chance to be taken for locality
+_MOST_LAGS = (
+    256  # a flush solves h equations: with 256 in 0.8 MiB; far beyond that it would take all memory and minutes
+)
+_LAG_BYTES = 1024  # bytes that solving takes for each equation, beside the matrix
 _LATELY = 1000  # arrivals of both sides: older ones hardly count for which side comes next
 
 
@@ -36,7 +41,7 @@ class LA(TupleFlushPolicy):
     share, seed
         See FlushPolicy.
     h
-        The number of latest arrivals of a stream that may repeat.
+        The number of latest arrivals of a stream that may repeat, up to 256.
     b
         The weight of long-term popularity, from 0 (locality alone) to 1 (popularity alone); fitted if None.
 
@@ -49,8 +54,8 @@ class LA(TupleFlushPolicy):
 
     def __init__(self, share: float | int = 0.1, h: int = 64, b: float | None = None, seed: int = 0) -> None:
         super().__init__(share, seed)
-        if h < 1:
-            raise BadInput(f"h={h!r} is not a number of arrivals; give 1 or more")
+        if not 1 <= h <= _MOST_LAGS:
+            raise BadInput(f"h={h!r} is not a number of arrivals that may repeat; give one from 1 to {_MOST_LAGS}")
         if b is not None and not 0 <= b <= 1:
             raise BadInput(f"b={b!r} is not a probability; give one from 0 to 1, or None")
         self.h = h
@@ -60,11 +65,17 @@ class LA(TupleFlushPolicy):
         self._repeats, self._chances = np.zeros((2, h), np.int64), np.zeros((2, h), np.int64)
         self._lately = np.zeros(2)  # arrivals of each side, older ones discounted
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its counters, with a copy for a flush, of the latest values, and of the equations that a flush solves."""
+        counters = 2 * self._popularity.nbytes + self._repeats.nbytes + self._chances.nbytes
+        return counters + 2 * 8 * self.h + 8 * self.h**2 + _LAG_BYTES * self.h
+
     def arrive(self, side: int, cells: UInt64s, partitions: Int32s) -> None:
         """Learn the values that have arrived."""
         values = np.concatenate([self._last[side], cells])
         count_repeats(values, self._last[side].size, self._repeats[side], self._chances[side])
-        self._last[side] = values[-self.h :]
+        self._last[side] = values[-self.h :].copy()  # and not a view that keeps the whole batch
         self._popularity[side] += np.bincount(_counter(cells), minlength=_COUNTERS)
         self._lately *= np.exp(-cells.size / _LATELY)
         self._lately[side] += cells.size
@@ -79,8 +90,9 @@ class LA(TupleFlushPolicy):
         rate = self._repeats[side] / chances
         sure = rate - chance > _ERRORS * np.sqrt(np.maximum(chance * (1 - chance), 1 / chances) / chances)
         r = np.where(sure, (rate - chance) / (1 - chance), 0.0)
-        lags = np.abs(np.subtract.outer(np.arange(self.h), np.arange(self.h)))
-        a = np.linalg.lstsq(np.append(1.0, r)[lags], r, rcond=None)[0].clip(0.0)
+        near = r[: self.h - 1]
+        matrix = sliding_window_view(np.concatenate([near[::-1], [1.0], near]), self.h)[::-1]  # r_|k-i|, without a copy
+        a = np.linalg.lstsq(matrix, r, rcond=None)[0].clip(0.0)
         b = max(0.0, 1 - float(a.sum())) if self.b is None else self.b
         whole = float(a.sum())
         return b, a * (1 - b) / whole if whole else a

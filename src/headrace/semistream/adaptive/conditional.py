@@ -140,7 +140,7 @@ class ConditionalJoin(SemiStreamJoin):
         """Join one batch to its end, in stream order if that was asked for."""
         schema = self._schema_for(batch.schema)
         for at in range(0, max(1, batch.num_rows), self._most):
-            yield from self._join_some(batch.slice(at, self._most), schema)
+            yield from self._to_the_end(self._join_some(batch.slice(at, self._most), schema))
 
     def offer(self, batch: pa.RecordBatch) -> None:
         """Hand over stream rows. `advance` looks them up; those that miss wait. For order="any"."""
@@ -149,6 +149,7 @@ class ConditionalJoin(SemiStreamJoin):
 
     def advance(self) -> Iterator[pa.RecordBatch]:
         """Look up what was offered; read for what waits when there is much of it."""
+        self._check_read()
         handed, self._handed = self._handed, []
         for batch in handed:
             at = 0
@@ -157,7 +158,7 @@ class ConditionalJoin(SemiStreamJoin):
                 at += some.num_rows
                 if self._held_rows + some.num_rows > self.capacity:
                     yield from self._read_for_held()
-                yield from self._join_some(some, self._schema_for(batch.schema), wait=True)
+                yield from self._to_the_end(self._join_some(some, self._schema_for(batch.schema), wait=True))
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         """Have every row leave."""

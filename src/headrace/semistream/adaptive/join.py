@@ -172,6 +172,7 @@ class AdaptiveJoin(SemiStreamJoin):
         if quiet:
             yield from self.drain()
             return
+        self._check_read()
         if self.shed is not None:
             self._execution.shed_surplus(self.shed)
         yield from self._counted(self._execution.advance())
@@ -184,17 +185,6 @@ class AdaptiveJoin(SemiStreamJoin):
         """Join one batch to its end, in stream order if that was asked for."""
         self.offer(batch)
         yield from self.drain()
-
-    def _counted(self, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for out in results:
-            self.stats.results += out.num_rows
-            self._note_memory()
-            yield out
-        self._note_memory()
-
-    def _note_memory(self) -> None:
-        self.stats.memory = self.budget.held()
-        self.stats.memory_peak = self.budget.peak
 
     @contextmanager
     def _running(self, deadline: str | float | None) -> Iterator[None]:
@@ -253,7 +243,7 @@ class AdaptiveJoin(SemiStreamJoin):
 
     def take_in(self) -> Iterator[pa.RecordBatch]:
         """Rows are taken in as they are looked up, by `advance`."""
-        return iter(())
+        return self._counted(iter(()))
 
     def has_waited(self, seconds: float) -> None:
         """Rows that miss wait for others, however long the stream takes."""
