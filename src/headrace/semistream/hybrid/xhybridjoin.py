@@ -175,7 +175,7 @@ class XHybridJoin(WaitingJoin):
         plan, partitions = self._plan, -(-self._swappable.places.size // self._plan.k)
         return self._steps.bound(min(self.waiting, partitions), plan.cost.loop(1, plan.k, plan.l))
 
-    def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
+    def _iterate(self, w: int, most: int | None = None) -> Iterator[pa.RecordBatch]:
         """One iteration of Algorithm 1, lines 4 to 23."""
         yield from self._pages.take_in(w, self._non_swappable.new)  # lines 4-7
         yield from self._look_up_new()  # lines 8-14
@@ -198,3 +198,11 @@ class XHybridJoin(WaitingJoin):
                 met.append(slots)
                 yield from self._results.found(slots, part.at[some], part.row[some])
         yield from self._leave(concat_slots(met), hits=True)
+
+    # -- tuples that are kept elsewhere ----------------------------------------------------------------------------------
+
+    def _settled(self) -> Iterator[pa.RecordBatch]:
+        """Tuples of popular keys leave, which needs no read."""
+        yield from self._early()
+        if self._non_swappable.new:
+            yield from self._look_up_new()
