@@ -158,6 +158,11 @@ class QueueingOperator(DrivenOperator, Protocol):
         """Have the scan go on at a page. Nothing waits."""
         ...
 
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until all that waits has left, at most, if it works from now on."""
+        ...
+
     def settle(self) -> Iterator[pa.RecordBatch]:
         """Let tuples leave that need no step; those that stay can be taken out."""
         ...

@@ -404,6 +404,11 @@ class WaitingJoin(SemiStreamJoin):
         """Have the scan go on at a page. Nothing waits."""
         self._go_to(position)
 
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until all that waits has left, at most, if it iterates from now on."""
+        return self._seconds_left() if self.waiting else 0.0
+
     def settle(self) -> Iterator[pa.RecordBatch]:
         """Let tuples leave that need no iteration; those that stay can be taken out."""
         return self._counted(self._settled())

@@ -11,8 +11,10 @@ from headrace.semistream.deferred.notes import Notes
 
 @dataclass(kw_only=True)
 class QueueNotes(Notes):
-    """The facts of a decision. `version` is that of the relation that the rows in the queue have begun with."""
+    """The facts of a decision. `version` is that of the pages which rows in the queue have met."""
 
+    begun: int = 0
+    """rows of those that wait that have met pages of a scan"""
     position: int = 0
     """the page that the scan comes to next; 0 where the join does not scan"""
     scan: int = 0

@@ -19,6 +19,7 @@ from headrace.arrays import Bools, Float64s, Int64s
 from headrace.clock import Clock, WallClock
 from headrace.errors import OtherLog, RunLogError, VersionGone
 from headrace.metrics import JoinStats
+from headrace.relation import Relation
 from headrace.runlog import Decision, DecisionDraft, LogFile, ReplayDriver, RowMultiset, ShardLog, Snapshot
 from headrace.semistream.deferred.deferral import Deferral
 from headrace.semistream.deferred.phase_timing import PhaseTiming
@@ -59,9 +60,10 @@ class QueuedJoin:
     its micro-batch, and a replay joins each row with just these: the rows that left with all of their pages that are left, those
     of before that stay with the pages from the last position on, and those that came and stay with the pages up to this one.
 
-    Versions. A row is joined with the version of the relation that the micro-batch saw in which it came. Where a micro-batch sees
-    another one, what waits leaves first, with the version that it began with; `hold` keeps that on disk. If it is gone all the
-    same, rows without a match begin anew with the new one, where a row has one match at most; else the query is refused.
+    Versions. A row is joined with one version of the relation: that of the micro-batch in which it leaves or, of a scan, in
+    which it met its first page. Where a micro-batch sees another version, rows that have met pages leave first, with the one that
+    they began with; `hold` keeps it on disk. If it is gone all the same, those without a match begin anew with the new one, where
+    a row has one match at most; else the query is refused.
 
     Parameters
     ----------
@@ -159,6 +161,7 @@ class QueuedJoin:
             yield from self._out(op, op.take_in())
             while op.ready:
                 yield from self._out(op, op.advance())
+        needed = op.seconds_left
         while op.waiting and (self.timing.clock_was_set_back or self._due(op) <= self.timing.next_begins(self.limit)):
             yield from self._out(op, op.advance(quiet=True))
         yield from self._out(op, op.settle())
@@ -172,14 +175,14 @@ class QueuedJoin:
         now.single = op.relation.unique and bool(op.stream_key)
         now.add_pages(notes.scanned, op.stats.pages_read - pages)
         now.first_batch = min(self._stays, default=-1)
-        now.warning = self._warning(now)
+        now.warning = self._warning(needed)
         op.stats.deferred += self._stays[self.batch]
 
     def on_idle(self, draft: DecisionDraft) -> Batches:
-        """Go on if a deadline is near, or if rows wait that have begun with another version."""
+        """Go on if a deadline is near, or if rows wait that have met a part of another version."""
         notes, timing = self._notes, self.timing
         if notes.owed and (
-            notes.version != self.operator.relation.version
+            (notes.begun and notes.version != self.operator.relation.version)
             or timing.clock_was_set_back
             or notes.due <= timing.next_begins(self.limit)
         ):
@@ -191,7 +194,7 @@ class QueuedJoin:
         if now is None:
             return None
         # A replay of this micro-batch needs the version that rows had begun with before it, too.
-        self.hold({notes.version for notes in (self._notes, now) if notes.waiting})
+        self.hold({notes.version for notes in (self._notes, now) if notes.begun})
         return Snapshot(facts=now.as_facts(), owed=now.waiting)
 
     def on_replay(self, decision: Decision, rows: Iterator[pa.RecordBatch]) -> Batches:
@@ -240,9 +243,9 @@ class QueuedJoin:
     # -- rows of earlier micro-batches -----------------------------------------------------------------------------------
 
     def _leave_first(self, op: QueueingOperator) -> Batches:
-        """Rows leave that began with another version than that of `op`, unless it is gone and they can begin anew."""
+        """Rows leave that have met pages of another version than that of `op`, unless it is gone and they can begin anew."""
         notes, relation = self._notes, op.relation
-        if not notes.waiting or (notes.version, notes.identity) == (relation.version, relation.identity):
+        if not notes.begun or self._began_with(relation):
             return
         with ExitStack() as stack:
             try:
@@ -252,40 +255,43 @@ class QueuedJoin:
             except VersionGone as error:
                 if not notes.single and notes.identity == relation.identity:
                     raise VersionGone(
-                        f"{notes.waiting:,} rows wait in {self.shard.directory} that have met a part of version"
+                        f"{notes.begun:,} rows wait in {self.shard.directory} that have met a part of version"
                         f" {notes.version} of {relation.path}, which is gone, and may have more matches in it; begin anew with"
                         " another state directory and checkpoint"
                     ) from error
                 self._anew = True
                 return
             old.deadline = self.limit
-            yield from self._put_all_back(old)
+            yield from self._put_all_back(old, lambda kept: kept.filter(kept.left != NOT_MET))
             yield from self._out(old, old.drain())
             self._add_stats(old)
+
+    def _began_with(self, relation: Relation) -> bool:
+        """Whether rows that have met pages met those of this version."""
+        return (self._notes.version, self._notes.identity) == (relation.version, relation.identity)
 
     def _put_all_back(
         self, op: QueueingOperator, some: Callable[[KeptTuples], KeptTuples] = lambda kept: kept
     ) -> Batches:
-        """Put the queue back, or some of it, where its rows began with the version of `op` or begin with it anew."""
-        notes = self._notes
+        """Put the queue back, or some of it: rows that have met pages only where these were of the version of `op`."""
+        notes, same = self._notes, self._began_with(op.relation)
         position = notes.position % (op.scan_pages or 1)
         op.go_to(position)
-        same = (notes.version, notes.identity) == (op.relation.version, op.relation.identity)
-        if not notes.waiting or not (same or self._anew):
+        if not notes.waiting:
             return
-        if notes.scan and op.scan_pages is None and not self._anew:
+        if notes.begun and same and op.scan_pages is None:
             raise OtherLog(
-                f"{notes.waiting:,} rows wait in {self.shard.directory} for a scan of {op.relation.path}, and {type(op).__name__}"
-                " does not scan; let the query finish with the algorithm it had, or begin anew with another state directory and"
-                " checkpoint"
+                f"{notes.begun:,} rows wait in {self.shard.directory} for a scan of {op.relation.path}, and"
+                f" {type(op).__name__} does not scan; let the query finish with the algorithm it had, or begin anew with another"
+                " state directory and checkpoint"
             )
         behind = op.clock.now() - self.timing.clock.now()
         self._came.clear()
         for rows in self._remembered():
             kept = as_kept(rows)
             _count(self._came, kept)
-            if self._anew:
-                kept = kept.filter(~kept.matched)
+            if not same:
+                kept = kept.filter((kept.left == NOT_MET) | (~kept.matched & self._anew))
                 kept = KeptTuples(kept.rows, np.full(len(kept), NOT_MET, np.int64), kept.matched)
             kept = some(kept)
             yield from self._put_back(op, kept, arrivals_of(kept) + behind, position)
@@ -368,20 +374,20 @@ class QueuedJoin:
     def _stay(self, kept: KeptTuples, now: QueueNotes) -> None:
         _count(self._stays, kept)
         now.waiting += len(kept)
+        now.begun += int((kept.left != NOT_MET).sum())
         now.earliest = min(now.earliest, float(arrivals_of(kept).min(initial=inf)))
 
     def _due(self, op: QueueingOperator) -> float:
         """When, by the wall clock, the next iteration must come."""
         return op.due - op.clock.now() + self.timing.clock.now()
 
-    def _warning(self, now: QueueNotes) -> str:
-        """Say that what waits needs longer than its deadline, if it does."""
-        needed = now.earliest + self.limit - now.due if now.waiting else 0.0
+    def _warning(self, needed: float) -> str:
+        """Say that rows cannot leave in time, if what waits needs longer than the deadline."""
         if needed <= self.limit:
             return ""
         return (
             f"a deadline of {format_duration(self.limit)} cannot be kept in {format_size(self.operator.budget.limit)} of memory:"
-            f" rows that wait need {format_duration(needed)}; give more memory or a longer deadline, or shed rows"
+            f" what waits needs {format_duration(needed)}; give more memory or a longer deadline, or shed rows"
         )
 
     def _add_stats(self, op: QueueingOperator) -> None:
