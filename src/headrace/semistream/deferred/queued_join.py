@@ -205,9 +205,7 @@ class QueuedJoin:
         staying = _Staying.of(decision.file)
         with ExitStack() as stack:
             op = self.operator
-            if (
-                decided.waiting and decided.version != op.relation.version
-            ):  # another run of the query sees another version
+            if decided.begun and decided.version != op.relation.version:  # another run of the query sees another one
                 op = stack.enter_context(self.at_version(decided.version))
             op.deadline = self.limit
             yield from self._leave_first(op)
@@ -218,8 +216,9 @@ class QueuedJoin:
             yield from self._join_those_that_left(op, decision.file, rows)
             yield from self._scan_again(op, decision.file, decided, staying.entered)
             self._add_stats(op)
-        own = staying.batches == self.batch
-        self.operator.stats.deferred += int(own.sum())
+        batches, rows_of = np.unique(staying.batches, return_counts=True)
+        self._stays.update(dict(zip(batches.tolist(), rows_of.tolist(), strict=True)))
+        self.operator.stats.deferred += self._stays[self.batch]
         self._next = decided
 
     def on_decided(self) -> None:
