@@ -188,7 +188,7 @@ def pages_per_tuple(path, rel, deadline, each=100, batches=64):
 
 def test_pages_for_a_tuple_fall_with_the_micro_batches_that_it_may_wait(tmp_path):
     rel, each = relation(tmp_path / "r", 3000), 100
-    found = [pages_per_tuple(tmp_path / str(d), rel, float(d), each) for d in (1, 8, 16, 32)]
+    found = [pages_per_tuple(tmp_path / str(d), rel, float(d), each) for d in (0.1, 8, 16, 32)]
     drained = rel.num_pages / each  # a scan for each micro-batch
     assert found[0] == (pytest.approx(drained), 0)
     for (pages, waited), (fewer, longer) in pairwise(found):
@@ -212,7 +212,9 @@ def test_the_scan_goes_on_where_it_was_and_costs_what_the_model_says(tmp_path, a
             waits.append(stats.longest_wait_batches)
     sizes = query.op.sizes
     modelled = rel.num_pages / sizes.tuples  # b pages for w tuples: N_R for as many as H holds
-    assert sum(pages) / left == pytest.approx(modelled, rel=0.1)
+    # R-MESHJOIN reads b pages ahead of its steps, and drops what is left of them at the end of a micro-batch.
+    again = sizes.b * len(pages) / left if algorithm == "rmeshjoin" else 0.0
+    assert 0.9 * modelled <= sum(pages) / left <= 1.1 * modelled + again
     assert sum(pages) / left < 0.5 * rel.num_pages / each, "no better than a scan for each micro-batch"
     # The delay: a cycle of R by the pages of a micro-batch.
     (shard,) = waiting_now(query.log)
