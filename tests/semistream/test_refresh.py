@@ -286,7 +286,21 @@ def test_a_version_with_keys_that_repeat_is_refused_by_hybridjoin_which_goes_on(
     assert sorted(row[::2] for row in tuples(op.drain())) == [(5, 0), (9, 0)]
 
 
-@pytest.mark.parametrize("operator", [MeshJoin, SSIJ, HybridJoin])
+def test_oracle_a_version_whose_index_does_not_fit_is_gone_on_with(tmp_path):
+    """The index of the new version is larger than the whole budget: it is read in part."""
+    rows = pa.table({"k": range(2000), "s": ["x"] * 2000})
+    relation = hr.Relation.create(tmp_path / "r", rows, key="k", page_size="4KiB", shards=1)
+    op = HybridJoin(relation, on="k", memory="120KiB", columns=[])
+    got = tuples(op.run([stream(np.arange(500))]))
+    keys = range(5000, 13_000)
+    relation.apply(upserts=pa.table({"k": keys, "s": ["y" * 3900] * len(keys)}), deletes=range(2000))
+    op.offer(stream([3, 4, 5000, 12_999]))
+    got += tuples(op.refresh()) + tuples(op.drain())
+    assert op.relation.index_bytes > op.budget.limit >= op.budget.peak and op.relation.version == 2
+    assert op.stats.index_pages_read and sorted(row[0] for row in got) == [*range(500), 5000, 12_999]
+
+
+@pytest.mark.parametrize("operator", [MeshJoin, SSIJ])
 def test_a_version_that_does_not_fit_the_memory_is_refused_and_the_join_goes_on(operator, tmp_path):
     rows = pa.table({"k": range(2000), "s": ["x"] * 2000})
     relation = hr.Relation.create(tmp_path / "r", rows, key="k", page_size="4KiB", shards=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
@@ -67,6 +69,13 @@ class InputBuffer:
     def all_rows(self) -> pa.RecordBatch:
         """All tuples in it, which stay."""
         return pa.concat_batches(self._batches)
+
+    def clear(self) -> Iterator[pa.RecordBatch]:
+        """Give all tuples in it out, batch by batch."""
+        self.rows = 0
+        self._times.clear()
+        while self._batches:
+            yield self._batches.pop(0)
 
     def keep(self, mask: Bools) -> None:
         """Keep some of the tuples in it; the others never get a number."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,7 @@ from headrace.semistream.deadlines import StepTime
 from headrace.semistream.hash_probe import HashProbe
 from headrace.semistream.input_buffer import InputBuffer
 from headrace.semistream.join_key import JoinKey
+from headrace.semistream.kept_tuples import NOT_MET, KeptTuples
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.protocols import DrivenOperator, StreamShedder
 from headrace.semistream.reservations import Reservations
@@ -45,6 +46,7 @@ _BACKLOG_SHARE = (
 )
 _COUNTS_SHARE, _COUNTERS = 1 / 32, 4  # of the budget, with `measure`, at most; bytes of counters for each key of R
 _LEAST_HORIZON, _HORIZON = 1 << 16, 4  # stream tuples after which counts are halved: at least, and for each key of R
+_PIECE = 1 << 13  # tuples that are taken out together: what is made of them on the way is small beside H
 
 
 class WaitingJoin(SemiStreamJoin):
@@ -167,10 +169,7 @@ class WaitingJoin(SemiStreamJoin):
         self.stats.batches += 1
         self.stats.tuples_in += batch.num_rows
         if batch.num_rows:
-            if not self._input.tuple_bytes:
-                self._input.tuple_bytes = max(1.0, batch.nbytes / batch.num_rows)
-                self._meet_stream(batch.schema)
-                self._begin()
+            self._begin_with(batch)
             self._input.add(batch, self.clock.now())
             self._steps.came += batch.num_rows
         self._note_memory()
@@ -311,8 +310,8 @@ class WaitingJoin(SemiStreamJoin):
         """w of the next iteration."""
 
     @abstractmethod
-    def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
-        """One iteration that takes in up to w tuples."""
+    def _iterate(self, w: int, most: int | None = None) -> Iterator[pa.RecordBatch]:
+        """One iteration that takes in up to w tuples, and brings so many pages of a scan at most."""
 
     @abstractmethod
     def _room_now(self) -> int:
@@ -353,6 +352,13 @@ class WaitingJoin(SemiStreamJoin):
         )
 
     # -- stream tuples come and go ---------------------------------------------------------------------------------------
+
+    def _begin_with(self, batch: pa.RecordBatch) -> None:
+        """The first tuples of a stream say how large its tuples are."""
+        if not self._input.tuple_bytes:
+            self._input.tuple_bytes = max(1.0, batch.nbytes / batch.num_rows)
+            self._meet_stream(batch.schema)
+            self._begin()
 
     def _meet_stream(self, schema: pa.Schema) -> None:
         """The schema of the stream is known, or may have changed: see to it that its columns have where to wait."""
@@ -470,6 +476,113 @@ class WaitingJoin(SemiStreamJoin):
         output = output or self._output_plan()
         self._check_room(output)
         self._results.follow(relation, self._payload, output)
+
+    # -- tuples that are kept elsewhere, from one micro-batch to the next ------------------------------------------------
+
+    @property
+    def scan_pages(self) -> int | None:
+        """Pages of the scan that every tuple stays for; None where tuples wait for pages of their own."""
+        return None
+
+    @property
+    def position(self) -> int:
+        """The page that the scan comes to next."""
+        return self._position()
+
+    def go_to(self, position: int) -> None:
+        """Have the scan go on at a page. Nothing waits."""
+        self._go_to(position)
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until all that waits has left, at most, if it iterates from now on."""
+        return self._seconds_left() if self.waiting else 0.0
+
+    def settle(self) -> Iterator[pa.RecordBatch]:
+        """Let tuples leave that need no iteration; those that stay can be taken out."""
+        return self._counted(self._settled())
+
+    def take_out(self) -> Iterator[KeptTuples]:
+        """Give all tuples out that wait, after `settle`, in the order in which they leave. They are not counted here."""
+        waiting = self._waiting
+        slots, left = waiting.oldest(waiting.used), self._pages_left()
+        for a in range(0, slots.size, _PIECE):
+            some = slots[a : a + _PIECE]
+            numbers = waiting.number[some]
+            yield KeptTuples(waiting.columns(some), left[a : a + _PIECE], waiting.matched[some] == 1)
+            waiting.remove(some)
+            waiting.drop(numbers)
+            self.stats.tuples_in -= some.size
+        self._emptied()
+        for batch in self._input.clear():
+            n = batch.num_rows
+            self.stats.tuples_in -= n
+            yield KeptTuples(batch, np.full(n, NOT_MET, np.int64), np.zeros(n, np.bool_))
+
+    def put_back(self, kept: KeptTuples, came: Float64s) -> int:
+        """Take tuples in again that were taken out of this join or another; those put back before leave before them.
+
+        Parameters
+        ----------
+        kept
+            The tuples.
+        came
+            When each came, by the join's clock.
+
+        Returns
+        -------
+        int
+            How many of them there was room for, the first ones.
+        """
+        self._schema_for(kept.rows.schema)
+        if not len(kept):
+            return 0
+        self._begin_with(kept.rows)
+        begun = int((kept.left != NOT_MET).sum())
+        taken = self._room_for(begun) if begun else 0
+        ends = np.flatnonzero(np.diff(kept.left[:taken], append=NOT_MET)) + 1
+        for a, b in pairwise([0, *ends.tolist()]):
+            self._buffer(kept.rows.slice(a, b - a), came[a:b])
+            self._go_on(int(kept.left[a]), kept.matched[a:b])
+        if taken == begun:
+            self._buffer(kept.rows.slice(taken), came[taken:])
+            taken = len(kept)
+        self.stats.tuples_in += taken
+        return taken
+
+    def scan(self, pages: int) -> Iterator[pa.RecordBatch]:
+        """Go on by so many pages exactly, and take no tuples in: for a join that scans."""
+        while pages > 0 and self.scan_pages:
+            before = self._position()
+            yield from self._counted(self._iterate(0, pages))
+            pages -= (self._position() - before - 1) % self.scan_pages + 1
+
+    def _buffer(self, rows: pa.RecordBatch, came: Float64s) -> None:
+        """Have tuples in the stream buffer that came before now, and were counted then."""
+        ends = np.flatnonzero(np.diff(came, append=np.inf)) + 1
+        for a, b in pairwise([0, *ends.tolist()]):
+            self._input.add(rows.slice(a, b - a), float(came[a]))
+        self._input.offered -= rows.num_rows
+
+    def _settled(self) -> Iterator[pa.RecordBatch]:
+        """Results of tuples that need no iteration any more."""
+        return iter(())
+
+    def _pages_left(self) -> Int64s:
+        """Pages that each tuple in the store has still to meet, the oldest first; NOT_MET where a tuple can begin anew."""
+        left: Int64s = np.full(self._waiting.used, NOT_MET, np.int64)
+        return left
+
+    def _room_for(self, tuples: int) -> int:
+        """How many of so many tuples that have met pages can go on."""
+        raise NotImplementedError  # tuples of a join without a scan have met none
+
+    def _go_on(self, left: int, matched: Bools) -> None:
+        """The tuples in the stream buffer go on, with so many pages still to meet."""
+        raise NotImplementedError
+
+    def _emptied(self) -> None:
+        """The store is empty now: forget what else is known of its tuples."""
 
     # -- snapshots -------------------------------------------------------------------------------------------------------
 

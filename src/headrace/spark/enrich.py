@@ -23,7 +23,7 @@ from headrace.semistream.base import How, On, Order
 from headrace.semistream.deferred.deferral import MARK, Deferral
 from headrace.spark.choice import Algorithm
 from headrace.spark.column_names import ColumnNames
-from headrace.spark.defer import Defer
+from headrace.spark.defer import QUEUEING, Defer
 from headrace.spark.enrich_step import EnrichStep, Waiting
 from headrace.spark.executors import workers_of
 from headrace.spark.plan import Plan
@@ -78,7 +78,8 @@ def enrich(
         "auto": AdaptiveJoin, unless this machine has a calibration (`headrace calibrate`) whose models expect another algorithm
         to be faster; chosen once for the query from its first rows. Or one by its name: adaptive, inl, meshjoin, ameshjoin,
         rmeshjoin, hybridjoin, xhybridjoin, ssij. The published ones share no memory: each worker has its part of the budget, and
-        joins the rows of a task as one stream, to its end.
+        joins the rows of a task as one stream, to its end; with a deadline, all but inl keep their queue from one micro-batch to
+        the next.
     order
         "stream": the results of a task's rows come in the order of the rows. "any" is faster.
     condition
@@ -142,7 +143,8 @@ def enrich(
         defer.check_join(join.algorithm, join.order)
         key = _check_deferral(df, join, stream, deferral)
         waiting = Waiting(deferral, _keeping(df, plan, rel, key, defer, deferral))
-        join = replace(join, algorithm=ADAPTIVE, mark=MARK if deferral.sorts_out else None)
+        if join.algorithm not in QUEUEING:
+            join = replace(join, algorithm=ADAPTIVE, mark=MARK if deferral.sorts_out else None)
         source = by_shard(df, key, waiting.log.shards, deferral)
         plan = Plan(source, (), (), df.schema, stream=df.schema, earlier=plan.logs)
     # The operator is made here only to have everything refused here that can be refused.
@@ -194,14 +196,17 @@ def _defer(defer: Defer | None, deadline: str | float | None) -> Defer:
 
 
 def _check_deferral(df: DataFrame, join: RelationJoin, stream: pa.Schema, deferral: Deferral) -> tuple[str, ...]:
-    """Refuse a join whose rows cannot wait; gives the stream's columns of the key."""
+    """Refuse a join whose rows cannot wait; gives the columns that rows come to their shards by: the key, or a condition's."""
     if not df.isStreaming:
         raise BadInput(
             f"{deferral.asked} is for a streaming DataFrame: a batch one is joined at once; filter it by how='anti' if need be"
         )
     deferral.check(stream)
-    assert join.on is not None  # a condition alone is not for algorithm='auto'
-    key = tuple(parse_on(join.on).left)
+    if join.on is None:
+        assert join.condition is not None
+        key = join.condition.left_columns
+    else:
+        key = tuple(parse_on(join.on).left)
     missing = [name for name in key if stream.names.count(name) != 1]
     if missing:
         raise BadInput(f"the stream has no one column {missing[0]!r}; its columns are {', '.join(stream.names)}")

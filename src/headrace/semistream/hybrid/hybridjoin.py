@@ -184,7 +184,7 @@ class HybridJoin(WaitingJoin):
         plan, partitions = self._plan, -(-self._swappable.places.size // self._plan.k)
         return self._steps.bound(min(self.waiting, partitions), plan.cost.loop(1, plan.k, plan.l))
 
-    def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
+    def _iterate(self, w: int, most: int | None = None) -> Iterator[pa.RecordBatch]:
         """One iteration of Algorithm 1, lines 4 to 23."""
         yield from self._pages.take_in(w)  # lines 4-7
         oldest, absent, place = self._swappable.oldest()  # line 15

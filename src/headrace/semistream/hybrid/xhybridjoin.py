@@ -199,7 +199,7 @@ class XHybridJoin(WaitingJoin):
         plan, partitions = self._plan, -(-self._swappable.places.size // self._plan.k)
         return self._steps.bound(min(self.waiting, partitions), plan.cost.loop(1, plan.k, plan.l))
 
-    def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
+    def _iterate(self, w: int, most: int | None = None) -> Iterator[pa.RecordBatch]:
         """One iteration of Algorithm 1, lines 4 to 23."""
         yield from self._pages.take_in(w, self._non_swappable.new)  # lines 4-7
         yield from self._look_up_new()  # lines 8-14
@@ -252,3 +252,11 @@ class XHybridJoin(WaitingJoin):
             self._make_buffers(plan)
             slots = self._H.oldest(self._H.used)
             self._non_swappable.new.append((slots, self._H.hashes(slots)))
+
+    # -- tuples that are kept elsewhere ----------------------------------------------------------------------------------
+
+    def _settled(self) -> Iterator[pa.RecordBatch]:
+        """Tuples of popular keys leave, which needs no read."""
+        yield from self._early()
+        if self._non_swappable.new:
+            yield from self._look_up_new()

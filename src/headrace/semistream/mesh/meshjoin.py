@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
+from headrace.arrays import Bools, Int64s
 from headrace.clock import Clock
 from headrace.conditions import Condition
 from headrace.errors import BadInput, MemoryRefused, choice
@@ -16,6 +16,7 @@ from headrace.semistream.base import How, On, Order
 from headrace.semistream.mesh.cyclic_scan import CyclicScan
 from headrace.semistream.mesh.mesh_cost import MeshCost
 from headrace.semistream.mesh.mesh_plan import MeshPlan, Tuning, mesh_output
+from headrace.semistream.mesh.packets import Packets, go_on
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.protocols import StreamShedder
 from headrace.semistream.reservations import Reservations
@@ -108,8 +109,7 @@ class MeshJoin(WaitingJoin):
         )
         self._pages = self._probe_of(self._H)
         self._scan = CyclicScan(relation)
-        self._Q: deque[tuple[int, int]] = deque()  # packets: tuples, and the iteration at whose start they leave
-        self._iteration = 0
+        self._Q = Packets()
 
     # -- memory ----------------------------------------------------------------------------------------------------------
 
@@ -164,18 +164,39 @@ class MeshJoin(WaitingJoin):
         scans = 1 + self._input.rows // plan.tuples
         return self._steps.bound(scans * (plan.packets + 1), plan.cost.loop(plan.w, plan.b))
 
-    def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
+    def _iterate(self, w: int, most: int | None = None) -> Iterator[pa.RecordBatch]:
         """One iteration of Fig. 4, lines 2 to 10."""
         H, Q = self._H, self._Q
-        while Q and Q[0][1] <= self._iteration:  # lines 3-6: the oldest packet has met every page
-            yield from self._leave(H.oldest(Q.popleft()[0]))
+        yield from self._settled()  # lines 3-6
         before = H.used
         yield from self._pages.take_in(w)  # lines 2, 7
-        if H.used > before:  # line 8
-            Q.append((H.used - before, self._iteration + self._plan.packets))
-        for pages in self._scan.next_pages(self.stats):  # line 2
+        Q.enter(H.used - before, self._scan.pages)  # line 8
+        for pages in self._scan.next_pages(self.stats, Q.most(most)):  # line 2
             yield from self._pages.probe(self._scan.reader, pages, self.stats)  # lines 9-10
-        self._iteration += 1
+            Q.saw(pages.size)
+
+    def _settled(self) -> Iterator[pa.RecordBatch]:
+        """Packets that have met every page leave."""
+        yield from self._leave(self._H.oldest(self._Q.leave()))
+
+    # -- tuples that are kept elsewhere ----------------------------------------------------------------------------------
+
+    @property
+    def scan_pages(self) -> int | None:
+        """N_R: every tuple meets each page once."""
+        return self._scan.pages
+
+    def _pages_left(self) -> Int64s:
+        return self._Q.pages_left()
+
+    def _room_for(self, tuples: int) -> int:
+        return min(tuples, self._H.room)
+
+    def _go_on(self, left: int, matched: Bools) -> None:
+        go_on(self._pages, self._H, self._Q, left, matched)
+
+    def _emptied(self) -> None:
+        self._Q.clear()
 
     # -- updates ---------------------------------------------------------------------------------------------------------
 

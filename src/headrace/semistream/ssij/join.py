@@ -152,7 +152,7 @@ class SSIJ(WaitingJoin):
 
     # -- the phases: [SSIJ] §IV.B ----------------------------------------------------------------------------------------
 
-    def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
+    def _iterate(self, w: int, most: int | None = None) -> Iterator[pa.RecordBatch]:
         """An online phase if IB_thresh tuples are there, and a join phase if SB_thresh tuples wait; both before a deadline."""
         parts, IB_thresh = self._parts, self._parts.plan.IB
         if self._input.rows >= IB_thresh or self._ending or self._pressed:
@@ -439,6 +439,26 @@ class SSIJ(WaitingJoin):
             self._urgency.begin(relation, self._parts.places.size, self._parts.plan.scan)
         else:
             self._parts.move_to(relation)
+
+    # -- tuples that are kept elsewhere ----------------------------------------------------------------------------------
+
+    def _settled(self) -> Iterator[pa.RecordBatch]:
+        """A join phase if a tuple has had results from one of its pages and waits for another: all others can begin anew."""
+        SB = self._parts.SB
+        if SB.matched[SB.slots()].any():
+            yield from self._join_phase()
+
+    def _buffer(self, rows: pa.RecordBatch, came: Float64s) -> None:
+        super()._buffer(rows, came)
+        self._urgency.IB.add(came + (np.inf if self.deadline is None else self.deadline))
+        self._parts.book()
+
+    def _emptied(self) -> None:
+        parts = self._parts
+        parts.II.clear()
+        parts.SB.forget()
+        self._urgency.IB.take(self._input.rows)
+        parts.book()
 
     # -- snapshots -------------------------------------------------------------------------------------------------------
 
