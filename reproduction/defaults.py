@@ -232,10 +232,13 @@ PAPER = Paper(
                 Trend("default", 2.0),
             ),
             also={"loss": tuple(About("default", budget, percent, 0.5) for budget, percent in LOSSES.items())},
-            differs="""The loss is smaller than the text's and does not grow with the budget: on our machine the upkeep of H
-                and Q outweighs reading when memory is large. The third series is what the operator does when it is told
-                to use its default: 0.93 MB whatever the budget and the scale. Two of our scaled budgets, 5 and 10 MB,
-                are smaller than any in the text; at 5 MB it loses 3.3%, so that the check is for 20 MB and more.""",
+            differs="""Three checks do not hold. The losses at 80 and 160 MB are 0.50% and 0.45%, a half and a quarter of
+                the text's, and do not grow with the budget: on our machine the upkeep of H and Q outweighs reading when
+                memory is large. For the same reason sixteen times the memory give 1.93 times the rate and not twice: at
+                20 MB reading is half of what a tuple costs, and upkeep stays. The text gives no number for that rise;
+                twice is what we expected before the first run. The check was lowered to once after a run and is
+                restored. The third series is what the operator does by itself: 0.93 MB, or an eighth of the memory if
+                that is less, as it is in the two smallest of our scaled budgets, 5 and 10 MB.""",
             scale=0.25,
         ),
         Figure(

@@ -55,6 +55,7 @@ def raw(tmp_path_factory):
 def test_raw_results_have_what_was_seen(raw):
     refused, first, second = raw["cells"][:3]
     assert "small" in refused["refused"] and "rate" not in refused
+    assert "MeshJoin with r20000-" in refused["refused"]  # and no directory of this machine
     assert second["rate"] > first["rate"] > 0
     assert first["pages_read"] == 308 and first["memory_peak"] <= 300_000
 
