@@ -43,7 +43,6 @@ def verify_version(version: Version, progress: Callable[[int, int | None], None]
     columns = (key_column(version.codec), *version.layout.payload)
     for number in range(len(manifest.shards)):
         check = _ShardCheck(version, number)
-        _check_index_pages(version, number)
         for facts, store in reader.scan(check.places, columns, JoinStats()):
             check.compare(stored_keys(store, version.codec.integer), facts)
             for i, column in enumerate(version.layout.payload):
@@ -55,6 +54,7 @@ def verify_version(version: Version, progress: Callable[[int, int | None], None]
             if progress:
                 progress(done, pages)
         check.finish()
+        _check_index_pages(version, number)  # last: an index that is wrong itself is named first
     for name, said, found in (("nulls", manifest.nulls, nulls), ("variable_bytes", manifest.variable_bytes, variable)):
         for column_name, count in found.items():
             _same(version, f"{name}[{column_name!r}]", said[column_name], count)
