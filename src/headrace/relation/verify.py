@@ -8,6 +8,7 @@ pages hold.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from headrace.relation.reader import (
 )
 from headrace.relation.writer import entries_above, index_entries, within_pages
 
+_BAD_KEY = "a key in it is not of the key's types"
 _BUFFER = 16 << 20  # bytes of the read buffer: long runs, and little memory
 
 
@@ -116,6 +118,7 @@ class _ShardCheck:
         """Compare the next pages, whose rows have these keys."""
         self._refuse(np.flatnonzero(facts.rows == 0), "it has no rows")
         starts = np.append(0, np.cumsum(facts.rows, dtype=np.int64))
+        self._decode(keys, starts)
         hashes = keys.hashes()
         found = np.zeros(len(keys), np.uint8)
         filter_test(self._words, hashes, np.arange(len(keys)), found)
@@ -128,6 +131,18 @@ class _ShardCheck:
         self._pages += facts.rows.size
         self._rows += len(keys)
         self._used += int(facts.used.sum())
+
+    def _decode(self, keys: Keys, starts: Int64s) -> None:
+        """Refuse the page with the first key that is none of the key's types."""
+        try:
+            self.version.codec.decode(keys)
+        except DamagedRelation as error:
+            for page, (a, b) in enumerate(pairwise(starts)):
+                try:
+                    self.version.codec.decode(keys.slice(int(a), int(b)))
+                except DamagedRelation:
+                    raise self.version.damaged(int(self.places[self._pages + page]), _BAD_KEY) from error
+            raise
 
     def _compare_fences(self, index: FenceIndex, keys: Keys, starts: Int64s) -> None:
         """Compare pages in key order: each begins with its fence key, and no key is below the one before."""
@@ -159,7 +174,7 @@ class _ShardCheck:
         self._refuse(page[:-1][np.diff(within_pages(keys, starts)) < 0], "its keys are out of order")
         order = keys.argsort()
         at, known = positions(keys.take(order), index.keys)
-        last = index.last if index.last.size else index.first
+        last = index.last_pages
         number = page[order] + self._pages
         known[known] &= (index.first[at[known]] <= number[known]) & (number[known] <= last[at[known]])
         self._refuse(np.sort(page[order][~known]), "the index does not lead to it for one of its keys")
