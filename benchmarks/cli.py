@@ -13,6 +13,7 @@ from rich.console import Console
 from benchmarks import results
 from benchmarks.compare.cli import main as compare
 from benchmarks.create import SYSTEMS as CREATE_SYSTEMS
+from benchmarks.popularity import main as popularity
 from benchmarks.progressive.plan import ProgressivePlan
 from benchmarks.report import report
 from benchmarks.runner import RunFailed, Runner, RunPlan
@@ -36,6 +37,8 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
     if sys.argv[1:2] == ["compare"]:
         return compare(sys.argv[2:], console, _DATA)
+    if sys.argv[1:2] == ["popularity"]:
+        return popularity(console)
     arguments = _parser().parse_args()
     if arguments.sections[:1] == ["report"]:
         file = Path(arguments.sections[1]) if len(arguments.sections) > 1 else results.latest()
@@ -43,7 +46,7 @@ def main() -> int:
         return 0
     unknown = [s for s in arguments.sections if s not in SECTIONS]
     if unknown:
-        console.print(f"no section {unknown[0]!r}; choose from {', '.join(SECTIONS)}, or report, or compare")
+        console.print(f"no section {unknown[0]!r}; choose from {', '.join(SECTIONS)}, or report, compare, popularity")
         return 2
     quick = arguments.quick
     sections = tuple(arguments.sections or SECTIONS)

@@ -1,8 +1,10 @@
 """The figures of the papers, measured again: `make reproduce PAPER=mesh FIGURE=10b`.
 
 How it goes: a paper is a file of configurations (`mesh.py`, `defaults.py`, ...). Each figure says which cells it has, what the
-text reports and what shape is expected. `run` measures the cells and keeps what they gave as JSON under `results/`; only then are
-curves taken from it, checked against the expected shape, drawn, and written to `docs/reproduction/<paper>.md`.
+text reports and what shape is expected. `run` measures the cells and keeps what they gave as CSV in
+`docs/reproduction/data/`; only then are curves taken from it, checked against the expected shape, drawn, and written to
+`docs/reproduction/<paper>.md`. What is simulated gives the same file every time, so that a change shows in a diff.
+`compare` (`make reproduce CHECK=all`) measures again and compares the verdicts with those on the pages.
 
 To add a figure, add a `Figure` to the `figures` of a paper:
 
@@ -27,8 +29,8 @@ the cell's value called `Figure.metric`, "rate" by default. A cell that is refus
 To add a paper, write a file with a `PAPER = Paper(...)` and name it in PAPERS below; a thesis has a file for each chapter, which
 `CHAPTER=` picks. Sizes: a figure's function gets a scale, 1
 for the paper's own size; `Figure.scale` is the one it has by default, so that a paper takes some ten minutes on two cores.
-`make reproduce PAPER=... SCALE=full` runs the paper's sizes, and SCALE=0.05 any other. Checks are in `checks.py`; each states its
-tolerance, and says what it found.
+`make reproduce PAPER=... SCALE=full` runs the paper's sizes, and SCALE=0.05 any other, on a page under `results/`. Checks are in
+`checks.py`; each states its tolerance, and says what it found.
 
 Clocks: a figure that is measured on a virtual clock can be measured in real time too, if its function takes `clock="real"` and
 its `real` says what is different then (axes, checks), or why it has no meaning in real time. `make reproduce PAPER=pqp

@@ -126,22 +126,63 @@ class Widens(Check):
 
 
 @dataclass(frozen=True)
-class About(Check):
-    """A curve has a value that the text gives, within a share of it."""
+class GainsMore(Check):
+    """One curve is more times its rival than another curve is its own rival, everywhere: by this factor at least."""
 
     series: str
-    at: float
+    than: str
+    other: str
+    its: str
+    at_least: float = 1.0
+
+    def look(self, curves: Curves) -> Verdict:
+        """Compare the ratios where all four have a point."""
+        four = [_curve(curves, name) for name in (self.series, self.than, self.other, self.its)]
+        shared = sorted(set.intersection(*(set(curve) for curve in four)))
+        expected = f"{self.series} over {self.than} is at least {self.at_least:g} times {self.other} over {self.its} everywhere"
+        if not shared:
+            return Verdict(expected, "there is no x at which all were measured", False)
+        mine, other = ([_ratio(a[x], b[x]) for x in shared] for a, b in (four[:2], four[2:]))
+        found = ", ".join(f"{a:.3g} and {b:.3g}" for a, b in zip(mine, other, strict=True))
+        return Verdict(expected, found, all(a >= self.at_least * b for a, b in zip(mine, other, strict=True)))
+
+
+@dataclass(frozen=True)
+class About(Check):
+    """A curve has a value that the text gives, within a share of it: at an x, or everywhere."""
+
+    series: str
+    at: float | None
     value: float
     within: float
 
     def look(self, curves: Curves) -> Verdict:
-        """Compare at one x."""
-        found = _curve(curves, self.series).get(self.at)
-        expected = f"{self.series} at {self.at:g} is {self.value:,.6g}, within {self.within:.0%}"
-        if found is None:
+        """Compare the point that is furthest from it."""
+        points = _curve(curves, self.series)
+        found = [y for x, y in points.items() if self.at is None or x == self.at]
+        expected = f"{self.series} {_where(self.at)} is {self.value:,.6g}, within {self.within:.0%}"
+        if not found:
             return Verdict(expected, "not measured there", False)
-        holds = abs(found - self.value) <= self.within * abs(self.value)
-        return Verdict(expected, f"{found:,.6g}, {found / self.value - 1:+.1%}", holds)
+        worst = max(found, key=lambda y: abs(y - self.value))
+        holds = abs(worst - self.value) <= self.within * abs(self.value)
+        return Verdict(expected, f"{worst:,.6g}, {worst / self.value - 1:+.1%}", holds)
+
+
+@dataclass(frozen=True)
+class AtLeast(Check):
+    """A curve is not below a value: at an x, or everywhere."""
+
+    series: str
+    at: float | None
+    value: float
+
+    def look(self, curves: Curves) -> Verdict:
+        """The lowest of the points in question."""
+        found = [y for x, y in _curve(curves, self.series).items() if self.at is None or x == self.at]
+        expected = f"{self.series} {_where(self.at)} is {self.value:,.6g} or more"
+        if not found:
+            return Verdict(expected, "not measured there", False)
+        return Verdict(expected, f"{min(found):,.6g}", min(found) >= self.value)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from headrace.cost import HDD, disk_of
 from headrace.errors import BadInput
 from headrace.metrics import JoinStats
 from headrace.relation.reader import PageReader
-from reproduction.checks import Faster, Knee, Level, Peak, Tracks, Trend
+from reproduction.checks import About, Faster, Knee, Level, Peak, Tracks, Trend
 from reproduction.figure import ONE_LOOP, Cell, Computed, Figure, Paper, Predicted
 
 ROWS = 3_500_000
@@ -22,6 +22,7 @@ PAGE = 8192
 _PAGE_IN_BUFFER = 12_352  # bytes, with what is noted of its 65 tuples
 BUDGETS = (20, 40, 80, 160, 320)  # MB
 BUFFERS = (4, 8, 16, 23, 32, 45, 64, 91, 128, 181, 256, 362, 512)  # pages, about half a doubling apart
+LOSSES = {40: 0.4, 80: 1.17, 160: 1.78}  # percent by which the optimum is better, by budget, as the text has them
 SKEW = 0.5
 FIXED = 'MeshJoin(tuning="default")'
 
@@ -125,7 +126,11 @@ def _figure_9(scale: float) -> list[Cell]:
         }
 
     def fixed(budget: int) -> Any:
-        return lambda d: {"rate": _rate(d, scale, budget, _default(d, scale))}
+        def compute(directory: Path) -> dict[str, float]:
+            rate = _rate(directory, scale, budget, _default(directory, scale))
+            return {"rate": rate, "loss": 100 * (best(budget)(directory)["rate"] / rate - 1)}
+
+        return compute
 
     return [
         *(Computed("optimum", budget, best(budget)) for budget in BUDGETS),
@@ -223,13 +228,17 @@ PAPER = Paper(
                 everywhere.""",
             expected=(
                 Faster("default", "optimum", at_least=0.97, at_most=1.001),
-                Trend("default", 1.0),
-                Faster(FIXED, "optimum", at_least=0.97, at_most=1.001, above=40),
+                Faster(FIXED, "optimum", at_least=0.97, at_most=1.001),
+                Trend("default", 2.0),
             ),
-            differs="""The loss is smaller than the text's and does not grow with the budget: on our machine the upkeep of H
-                and Q outweighs reading when memory is large. The third series is what the operator does when it is told
-                to use its default: 0.93 MB whatever the budget and the scale. Two of our scaled budgets, 5 and 10 MB,
-                are smaller than any in the text; at 5 MB it loses 3.3%, so that the check is for 20 MB and more.""",
+            also={"loss": tuple(About("default", budget, percent, 0.5) for budget, percent in LOSSES.items())},
+            differs="""Three checks do not hold. The losses at 80 and 160 MB are 0.50% and 0.45%, a half and a quarter of
+                the text's, and do not grow with the budget: on our machine the upkeep of H and Q outweighs reading when
+                memory is large. For the same reason sixteen times the memory give 1.93 times the rate and not twice: at
+                20 MB reading is half of what a tuple costs, and upkeep stays. The text gives no number for that rise;
+                twice is what we expected before the first run. The check was lowered to once after a run and is
+                restored. The third series is what the operator does by itself: 0.93 MB, or an eighth of the memory if
+                that is less, as it is in the two smallest of our scaled budgets, 5 and 10 MB.""",
             scale=0.25,
         ),
         Figure(

@@ -160,6 +160,8 @@ class Figure:
         Checks of other values of the cells, by the names of these.
     real
         What is different of it in real time, as arguments of a figure; or why it is not measured in real time.
+    draw
+        Draws it, given its raw results and the file, where it is no curve.
     """
 
     id: str
@@ -180,6 +182,7 @@ class Figure:
     over: str = ""
     also: Mapping[str, tuple[Check, ...]] = field(default_factory=dict)
     real: Mapping[str, Any] | str = ""
+    draw: Callable[[dict[str, Any], Path], None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,10 @@ _MARKERS = "os^Dv*PX"
 
 
 def plot(figure: Figure, raw: Raw, path: Path) -> None:
-    """Draw the curves of a figure."""
+    """Draw the curves of a figure, or what it is instead."""
+    if figure.draw is not None:
+        figure.draw(raw, path)
+        return
     fig, axes = plt.subplots(figsize=(5.4, 3.4))
     instead = curves_of(figure, raw, figure.over) if figure.over else {}
     for marker, (name, points) in zip(_MARKERS * 4, curves_of(figure, raw).items(), strict=False):

@@ -1,4 +1,4 @@
-"""[PQP] appendix A: Fig. A.3 to A.8."""
+"""[PQP] appendix A: Fig. A.1 to A.8."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from headrace.progressive.rtree import ALGORITHMS, Disk2008, SpatialJoin
-from reproduction.checks import Check, Faster, Level, Trend
+from reproduction.checks import About, Check, Faster, Level, Trend
 from reproduction.figure import Cell, Clock, Computed, Figure, Paper
 from reproduction.own_disk import OwnDisk
 from reproduction.pqp import SEE
+from reproduction.rtree_layout import draw_boxes, full_tree, layout, summary_tree
 from reproduction.spatial_sets import Boxes, clustered, places, poisson
 
 FRAMES = 128
@@ -129,6 +130,47 @@ def _more_clusters(scale: float, clock: Clock = "virtual") -> list[Cell]:
     return [Computed(a, c, partial(compute, clusters=c, algorithm=a)) for c in (5, 10, 20) for a in ("sbnl", "sibnl")]
 
 
+FULL, SUMMARY = "R-tree", "summary R-tree"
+
+
+@cache
+def _layouts(rows: int, frames: int) -> dict[str, list[dict[str, Any]]]:
+    """The levels of both trees of the set R."""
+    boxes = make_clusters(rows, 5)()[0]
+    return {FULL: layout(full_tree(boxes, frames), False), SUMMARY: layout(summary_tree(boxes, frames), True)}
+
+
+def _levels(series: tuple[str, ...], scale: float) -> list[Cell]:
+    rows, frames = round(ROWS * scale), max(16, round(FRAMES * scale))
+
+    def compute(directory: Path, name: str, level: int) -> dict[str, Any]:
+        of = _layouts(rows, frames)
+        return {**of[name][level], "shorter": of[FULL][0]["levels"] - of[name][0]["levels"]}
+
+    return [
+        Computed(name, level, partial(compute, name=name, level=level))
+        for name in series
+        for level in range(len(_layouts(rows, frames)[name]))
+    ]
+
+
+def _layout_figure(id_: str, name: str, reports: str, expected: tuple[Check, ...], **more: Any) -> Figure:
+    return Figure(
+        id_,
+        f"Layout of the {name} of R100KC5",
+        "level (0: boxes around data pages)",
+        partial(_levels, (name,)),
+        reports=reports,
+        expected=expected,
+        y="boxes",
+        metric="boxes",
+        real=COUNTED,
+        draw=lambda raw, path: draw_boxes(raw, name, path),
+        note="100,000 boxes in 5 clusters, 204 to a page. Drawn are the boxes of all levels, the higher the darker.",
+        **more,
+    )
+
+
 COUNTED = "a count, which takes no time and is the same on every clock"
 IO: dict[str, Any] = {"y": "pages read and written so far", "metric": "io", "real": COUNTED}
 TIME: dict[str, Any] = {"y": "response time (s, simulated)", "metric": "seconds"}
@@ -155,6 +197,24 @@ LOOPS = _timed(*_beats_static("sbnl", "sibnl"))
 EARLY = _timed(*_beats_static("sbnl", "sibnl", at=20))
 
 FIGURES = (
+    _layout_figure(
+        "A.1",
+        FULL,
+        "The five clusters show in the layout of directory and leaf pages.",
+        (),
+        also={"clusters": (About(FULL, 0, 5, 0.0),)},
+        differs="""Clusters are counted as groups of boxes that touch each other, without boxes larger than a cluster. Ours lie
+            apart, in a square of side 2.2, so that each overlaps the one it is made to overlap and no other.""",
+    ),
+    _layout_figure(
+        "A.2",
+        SUMMARY,
+        "The summary R-tree, which has a box for each page, still contains the five clusters, and is one level shorter.",
+        (),
+        also={"clusters": (About(SUMMARY, 0, 5, 0.0),), "shorter": (About(SUMMARY, 0, 1, 0.0),)},
+        differs="""As in A.1. The boxes of a cluster come in no order, so that each of its pages covers nearly all of it; four
+            pages have boxes of two clusters. The R-tree, which puts boxes where they fit, has pages that tile a cluster.""",
+    ),
     Figure(
         "A.3a",
         "Static join: I/O of building and joining",
@@ -227,15 +287,19 @@ FIGURES = (
         "Response time of the three R-tree joins",
         SHARES,
         _made(ONE_BY_ONE, ROWS, 5),
-        reports="""Both dynamic joins give results early, and end later than the static one. The fully dynamic join gives more
-            than 20% of its results sooner than the static one does, the block dynamic join more than 60%.""",
+        reports="""Both dynamic joins give results early. The fully dynamic join gives more than 20% of its results sooner than
+            the static one does, the block dynamic join more than 60%; the rest comes later. Their cost in processor time is
+            prohibitive: in the end both are worse than the static join.""",
         expected=(
-            Faster("static", than="dynamic", at_least=3, at=20),
-            Faster("static", than="block", at_least=1.5, at=60),
-            Faster("dynamic", than="static", at=100),
-            Faster("block", than="static", at=100),
+            Faster("static", than="dynamic", at=20),
+            Faster("static", than="block", at=60),
+            Faster("dynamic", than="static", at=70),
+            Faster("block", than="static", at=90),
+            Faster("dynamic", than="static", at_least=1.1, at=100),
+            Faster("block", than="static", at_least=1.1, at=100),
         ),
-        differs="""They are sooner for nearly all of their results, and end 1% later. The text blames the loss on the processor,
+        differs="""That they are sooner at first holds; that they are worse in the end does not: they are sooner for nearly all
+            of their results, and end 1% later. The text blames the loss on the processor,
             whose time it calls prohibitive. Here a box is compared with some 600 others on its way through both trees, which
             is 1 s of 637 in all at 10 ns each; what the program of the text did besides is not said. Larger boxes change
             little: with sides up to 0.02 the fully dynamic join ends 9% later, and the block dynamic one 4% sooner. With one side
@@ -357,7 +421,7 @@ FIGURES = (
         ),
         differs="The drawing is ours.",
         note="100,000 boxes a side, selectivity 25%, all of the results.",
-        **_timed(Faster("sbnl", than="sibnl", at_least=0.5)),
+        **_timed(Faster("sbnl", than="sibnl", at_least=1.0)),
     ),
     *(
         Figure(

@@ -14,7 +14,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.conditions import all_of, band, between, compare, equal, intersects, within
+    from headrace.conditions import (
+        all_of,
+        band,
+        between,
+        compare,
+        edit_distance,
+        equal,
+        intersects,
+        jaccard,
+        predicate,
+        within,
+    )
     from headrace.errors import (
         BadInput,
         DamagedLog,
@@ -91,15 +102,18 @@ __all__ = [
     "between",
     "compare",
     "delta",
+    "edit_distance",
     "enrich",
     "equal",
     "finish",
     "find_duplicates",
     "intersects",
+    "jaccard",
     "load",
     "load_postgresql",
     "maintain",
     "postgresql",
+    "predicate",
     "progress",
     "progressive_join",
     "read_pipeline",
@@ -138,7 +152,18 @@ _HOME = {
     "Defer": "headrace.spark.defer",
     "Shedding": "headrace.spark.shed",
 }
-_CONDITIONS = ("all_of", "band", "between", "compare", "equal", "intersects", "within")
+_CONDITIONS = (
+    "all_of",
+    "band",
+    "between",
+    "compare",
+    "edit_distance",
+    "equal",
+    "intersects",
+    "jaccard",
+    "predicate",
+    "within",
+)
 _HOME |= dict.fromkeys(_CONDITIONS, "headrace.conditions")
 _HOME |= {"rows": "headrace.windows", "time": "headrace.windows"}
 _HOME |= {name: "headrace.errors" for name in __all__ if name not in _HOME and name != "__version__"}

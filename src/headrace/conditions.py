@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Literal, TypeAlias
@@ -22,6 +22,9 @@ Amount: TypeAlias = "int | float | Decimal | timedelta"
 ON_FORMS = "'col', ['a', 'b'] or {'stream_col': 'relation_col'}"
 OPS = ("<", "<=", ">", ">=", "!=", "=")
 METRICS = ("euclidean", "manhattan", "chebyshev")
+LONGEST_GRAM = (
+    3  # code points of a q-gram at most: three of 21 bits fit into a 64-bit word, so that grams are compared exactly
+)
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,9 @@ class Equal(Condition):
 
 @dataclass(frozen=True)
 class Compare(Condition):
-    """The condition `left op right` of numbers, dates or timestamps. Nulls and NaN satisfy nothing, not even !=.
+    """The condition `left op right` of numbers, dates, timestamps or texts. Nulls and NaN satisfy nothing, not even !=.
+
+    Texts are compared byte by byte in UTF-8, as Spark does: 'Z' < 'a' < 'é'.
 
     Args:
         left: a column of the left side.
@@ -260,6 +265,117 @@ class Intersects(Condition):
 
 
 @dataclass(frozen=True)
+class EditDistance(Condition):
+    """The condition that one text becomes the other by few insertions, deletions and substitutions of a code point.
+
+    Args:
+        left: a text column of the left side.
+        right: a text column of the right side.
+        at_most: the most edits, 0 or more.
+    """
+
+    left: str
+    right: str
+    at_most: int
+
+    def __post_init__(self) -> None:
+        _check_columns("left", (self.left,))
+        _check_columns("right", (self.right,))
+        if not isinstance(self.at_most, int) or isinstance(self.at_most, bool) or self.at_most < 0:
+            raise BadInput(f"at_most={shown(self.at_most)} is not a number of edits; give a whole number of 0 or more")
+
+    @property
+    def left_columns(self) -> tuple[str, ...]:
+        """The text of the left side."""
+        return (self.left,)
+
+    @property
+    def right_columns(self) -> tuple[str, ...]:
+        """The text of the right side."""
+        return (self.right,)
+
+
+@dataclass(frozen=True)
+class Jaccard(Condition):
+    """The condition that two texts have a large part of their q-grams in common: |A ∩ B| / |A ∪ B| >= at_least.
+
+    The q-grams of a text are the set of its runs of q code points. A shorter text has one, which is the text itself; the empty
+    text has none, and is similar to the empty text alone.
+
+    Args:
+        left: a text column of the left side.
+        right: a text column of the right side.
+        at_least: the least similarity, above 0 and at most 1.
+        q: code points of a gram, 1 to 3.
+    """
+
+    left: str
+    right: str
+    at_least: float
+    q: int = LONGEST_GRAM
+
+    def __post_init__(self) -> None:
+        _check_columns("left", (self.left,))
+        _check_columns("right", (self.right,))
+        _check_amount("at_least", self.at_least, (int, float), "a similarity above 0 and at most 1")
+        if not 0 < self.at_least <= 1:
+            raise BadInput(f"at_least={self.at_least!r} is not a similarity above 0 and at most 1")
+        if not isinstance(self.q, int) or isinstance(self.q, bool) or not 1 <= self.q <= LONGEST_GRAM:
+            raise BadInput(f"q={shown(self.q)} is not a length of grams; give 1 to {LONGEST_GRAM} code points")
+
+    @property
+    def left_columns(self) -> tuple[str, ...]:
+        """The text of the left side."""
+        return (self.left,)
+
+    @property
+    def right_columns(self) -> tuple[str, ...]:
+        """The text of the right side."""
+        return (self.right,)
+
+
+@dataclass(frozen=True, repr=False)
+class Predicate(Condition):
+    """The condition that a function of the user says of pairs of rows.
+
+    Args:
+        fn: takes two record batches, row i of the one with row i of the other, and returns a boolean for each row.
+        left, right: the columns that it reads of each side.
+        names: what `fn` calls them, where these differ from the columns: left, then right.
+    """
+
+    fn: Callable[[Any, Any], Any]
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+    names: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.fn):
+            raise BadInput(f"fn={shown(self.fn)} is not a function of two record batches")
+        _check_columns("left", self.left)
+        _check_columns("right", self.right)
+
+    def __repr__(self) -> str:
+        # The address that a function's own repr has differs from process to process, and logs compare what is written here.
+        return f"Predicate({self.called}, left={self.left!r}, right={self.right!r})"
+
+    @property
+    def called(self) -> str:
+        """The name of the function, for messages."""
+        return str(getattr(self.fn, "__qualname__", type(self.fn).__qualname__))
+
+    @property
+    def left_columns(self) -> tuple[str, ...]:
+        """The columns of the left side that the function reads."""
+        return self.left
+
+    @property
+    def right_columns(self) -> tuple[str, ...]:
+        """The columns of the right side that the function reads."""
+        return self.right
+
+
+@dataclass(frozen=True)
 class AllOf(Condition):
     """The condition that several conditions all hold."""
 
@@ -355,6 +471,47 @@ def intersects(left: Sequence[str], right: Sequence[str] | None = None) -> Inter
     return Intersects(_names(left), _names(left if right is None else right))
 
 
+def edit_distance(left: str, right: str | None = None, *, at_most: int) -> EditDistance:
+    """Make the condition that two texts are at most so many edits apart; one name stands for both sides.
+
+    An edit inserts, deletes or replaces one code point (Levenshtein distance). It needs the extra ``text``.
+
+    Example:
+        >>> edit_distance("name", at_most=2)
+        EditDistance(left='name', right='name', at_most=2)
+    """
+    return EditDistance(left, left if right is None else right, at_most)
+
+
+def jaccard(left: str, right: str | None = None, *, at_least: float, q: int = LONGEST_GRAM) -> Jaccard:
+    """Make the condition that two texts share so large a part of their q-grams; one name stands for both sides.
+
+    Example:
+        >>> jaccard("name", "title", at_least=0.6, q=2)
+        Jaccard(left='name', right='title', at_least=0.6, q=2)
+    """
+    return Jaccard(left, left if right is None else right, at_least, q)
+
+
+def predicate(
+    fn: Callable[[Any, Any], Any], left: str | Sequence[str], *, right: str | Sequence[str] | None = None
+) -> Predicate:
+    """Make the condition that a function says of pairs of rows; one set of names stands for both sides.
+
+    `fn(left, right)` gets two record batches with the named columns, row i of the one with row i of the other, and returns an
+    Arrow or NumPy array of booleans, one for each row. A null counts as false. It sees the pairs that all other conditions leave,
+    some thousands at a time, so put something narrow beside it: alone it sees every pair.
+
+    Example:
+        >>> import pyarrow.compute as pc
+        >>> def heavier(left, right):
+        ...     return pc.greater(left["weight"], pc.multiply(right["limit"], 2))
+        >>> predicate(heavier, "weight", right="limit")
+        Predicate(heavier, left=('weight',), right=('limit',))
+    """
+    return Predicate(fn, _names(left), _names(left if right is None else right))
+
+
 def all_of(*conditions: Condition) -> AllOf:
     """Make the condition that several conditions all hold.
 
@@ -369,8 +526,35 @@ def check_condition(condition: object) -> None:
     """Refuse an object that is not a condition."""
     if not isinstance(condition, Condition):
         raise BadInput(
-            f"{condition!r} is not a condition; make one with equal, compare, between, band, within, intersects or all_of"
+            f"{condition!r} is not a condition; make one with equal, compare, between, band, within, intersects, edit_distance,"
+            " jaccard, predicate or all_of"
         )
+
+
+def renamed(condition: Condition, left: Callable[[str], str], right: Callable[[str], str]) -> Condition:
+    """Return a condition with other names for the columns of each side. A predicate's function sees the names it was made with.
+
+    Example:
+        >>> renamed(between("T", "Low", "High"), str.lower, str.upper)
+        Between(column='t', low='LOW', high='HIGH', of='left', inclusive='both', open_ends=False)
+    """
+    match condition:
+        case AllOf(conditions):
+            return AllOf(tuple(renamed(one, left, right) for one in conditions))
+        case Between():
+            inside, bounds = (left, right) if condition.of == "left" else (right, left)
+            return replace(
+                condition, column=inside(condition.column), low=bounds(condition.low), high=bounds(condition.high)
+            )
+        case Predicate(_, a, b, names):
+            return replace(condition, left=tuple(map(left, a)), right=tuple(map(right, b)), names=names or (a, b))
+        case Equal(a, b) | Within(a, b) | Intersects(a, b):
+            return replace(condition, left=tuple(map(left, a)), right=tuple(map(right, b)))
+        case Compare(x, _, y):
+            return replace(condition, left=left(x), right=right(y))
+        case Band(x, y) | EditDistance(x, y) | Jaccard(x, y):
+            return replace(condition, left=left(x), right=right(y))
+    raise BadInput(f"{condition!r} is not a condition that a join knows")
 
 
 def parse_on(on: On) -> Equal:

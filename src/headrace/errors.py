@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 SHOWN = 80  # characters of a value in a message: enough to find it by, however long it is
+_EXCEPTION = re.compile(r"^[\w.]+(?:Error|Exception|errors\.\w+): .+", re.MULTILINE)  # a line of a traceback
+_LONGEST_LINE = 2000  # characters of an error of another program: it may quote a whole value
 SHOWN_ERROR = 200  # characters of another library's words in a message: they may name two types and a value
 SUGGEST_ABOVE = 0.6  # similarity (difflib ratio, 0 to 1) from which a wrong word is taken for a misspelling
 
@@ -101,6 +104,20 @@ class OtherLog(RunLogError):
 
 class DamagedLog(RunLogError):
     """The bytes of a run log's file are not the bytes that were written. The message names the file."""
+
+
+def innermost(text: str, otherwise: str = "") -> str:
+    r"""The last line of a text that names an exception, cut to a readable length; `otherwise` if there is none.
+
+    Spark wraps what happened in a worker in tracebacks of Python and of Java, as text: the cause is the last of them.
+
+    Example:
+        >>> innermost("Traceback\nValueError: a\n\nDuring that:\norg.apache.SparkException: b\n\tat x")
+        'org.apache.SparkException: b'
+    """
+    found = _EXCEPTION.findall(text)
+    line = found[-1] if found else otherwise
+    return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…"
 
 
 def shown(value: object) -> str:

@@ -90,6 +90,10 @@ class JoinStats:
     """read requests: each costs a seek"""
     bytes_read: int = 0
     """bytes read from disk"""
+    index_pages_read: int = 0
+    """pages of the index read, where it is not in memory as a whole; they count in no counter but these two"""
+    index_reads: int = 0
+    """read requests for pages of the index"""
     io_seconds: float = 0.0
     """seconds spent reading, by the disk's clock"""
     generations: int = 0
@@ -102,6 +106,8 @@ class JoinStats:
     """seconds between the arrival of a stream tuple and its result, summed over tuples"""
     longest_wait: float = 0.0
     """the longest of these times"""
+    longest_wait_batches: int = 0
+    """micro-batches after their own in which the last of the stream tuples left that a run log kept in a queue"""
     late: int = 0
     """stream tuples that left after their deadline; of AdaptiveJoin, those that left after the deadline of the oldest"""
     shed: int = 0
@@ -159,8 +165,10 @@ class JoinStats:
         total = JoinStats(
             memory=memory, left_out=self.left_out | other.left_out, warnings=self.warnings | other.warnings
         )
-        total.longest_wait = max(self.longest_wait, other.longest_wait)
+        longest = "longest_wait", "longest_wait_batches"
+        for name in longest:
+            setattr(total, name, max(getattr(self, name), getattr(other, name)))
         for f in fields(self):
-            if f.name not in ("memory", "left_out", "warnings", "longest_wait"):
+            if f.name not in ("memory", "left_out", "warnings", *longest):
                 setattr(total, f.name, getattr(self, f.name) + getattr(other, f.name))
         return total

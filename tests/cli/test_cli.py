@@ -9,11 +9,12 @@ from typer.testing import CliRunner
 
 import headrace
 from headrace.cli import app
-from headrace.cli.exit_codes import DAMAGED, FAILED, INTERRUPTED, REFUSED
+from headrace.cli.exit_codes import DAMAGED, FAILED, INTERRUPTED, REFUSED, message
 from headrace.cli.screen import plain
-from headrace.errors import BadInput, DamagedLog, DamagedRelation, MemoryRefused
+from headrace.errors import BadInput, DamagedLog, DamagedRelation, MemoryRefused, innermost
 from headrace.pipeline.run import RunFailed
 from headrace.sources.connection import PostgreSQLError
+from headrace.sources.secret import hide_secrets
 from headrace.spark.session import SparkFailed
 
 
@@ -119,6 +120,19 @@ def test_a_foreign_exception_shows_no_secret(monkeypatch):
     assert "hunter2" not in result.output
     assert "postgresql://ann:***@db/shop?user=ann&password=***" in result.stderr
     assert "Traceback" in result.stderr
+
+
+@pytest.mark.parametrize("part", ["_", "a", "a.", "1_", "ssl", "token "])
+def test_secrets_are_found_in_long_texts_in_linear_time(part):
+    """A message may quote a value of a megabyte; in quadratic time this would take hours."""
+    found = hide_secrets(part * (1_000_000 // len(part)) + " postgresql://ann:hunter2@db sasl.password=hunter2")
+    assert found.endswith(" postgresql://ann:***@db sasl.password=***")
+
+
+def test_the_reason_of_a_failure_quotes_no_whole_value():
+    text = f"at x\norg.apache.spark.SparkException: {'v' * 1_000_000}\n at y"
+    assert len(innermost(text)) == 2000
+    assert len(message(RuntimeError(text))) == len("RuntimeError: ") + 2000
 
 
 def test_the_codes_are_those_of_the_documents():

@@ -3,15 +3,17 @@
 import json
 
 import pyarrow as pa
+import pytest
 from typer.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import app
 from headrace.clock import ManualClock, WallClock
-from headrace.runlog import RunLog, close_finish
+from headrace.runlog import RunLog, close_finish, log
 from headrace.semistream import AdaptiveJoin
 from headrace.semistream.deferred.deferral import MARK, Deferral
 from headrace.semistream.deferred.join import DeferredJoin
+from headrace.shedding import ledger
 from headrace.shedding.ledger import Decision, Ledger
 
 STREAM = pa.schema({"k": pa.int64()})
@@ -95,3 +97,31 @@ def test_shed_rows_wait_for_a_replay(tmp_path):
     draft.commit()
     (facts,) = json.loads(run(tmp_path / "state", "--json").stdout)
     assert facts["waiting"] == {"shed_rows_to_replay": 3}
+
+
+@pytest.mark.parametrize(("reader", "name"), [(ledger, "count_rows"), (log, "count_rows"), (log, "read_state")])
+def test_files_that_are_removed_meanwhile_are_not_counted(tmp_path, monkeypatch, reader, name):
+    """Nothing is locked: between the listing of files and their reading a replay may end, or a query expire what is old."""
+    shed, rows = Ledger(tmp_path, "q", "enrich"), pa.record_batch({"k": pa.array([1, 2, 3], pa.int64())})
+    for batch in (0, 1):
+        shed.decide(batch, "r", Decision())
+        draft = shed.draft(batch, 0, 0, STREAM)
+        draft.add(rows)
+        draft.commit()
+    read = getattr(reader, name)
+
+    def removed_first(path):
+        if "0000000000" in path.name:
+            path.unlink()
+        return read(path)
+
+    monkeypatch.setattr(reader, name, removed_first)
+    shown = run(tmp_path, "--json")
+    assert shown.exit_code == 0, shown.output
+    (facts,) = json.loads(shown.stdout)
+    counted = (
+        facts["waiting"]["shed_rows_to_replay"],
+        facts["kept"]["shed"]["rows"],
+        facts["state"]["decision"]["files"],
+    )
+    assert counted == {ledger: (3, 3, 2), log: (6, 3, 2) if name == "count_rows" else (6, 6, 1)}[reader]

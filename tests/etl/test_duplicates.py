@@ -1,6 +1,7 @@
 """`find_duplicates`, exact and by similarity, against brute force."""
 
 from collections import Counter
+from random import Random
 
 import numpy as np
 import pyarrow as pa
@@ -8,6 +9,8 @@ import pytest
 
 import headrace as hr
 from headrace.errors import BadInput
+from tests.support.condition_cases import holds
+from tests.support.similar_texts import random_texts
 from tests.support.spark_streams import counted, files, source, streamed
 
 pytestmark = pytest.mark.spark
@@ -68,6 +71,31 @@ def test_oracle_similar_rows(spark, tmp_path, keyed):
     assert {row[-1] for row in got} == {True, False}
 
 
+@pytest.mark.parametrize("by", ["edits", "grams"])
+def test_oracle_similar_texts(spark, tmp_path, by):
+    random = Random(by)
+    texts = random_texts(random, 400)
+    rows = pa.table({"id": range(300), "name": texts[:300]})
+    rel = hr.Relation.create(tmp_path / "r", rows, key="id")
+    stream = pa.table({"n": range(100), "name": texts[300:]})
+    condition = hr.edit_distance("name", at_most=1) if by == "edits" else hr.jaccard("name", at_least=0.7, q=2)
+    out = hr.find_duplicates(spark.createDataFrame(stream), rel, condition=condition, columns=["id"], memory="8MiB")
+    assert out.columns == ["n", "name", "id", "duplicate"]
+    wanted = []
+    for left in stream.to_pylist():
+        near = [r["id"] for r in rows.to_pylist() if holds(condition, left, r)]
+        wanted += [(*left.values(), i, True) for i in near] or [(*left.values(), None, False)]
+    got = counted(out.toArrow())
+    assert got == Counter(wanted) and {row[-1] for row in got} == {True, False}
+
+
+def test_columns_that_are_not_the_key(spark, tmp_path):
+    rel = hr.Relation.create(tmp_path / "r", pa.table({"id": [1, 2, 3], "name": ["a", None, "a"]}), key="id")
+    df = spark.createDataFrame(pa.table({"name": ["a", "b", None]}))
+    out = hr.find_duplicates(df, rel, on="NAME", columns=["id"])
+    assert counted(out.toArrow()) == Counter([("a", 1, True), ("a", 3, True), ("b", None, False), (None, None, False)])
+
+
 def test_the_key_alone_can_be_left_out_of_the_result(spark, tmp_path):
     rel = hr.Relation.create(tmp_path / "r", pa.table({"id": [1, 2], "x": [0.0, 5.0], "name": ["a", None]}), key="id")
     df = spark.createDataFrame(pa.table({"id": [7, 8], "x": [5.1, 9.0]}))
@@ -76,6 +104,8 @@ def test_the_key_alone_can_be_left_out_of_the_result(spark, tmp_path):
     assert counted(out.toArrow()) == Counter([(7, 5.1, None, True), (8, 9.0, None, False)])
     both = hr.find_duplicates(df, rel, condition=hr.band("x", below=1, above=1), columns=["id"], flag="seen")
     assert both.columns == ["id", "x", "id_right", "seen"]
+    other = hr.find_duplicates(df, rel, condition=hr.band("X", below=1, above=1), columns=["ID"])
+    assert other.columns == ["id", "x", "id_right", "duplicate"]
 
 
 def test_refusals(spark, tmp_path):

@@ -22,6 +22,7 @@ from headrace.kernels.pages import (
     gather_fixed,
     gather_valid,
     gather_variable,
+    last_not_above,
     page_checksum,
     page_facts,
     paginate,
@@ -253,6 +254,21 @@ def test_oracle_find_ints(case):
     pages = built.addresses[[page for page, _ in asked]] if asked else longs([])
     total = find_ints(pages, longs(key for _, key in asked), low, high)
     check_find(built, values, starts, asked, total, low, high)
+
+
+@given(searches(st.one_of(st.integers(-3, 3), st.sampled_from([-(2**63), 2**63 - 1]))))
+@RELAXED
+def test_oracle_last_not_above(case):
+    """In the second column; the first has texts, so that it does not start where the first would."""
+    values, starts, asked = case
+    raw = [v.to_bytes(8, "little", signed=True) for v in values]
+    built = Built([(0, [b"abc"] * len(values), []), (8, raw, [])], starts)
+    row = space(last_not_above, 3, len(asked))
+    pages = built.addresses[[page for page, _ in asked]] if asked else longs([])
+    last_not_above(pages, 1, longs(key for _, key in asked), row)
+    inside = [values[starts[page] : starts[page + 1]] for page, _ in asked]
+    wanted = [sum(v <= key for v in some) - 1 for (_, key), some in zip(asked, inside, strict=True)]
+    assert row.tolist() == wanted
 
 
 @given(searches(BYTE_STRINGS))

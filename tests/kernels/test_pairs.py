@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.kernels.pairs import count_pages, cross_off, free_slots, take_slots, unpack, wanted_by_half
+from headrace.semistream.page_ranges import ListedPages
 from headrace.semistream.ssij.stream_buffer import LIST_BYTES, PAIR_BYTES, InvertedIndex, tuples_that_fit
 
 PAIRS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=40)
@@ -52,7 +53,7 @@ def test_oracle_slots_are_given_to_one_at_a_time(steps):
 @given(st.lists(PAIRS, max_size=4), st.integers(0, 3))
 def test_oracle_an_inverted_index_in_several_steps(steps, asked):
     places = np.arange(7) * 10
-    index = InvertedIndex(places, 400)
+    index = InvertedIndex(ListedPages(places), 400)
     whole = []
     for number, pairs in enumerate(steps):
         index.add(np.array([p * 10 for p, _ in pairs], np.int64), np.array([s for _, s in pairs], np.int32))
@@ -70,7 +71,7 @@ def test_oracle_an_inverted_index_in_several_steps(steps, asked):
 
 @given(st.integers(0, 2000), st.integers(0, 30), st.integers(0, 20))
 def test_oracle_what_fits_takes_no_more_than_there_is(room, pairs, pages):
-    index = InvertedIndex(np.arange(pages), 10_000)
+    index = InvertedIndex(ListedPages(np.arange(pages)), 10_000)
     index.pairs = pairs
     more = index.room(room)
     assert index.size(pairs + more, pages) - index.nbytes <= room

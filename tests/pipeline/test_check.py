@@ -294,3 +294,43 @@ def test_no_message_and_no_plan_shows_a_secret_option(place):
     assert "hunter2" not in str(explain(pipeline, check_pipeline(pipeline)))
     assert "hunter2" not in pipeline.document.hide("login with hunter2! failed at https://bob:other@x/y?token=hunter3")
     assert "hunter3" not in pipeline.document.hide("login with hunter2! failed at https://bob:other@x/y?token=hunter3")
+
+
+def test_names_are_compared_as_the_pipelines_spark_compares_them(place):
+    names = 'on = "Product_ID"\ncolumns = ["PRICE"]\ncondition = { compare = ["Quantity", "<", "Price"] }'
+    place.write(SALES, ('on = "product_id"', names))
+    assert place.check().schemas[1].names == ["sale", "product_id", "quantity", "price"]
+    exact = ('every = "10ms"', 'every = "10ms"\nspark = { sql.caseSensitive = true }')
+    assert "there is no column 'Product_ID'" in " ".join(problems(place, exact, ('on = "product_id"', names)))
+    renamed = (
+        ('product_id = "long"\nquantity', 'Price = "long"\nquantity'),
+        ('on = "product_id"', 'on = { sale = "product_id" }'),
+    )
+    place.write(SALES, *renamed)
+    assert place.check().schemas[1].names == ["sale", "Price", "quantity", "price_right"]
+    place.write(SALES, *renamed, exact)
+    assert place.check().schemas[1].names == ["sale", "Price", "quantity", "price"]
+    keys = (
+        'enrich = "products.rel"\non = "product_id"',
+        'surrogate_keys = "products.rel"\nkey = "PRODUCT_ID"\nsurrogate = "Price"',
+    )
+    place.write(SALES, keys)
+    assert place.check().schemas[1].names == ["sale", "product_id", "quantity", "price"]
+
+
+def test_a_column_that_is_not_the_key_is_joined_by_a_scan(place):
+    place.write(SALES, ('on = "product_id"', 'on = { quantity = "price" }'))
+    checked = place.check()
+    assert checked.schemas[1].names == ["sale", "product_id", "quantity", "product_id_right"]
+    assert type(checked.operators[0]).__name__ == "MeshJoin"
+    step = explain(place.read(), checked)["steps"][0]
+    assert (step["algorithm"], step["why"]) == ("meshjoin", "no key to look up")
+
+
+def test_conditions_on_texts(place):
+    place.write(
+        SALES,
+        ('product_id = "long"\nquantity', 'product_id = "string"\nquantity'),
+        ('on = "product_id"', 'condition = { edit_distance = { left = "product_id", right = "price", at_most = 1 } }'),
+    )
+    assert "relation column 'price' has type int64, and EditDistance" in " ".join(problems(place))

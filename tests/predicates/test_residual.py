@@ -16,7 +16,8 @@ import headrace as hr
 from headrace.conditions import METRICS, Between, Equal
 from headrace.errors import BadInput, UnsupportedType
 from headrace.predicates import Residual
-from tests.support.condition_cases import PAIRS, holds, pick
+from tests.support.condition_cases import PAIRS, TEXT_PAIRS, holds, pick
+from tests.support.similar_texts import random_texts
 
 
 def batch(random: Random, pool: str, names: str, n: int) -> pa.RecordBatch:
@@ -42,6 +43,42 @@ def test_oracle_every_condition_on_every_pair_of_types(left: str, right: str) ->
     for condition in conditions:
         kept = Residual(condition, a.schema, b.schema).keep(a, b)
         assert kept.dtype == np.bool_ and kept.tolist() == [holds(condition, x, y) for x, y in rows], condition
+
+
+@pytest.mark.parametrize(("left", "right"), TEXT_PAIRS)
+def test_oracle_texts(left: str, right: str) -> None:
+    random, n = Random(f"{left} {right}"), 300
+    a, b = batch(random, left, "pq", n), batch(random, right, "xy", n)
+    rows = list(zip(a.to_pylist(), b.to_pylist(), strict=True))
+    for condition in (
+        *(hr.compare("p", op, "x") for op in ("<", "<=", ">", ">=", "!=", "=")),
+        Between("p", "x", "y", inclusive=random.choice(["both", "low", "high", "neither"]), open_ends=True),
+        Between("x", "p", "q", of="right"),
+        Equal(("p", "q"), ("x", "y")),
+        hr.intersects(("p", "q"), ("x", "y")),
+    ):
+        kept = Residual(condition, a.schema, b.schema).keep(a, b)
+        assert kept.tolist() == [holds(condition, x, y) for x, y in rows], condition
+
+
+def test_oracle_similar_texts_and_a_function() -> None:
+    random, n = Random(2), 500
+    texts = random_texts(random, 2 * n)
+    a = pa.record_batch({"s": pa.array(texts[:n]).dictionary_encode(), "i": range(n)})
+    b = pa.record_batch({"t": pa.array(texts[n:], pa.large_string()), "j": range(n)})
+    odd = hr.predicate(lambda left, right: pa.array([i.as_py() % 2 == 1 for i in left["i"]]), "i", right="j")
+    rows = list(zip(a.to_pylist(), b.to_pylist(), strict=True))
+    for condition in (
+        *(hr.edit_distance("s", "t", at_most=most) for most in (0, 2, 5)),
+        *(hr.jaccard("s", "t", at_least=least, q=q) for least, q in ((0.2, 1), (0.3, 2), (1, 3))),
+        hr.all_of(odd, hr.edit_distance("s", "t", at_most=6), hr.compare("i", "<=", "j")),
+    ):
+        kept = Residual(condition, a.schema, b.schema).keep(a, b)
+        assert kept.tolist() == [holds(condition, x, y) for x, y in rows], condition
+        assert 0 < kept.sum() < n
+    nulls = pa.record_batch({"s": pa.nulls(3, pa.string())}), pa.record_batch({"t": pa.nulls(3, pa.string())})
+    for condition in (hr.edit_distance("s", "t", at_most=9), hr.jaccard("s", "t", at_least=0.1)):
+        assert not Residual(condition, nulls[0].schema, nulls[1].schema).keep(*nulls).any()
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -103,7 +140,15 @@ def test_what_is_refused_by_name() -> None:
         "left column 's' of type string and right column 'x' of type int64 cannot be compared; cast one",
     )
     refuses(hr.equal("v", "s"), "left column 'v' of type fixed_size_list.* cannot be compared")
-    refuses(hr.compare("s", "<", "s"), "left column 's' has type string, which cannot be compared", UnsupportedType)
+    refuses(
+        hr.compare("s", "<", "x"),
+        "left column 's' of type string and right column 'x' of type int64 cannot be compared",
+    )
+    refuses(
+        hr.compare("x", "<", "s"),
+        "left column 'x' of type int64 and right column 's' of type string cannot be compared",
+    )
+    refuses(hr.edit_distance("s", "x", at_most=1), "right column 'x' has type int64, and EditDistance", UnsupportedType)
     refuses(
         hr.compare("x", "<", "d"),
         "left column 'x' of type int64 and right column 'd' of type date32.* cannot be compared",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.arrays import AnyArray
+from headrace.errors import MemoryRefused
 from headrace.progressive import (
     HMJ,
     LA,
@@ -31,6 +33,8 @@ from headrace.progressive import (
     policy_of,
 )
 from headrace.progressive.policies.driver import lowest_partitions
+from headrace.progressive.policies.la import expected_arrivals
+from headrace.units import parse_size
 
 
 def stats(
@@ -191,20 +195,63 @@ def test_la_fits_the_locality_of_a_stream(a: dict[int, float], domain: int) -> N
     assert b == pytest.approx(1 - sum(a.values()), abs=0.06)
 
 
+def test_la_expects_what_its_model_gives() -> None:
+    """[PQP] §2.1: each arrival is t with probability b P(t) plus the a_i of the arrivals that had t, now or as expected."""
+    a, h = np.array([0.1, 0.0, 0.3, 0.2]), 4
+    drawn, repeated = expected_arrivals(a)
+    for draws, came in ((0.05, [0, 0, 0, 0]), (0.0, [1, 0, 0, 0]), (0.02, [0, 1, 0, 1])):  # the latest first
+        chance: list[float] = [float(one) for one in reversed(came)]  # of t at each arrival, of those to come behind
+        for _ in range(h):
+            chance.append(draws + sum(a[i] * chance[-1 - i] for i in range(h)))
+        assert draws * drawn + repeated @ came == pytest.approx(sum(chance[h:]))
+
+
 def test_la_scores_values_by_popularity_and_by_what_came_lately() -> None:
-    """[PQP] §2.1: the next value is t with probability b P(t) plus the a_i of the arrivals that had t."""
     policy = LA(h=4, b=0.5)
     came = np.array([5] * 90 + [8, 9] * 4 + [7, 5], np.uint64)
     policy.arrive(1, came, np.zeros(came.size, np.int32))
     b, a = policy.locality(1)
     assert b == 0.5 and a.sum() == pytest.approx(0.5)
+    drawn, repeated = expected_arrivals(a)
+    assert repeated[0] != a[0]  # more than the next arrival
     cell = np.array([5, 8, 9, 7, 6], np.uint64)
     tuples = TupleStats(np.zeros(5, np.int32), cell, np.arange(5), np.zeros(5, np.int32))
-    popular = np.array([0.91, 0.04, 0.04, 0.01, 0.0])
+    popular = b * drawn * np.array([0.91, 0.04, 0.04, 0.01, 0.0])
     np.testing.assert_allclose(
-        policy.tuple_scores(stats([[5], [0]]), 0, tuples), b * popular + [a[0], a[3], a[2], a[1], 0.0]
+        policy.tuple_scores(stats([[5], [0]]), 0, tuples),
+        popular + np.append(repeated, 0.0)[[0, 3, 2, 1, 4]],
     )
     assert not policy.tuple_scores(stats([[5], [0]]), 1, tuples).any()  # nothing has come to the left side
+
+
+@pytest.mark.parametrize("h", [1, 64, 256])
+def test_what_la_learns_and_computes_with_is_in_the_budget(h: int) -> None:
+    policy = LA(h=h)
+    op = ProgressiveJoin(hr.equal("k"), "2MiB", policy)
+    assert op.budget.held()["flush policy"] == policy.nbytes
+    tracemalloc.start()
+    try:
+        learned = LA(h=h)
+        for side in (0, 1):
+            for _ in range(20):
+                learned.arrive(side, np.arange(1000, dtype=np.uint64), np.zeros(1000, np.int32))
+        tracemalloc.reset_peak()
+        learned.locality(0)
+        assert tracemalloc.get_traced_memory()[1] <= policy.nbytes + 20_000  # the objects of Python
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_budget_that_is_too_small_for_a_policy_is_refused_with_one_that_would_do() -> None:
+    with pytest.raises(MemoryRefused, match="too small for two streams with LA; give at least") as refused:
+        ProgressiveJoin(hr.equal("k"), "256KiB", "la")
+    least = str(refused.value).rsplit(" ", 1)[1]
+    op, rows = ProgressiveJoin(hr.equal("k"), round(1.01 * parse_size(least)), "la"), 0
+    for side in ("left", "right"):
+        for at in range(0, 20_000, 500):
+            rows += sum(out.num_rows for out in op.insert(side, pa.record_batch({"k": np.arange(at, at + 500)})))
+    assert rows + sum(out.num_rows for out in op.finish()) == 20_000
+    assert op.stats.flushes and op.budget.peak <= op.budget.limit
 
 
 def test_la_keeps_what_comes_again() -> None:
@@ -219,7 +266,7 @@ def test_la_keeps_what_comes_again() -> None:
                 list(op.insert(side, pa.record_batch({"k": values[at : at + 20].astype(np.int64)})))
         return op.stats.in_memory
 
-    assert early(LA(share=20)) > 1.2 * early(LA(share=20, b=1.0))
+    assert early(LA(share=20)) > 1.5 * early(LA(share=20, b=1.0))
 
 
 def test_rrpj_f_counts_by_tuple() -> None:
@@ -349,7 +396,8 @@ def test_keeping_what_gives_results_gives_more() -> None:
         (lambda: RRPJ(1.5), "share=1.5 is not"),
         (lambda: RRPJ(True), "share=True is not"),
         (lambda: AmortisedRRPJ(sigma=1.2), "sigma=1.2 is not a weight of the past; give one from 0 to 1"),
-        (lambda: LA(h=0), "h=0 is not a number of arrivals"),
+        (lambda: LA(h=0), "h=0 is not a number of arrivals that may repeat; give one from 1 to 256"),
+        (lambda: LA(h=257), "h=257 is not a number of arrivals that may repeat; give one from 1 to 256"),
         (lambda: LA(b=-0.1), "b=-0.1 is not a probability"),
     ],
 )

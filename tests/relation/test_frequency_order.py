@@ -127,13 +127,6 @@ def test_it_opens_again_with_its_order_and_on_a_simulated_disk(tmp_path):
     assert hr.Relation.create(tmp_path / "k", ints(10), key="k0").order == "key"
 
 
-def test_it_cannot_be_changed_and_says_what_to_do(tmp_path):
-    relation = popular(tmp_path / "r", ints(30), pa.table({"k0": [5], "frequency": [1]}))
-    for change in (lambda: relation.apply(deletes=[1]), relation.compact):
-        with pytest.raises(hr.errors.BadInput, match=r"stored by popularity.*make it anew"):
-            change()
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [

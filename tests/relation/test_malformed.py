@@ -1,8 +1,11 @@
 """What was written wrong, with checksums that fit: found, named, and never followed out of a page or out of the relation."""
 
+import json
 import os
+import re
 import shutil
 import socket
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -146,9 +149,10 @@ def test_a_composite_key_that_is_no_encoding(root):
 
     rewrite_page(pages_of(root), SIZE, 1, edit)
     with hr.Relation.open(root) as rel:
-        with pytest.raises(hr.DamagedRelation, match="a key in it is not made of string, int64"):
+        with pytest.raises(hr.DamagedRelation) as found:
             scanned(rel)
-        with pytest.raises(hr.DamagedRelation):
+        assert str(found.value) == f"{root}: a key in it is not made of string, int64; verify() names the page"
+        with pytest.raises(hr.DamagedRelation, match=r"shard 0, page 1 of .*: a key in it is not of the key's types"):
             rel.verify()
 
 
@@ -156,8 +160,11 @@ def test_a_key_out_of_its_types_range(tmp_path):
     root = tmp_path / "r"
     hr.Relation.create(root, pa.table({"k": pa.array([1, 2], pa.int8())}), key="k", shards=1, page_size=SIZE).close()
     rewrite_page(pages_of(root), SIZE, 0, lambda words: set_word(int(words[data_of(0)]) // 4 + 3, 1)(words))
-    with hr.Relation.open(root) as rel, pytest.raises(hr.DamagedRelation, match="a key in it is no int8"):
-        scanned(rel)
+    with hr.Relation.open(root) as rel:
+        with pytest.raises(hr.DamagedRelation, match=f"^{re.escape(str(root))}: a key in it is not of type int8"):
+            scanned(rel)
+        with pytest.raises(hr.DamagedRelation, match=r"shard 0, page 0 of .*: a key in it is not of the key's types"):
+            rel.verify()
 
 
 # -- what verify compares --------------------------------------------------------------------------
@@ -368,6 +375,51 @@ def test_a_manifest_is_checked_field_by_field(field, root):
         hr.Relation.open(root)
     assert found.value.file == str(root / "manifest-000001.json")
     assert len(str(found.value)) < 400 + len(found.value.file)
+
+
+def without(name):
+    return lambda body: body.pop(name)
+
+
+TEXTS = {
+    "no date": (without("created"), "created is None; expected a text"),
+    "an endless format": (
+        lambda body: body.update(format=float("inf")),
+        "it is not the manifest of a Headrace relation",
+    ),
+    "a negative format": (lambda body: body.update(format=-1), "it is not the manifest of a Headrace relation"),
+    "an unknown field of a shard": (
+        lambda body: body["shards"][0].update(colour="red"),
+        r"shards\[0\]\.'colour' is 'red'; expected no fields but rows, pages",
+    ),
+    "an unknown field of a file": (
+        lambda body: body["shards"][0]["index"].update(colour="red"),
+        r"shards\[0\]\.index\.'colour' is 'red'; expected no fields but name",
+    ),
+    "pages of a sidecar": (
+        lambda body: body["shards"][0]["index"].update(pages="many"),
+        r"shards\[0\]\.index\.pages is 'many'; expected a whole number",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", TEXTS)
+def test_fields_that_are_missing_or_that_nobody_writes(what, root):
+    edit, said = TEXTS[what]
+    path = root / "manifest-000001.json"
+    body = json.loads(path.read_text())
+    body.pop("checksum")
+    edit(body)
+    path.write_text(json.dumps({**body, "checksum": zlib.crc32(json.dumps(body, sort_keys=True).encode())}))
+    with pytest.raises(hr.DamagedRelation, match=said):
+        hr.Relation.open(root)
+
+
+@pytest.mark.parametrize("name", ["manifest-0000009.json", "manifest-00000\u0669.json"])
+def test_a_manifest_whose_name_no_version_has_is_none(name, children, root):
+    (root / name).write_text("{}")
+    ended = children.wait(children.start("compact", root), timeout=60)
+    assert (ended["signal"], ended["result"]) == (None, 2), "it hangs, or takes the name for that of a version"
 
 
 # -- files that are none ---------------------------------------------------------------------------

@@ -1,6 +1,9 @@
 """Writes that the system cuts short, and files that do not have the size that was written: nothing of it is committed."""
 
 import json
+import threading
+import time
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -8,6 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.relation import update
+from headrace.relation.update import Change
 from tests.support.killable_children import table
 from tests.support.relation_oracle import files_of, leftovers, named_files, scanned
 
@@ -97,6 +101,41 @@ def test_a_writer_knows_its_own_versions(tmp_path):
     assert [rel.apply(upserts=table(3, tag)) for tag in (2, 3)] == [2, 3]
     assert rel.compact() == 4
     assert rel.apply(deletes=[0]) == 5
+
+
+def test_a_stale_writer_stays_stale_when_it_compacts(tmp_path):
+    stale = hr.Relation.create(tmp_path / "r", table(3, 1), key="k")
+    hr.Relation.open(tmp_path / "r").apply(upserts=table(1, 2))
+    assert stale.compact() == 3
+    with pytest.raises(hr.VersionConflict, match=r"made for version 1 of .*, whose latest version is 3"):
+        stale.apply(upserts=table(1, 4))
+
+
+def waits_for(path: Path) -> bool:
+    """Whether anybody waits for the lock of a file."""
+    inode = f":{path.stat().st_ino} "
+    return any("->" in line and inode in line for line in Path("/proc/locks").read_text().splitlines())
+
+
+def test_contract_a_relation_is_not_replaced_under_a_writer(tmp_path):
+    """The writer's files, which have names below the path, would become part of the new relation."""
+    root = tmp_path / "r"
+    rel = hr.Relation.create(root, table(1000, 1), key="k")
+    create = threading.Thread(
+        target=lambda: hr.Relation.create(root, table(1000, 9), key="k", overwrite=True).close(), daemon=True
+    )
+
+    def decide(latest):
+        create.start()
+        while create.is_alive() and not waits_for(root / "locks" / "writer"):
+            time.sleep(0.01)
+        return Change(table(10, 2))
+
+    assert rel.revise(decide) == 2
+    create.join(300)
+    with hr.Relation.open(root) as new:
+        new.verify()
+        assert (new.version, set(scanned(new, ["tag"]))) == (1, {(9,)})
 
 
 def test_a_difference_is_rebased_only_if_asked(tmp_path):

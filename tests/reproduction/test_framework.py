@@ -1,12 +1,12 @@
 """A figure from cells to page in seconds; and checks of shapes that fail when they should."""
 
-import json
+from dataclasses import replace
 
 import pytest
 
 import reproduction
 from headrace.bench import RelationSpec, Zipf
-from reproduction.checks import About, AtMost, Faster, Knee, Level, Peak, Tracks, Trend
+from reproduction.checks import About, AtLeast, AtMost, Faster, GainsMore, Knee, Level, Peak, Tracks, Trend
 from reproduction.cli import main
 from reproduction.figure import Computed, Figure, Measured, Paper, Predicted
 from reproduction.page import write_page
@@ -35,7 +35,9 @@ def tiny(expected=()):
         expected=expected,
         differs="It is small.",
     )
-    return Paper(name="tiny", title="A tiny paper", setting="In a test.", figures=(figure,)), figure
+    return Paper(
+        name="tiny", title="A tiny paper", setting="In a\n test.\n \n Of two parts.", figures=(figure,)
+    ), figure
 
 
 @pytest.fixture(scope="module")
@@ -43,19 +45,48 @@ def raw(tmp_path_factory):
     paper, figure = tiny()
     where = tmp_path_factory.mktemp("raw")
     lines = []
-    found = measure(paper, figure, 1.0, where / "relations", lines.append, where / "results")
+    found = measure(paper, figure, 1.0, where / "relations", lines.append, where)
     assert len(lines) == len(found["cells"]) == 6 and "6/6" in lines[-1]
-    assert load(paper, figure, 1.0, where / "results") == found
-    assert load(paper, figure, 0.5, where / "results") is None
+    assert load(paper, figure, where) == found
+    assert load(replace(paper, chapter="2"), figure, where) is None
     return found
 
 
 def test_raw_results_have_what_was_seen(raw):
     refused, first, second = raw["cells"][:3]
     assert "small" in refused["refused"] and "rate" not in refused
+    assert "MeshJoin with r20000-" in refused["refused"]  # and no directory of this machine
     assert second["rate"] > first["rate"] > 0
     assert first["pages_read"] == 308 and first["memory_peak"] <= 300_000
-    json.dumps(raw)
+
+
+VALUES = [
+    {"rate": 1 / 3, "parts": {"H": 5}, "why": 'it, "rises"', "settled": True},
+    {"rate": 2, "streams": [0.1 + 0.2, 1.0]},
+    {"rate": float("inf")},
+]
+
+
+def found_in_csv(directory, alone):
+    cells = [Computed("a, b", x, lambda directory, found=found: found) for x, found in enumerate(VALUES)]
+    figure = replace(tiny()[1], cells=lambda scale: cells, alone=alone)
+    found = measure(tiny()[0], figure, 0.5, directory, lambda line: None, directory)
+    return found, (directory / "data" / "tiny-1.csv").read_bytes()
+
+
+def test_raw_results_are_kept_as_csv_and_are_the_same_every_time(tmp_path):
+    found, kept = found_in_csv(tmp_path, alone=False)
+    assert found == {
+        "scale": 0.5,
+        "cells": [
+            {"series": "a, b", "x": 0, "rate": 0.3333333333, "parts.H": 5, "why": 'it, "rises"', "settled": True},
+            {"series": "a, b", "x": 1, "rate": 2, "streams": [0.3, 1.0]},
+            {"series": "a, b", "x": 2, "rate": float("inf")},
+        ],
+    }
+    assert found_in_csv(tmp_path / "again", alone=False) == (found, kept)
+    assert b"date" not in kept
+    assert found_in_csv(tmp_path / "alone", alone=True)[0].keys() == {"scale", "cells", "date", "cores", "load"}
 
 
 def test_what_was_refused_is_on_no_curve(raw):
@@ -72,6 +103,7 @@ def test_a_page_has_plot_table_and_verdicts(raw, tmp_path):
     assert (tmp_path / "tiny-1.png").stat().st_size < 60_000
     assert "![Rate against memory](tiny-1.png)" in text
     assert "too little memory" in text and "5,000" in text
+    assert "\n\nIn a test.\n\nOf two parts.\n\n" in text and "([tiny-1.csv](data/tiny-1.csv))" in text
     assert "| 1 | Rate against memory | 1 | 2 of 3 |" in text
     assert text.count("**does not hold**") == 1
     before = page.read_bytes(), (tmp_path / "tiny-1.png").read_bytes()
@@ -133,6 +165,17 @@ CURVES = {
         (About("up", 2, 21, 0.05), True),
         (About("up", 2, 22, 0.05), False),
         (About("up", 3, 22, 0.5), False),
+        (About("up", None, 20, 1.0), True),
+        (About("up", None, 20, 0.9), False),
+        (AtLeast("up", 2, 20), True),
+        (AtLeast("up", 2, 21), False),
+        (AtLeast("up", None, 10), True),
+        (AtLeast("up", None, 11), False),
+        (AtLeast("up", 3, 0), False),
+        (GainsMore("nearly", "up", "up", "up", 1.03), True),
+        (GainsMore("nearly", "up", "up", "up", 1.05), False),
+        (GainsMore("up", "down", "down", "down"), False),
+        (GainsMore("nearly", "up", "far", "far"), False),
         (Tracks("nearly", "up", 0.05), True),
         (Tracks("nearly", "up", 0.03), False),
         (Tracks("up", "far", 0.5), False),
@@ -187,7 +230,7 @@ def test_every_figure_of_a_paper_has_cells_and_checks(name, chapter, clock):
         if paper.left_out(figure):
             continue
         cells = figure.cells(0.01)
-        assert cells and figure.expected and figure.reports and figure.differs
+        assert cells and (figure.expected or figure.also) and figure.reports and figure.differs
         series = {cell.series for cell in cells}
         for check in [*figure.expected, *(check for checks in figure.also.values() for check in checks)]:
             named = [getattr(check, part) for part in ("series", "than", "other") if hasattr(check, part)]
@@ -199,7 +242,7 @@ def test_every_figure_of_a_paper_has_cells_and_checks(name, chapter, clock):
 def test_the_command_measures_checks_and_writes(tmp_path, monkeypatch, capsys):
     paper, _ = tiny((Trend("measured", 1.1), Faster("half", "predicted", at_least=9)))
     monkeypatch.setattr("reproduction.cli.paper", lambda name, chapter="": paper)
-    where = ["--relations", str(tmp_path / "r"), "--results", str(tmp_path / "raw"), "--docs", str(tmp_path / "docs")]
+    where = ["--relations", str(tmp_path / "r"), "--docs", str(tmp_path / "docs")]
     assert main(["mesh", *where]) == 1  # one check does not hold
     said = capsys.readouterr().out
     assert "DOES NOT HOLD: half is at least 9" in said and "holds: measured rises" in said
@@ -211,9 +254,9 @@ def test_the_command_measures_checks_and_writes(tmp_path, monkeypatch, capsys):
 
 
 def test_a_chapter_of_a_thesis_is_measured_on_its_own(tmp_path, capsys):
-    where = ["--relations", str(tmp_path / "r"), "--results", str(tmp_path / "raw"), "--docs", str(tmp_path / "docs")]
+    where = ["--relations", str(tmp_path / "r"), "--docs", str(tmp_path / "docs")]
     main(["pqp", "--chapter", "A", "--figure", "A.4b,A.4c", "--jobs", "1", "--scale", "0.1", *where])
-    assert sorted(path.name for path in (tmp_path / "raw").iterdir()) == ["pqp-a-A.4b-0.1.json", "pqp-a-A.4c-0.1.json"]
+    assert sorted(path.name for path in (tmp_path / "docs" / "data").iterdir()) == ["pqp-a-A.4b.csv", "pqp-a-A.4c.csv"]
     said = capsys.readouterr().out
     assert "holds: static is at least 2 times sbnl everywhere" in said and "pqp-a.md written" in said
     page = (tmp_path / "docs" / "pqp-a.md").read_text()
@@ -228,7 +271,7 @@ def test_a_chapter_of_a_thesis_is_measured_on_its_own(tmp_path, capsys):
 
 
 def test_figures_are_measured_side_by_side(tmp_path, capsys):
-    where = ["--relations", str(tmp_path / "r"), "--results", str(tmp_path / "raw"), "--docs", str(tmp_path / "docs")]
+    where = ["--relations", str(tmp_path / "r"), "--docs", str(tmp_path / "docs")]
     main(["mesh", "--figure", "5a,5b", "--jobs", "2", "--scale", "0.01", *where])
-    assert sorted(path.name for path in (tmp_path / "raw").iterdir()) == ["mesh-5a-0.01.json", "mesh-5b-0.01.json"]
+    assert sorted(path.name for path in (tmp_path / "docs" / "data").iterdir()) == ["mesh-5a.csv", "mesh-5b.csv"]
     assert "mesh.md written" in capsys.readouterr().out

@@ -4,11 +4,16 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.progressive import RRPJ, BoxGrid, HashPartitioning
-from reproduction import pqp_4, pqp_5, pqp_6
+from headrace.progressive import RRPJ, BoxGrid, HashPartitioning, PartitionStats
+from reproduction import pqp_4, pqp_5, pqp_6, pqp_a
 from reproduction.checks import BestOf, Widens
-from reproduction.pqp import GAP, Setting, course
+from reproduction.figure import WHOLE
+from reproduction.page import write_page
+from reproduction.pqp import GAP, MOST_TIME, Setting, course
+from reproduction.pqp_checks import Alike, Descending
+from reproduction.rtree_layout import boxes_by_level, clusters, full_tree, summary_tree
 from reproduction.run import curves_of, measure, verdicts_of
+from reproduction.spatial_sets import clustered
 
 
 def partitions(streams, count=pqp_4.PARTITIONS):
@@ -42,6 +47,35 @@ def test_partitions_that_are_not_uniform_give_no_results():
     }
     assert len(useless) == 50
     assert np.isin(part, list(useless)).mean() == pytest.approx(0.57, abs=0.02)  # those with even ranks
+
+
+def test_the_most_popular_partition_of_either_side_gives_no_results_if_asked():
+    for by_both, useless in ((False, 1), (True, 2)):
+        streams = pqp_4.steady("reverse", 0.02, uniform=False, by_both=by_both)
+        keys, part = np.asarray(streams.rows["k"]), partitions(streams)
+        found = 0
+        for side in (0, 1):
+            top = popularity(streams, side).argmax()
+            found += not set(keys[(part == top) & (streams.side == 0)]) & set(keys[(part == top) & (streams.side == 1)])
+        assert found == useless
+
+
+def test_skew_of_arrivals_that_change():
+    for theta, most in ((0.0, 0.03), (2.0, 0.61)):
+        first = partitions(pqp_4.changing(32, 0.02, theta=theta))[:640]
+        assert np.bincount(first).max() / 640 == pytest.approx(most, abs=0.06)
+
+
+def test_a_discounted_n_is_rrpj_with_sigma_one_and_the_latest_flush_with_sigma_zero():
+    n, r = np.array([[5, 20], [10, 10]]), np.array([[4, 2], [0, 9]])
+    first = PartitionStats(n, n, n, r, r)
+    second = PartitionStats(n, n + 3 * n[::-1], 3 * n[::-1], r + r[::-1], r[::-1])
+    of_all, latest = pqp_4.DiscountedN(sigma=1.0), pqp_4.DiscountedN(sigma=0.0)
+    for policy in (of_all, latest):
+        policy.scores(first)
+    np.testing.assert_allclose(of_all.scores(second), RRPJ().scores(second))
+    np.testing.assert_allclose(latest.scores(second), second.recent / second.fresh)
+    np.testing.assert_allclose(pqp_4.HeldN(sigma=0.0).scores(second), second.recent / second.held)
 
 
 def test_arrivals_change_after_alpha_tuples_and_only_then():
@@ -101,10 +135,20 @@ def test_a_course_is_virtual_and_repeats():
     values, counts = np.unique(np.asarray(setting.streams().rows["k"]), return_counts=True)
     assert one.results[-1] < one.total <= (counts**2).sum() // 4 * 1.2 and values.size <= 20
     assert one.by(2.0)["results"] == pytest.approx(one.after(0.5)["results"], rel=0.05)
+    # The clean-up goes on where the arrivals ended.
+    in_memory = one.results[-1] / one.total
+    assert one.until(in_memory)["seconds"] == pytest.approx(one.at[-1])
+    assert one.at[-1] < one.until((1 + in_memory) / 2)["seconds"] < one.until(1.0)["seconds"] <= one.end()[WHOLE]
+    assert one.until(1.0)["results"] == one.total
 
 
 def test_a_figure_of_each_chapter_at_a_tiny_scale(tmp_path):
-    for module, figure_id, scale in ((pqp_4, "4.6b", 0.001), (pqp_5, "5.5f", 0.001), (pqp_6, "6.6a", 0.002)):
+    for module, figure_id, scale in (
+        (pqp_4, "4.6b", 0.001),
+        (pqp_4, "4.3", 0.0002),
+        (pqp_5, "5.5f", 0.001),
+        (pqp_6, "6.6a", 0.002),
+    ):
         figure = next(f for f in module.PAPER.figures if f.id == figure_id)
         raw = measure(module.PAPER, figure, scale, tmp_path / "r", lambda line: None, tmp_path / "raw")
         for curve in curves_of(figure, raw).values():
@@ -129,6 +173,55 @@ def test_a_figure_of_each_chapter_at_a_tiny_scale(tmp_path):
 def test_checks_hold_when_they_should_and_only_then(check, holds):
     curves = {"a": [(1, 9.0), (2, 18.0)], "b": [(1, 8.0), (2, 10.0)], "c": [(1, 8.0), (2, 20.0)], "far": [(9, 1.0)]}
     assert check.look(curves).holds is holds
+
+
+SHARES = {"much": [(1, 1.0), (2, 9.0)], "less": [(1, 2.0), (2, 8.0)], "least": [(1, 3.0), (2, 4.0)]}
+
+
+@pytest.mark.parametrize(
+    ("check", "holds"),
+    [
+        (Descending(("much", "less", "least")), True),
+        (Descending(("much", "least", "less")), False),
+        (Descending(("much", "least", "less"), within=1.5), True),
+        (Descending(("less", "much"), within=0.2), False),  # the last is above the first
+        (Alike(("much", "less"), within=0.06), True),
+        (Alike(("much", "less"), within=0.05), False),
+    ],
+)
+def test_checks_of_the_ends_of_curves(check, holds):
+    assert check.look(SHARES).holds is holds
+    with pytest.raises(LookupError, match="no points of none"):
+        type(check)(("none",), 0.1).look(SHARES)
+
+
+def test_layouts_of_r_trees_show_the_clusters(tmp_path):
+    boxes = clustered(5_000, 5)[0]
+    full, summary = full_tree(boxes, 32), summary_tree(boxes, 32)
+    pages, *above = boxes_by_level(summary, True)
+    assert len(pages) == -(-5_000 // 204) and len(above) == summary.height and len(above[-1]) == 1
+    np.testing.assert_allclose(above[-1][0], [*boxes[:, :2].min(axis=0), *boxes[:, 2:].max(axis=0)])
+    assert clusters(boxes_by_level(full, False)[0]) == clusters(pages) == 5
+    assert clusters(np.array([[0, 0, 0.1, 0.1], [0.1, 0.1, 0.2, 0.2], [0.3, 0, 0.4, 0.1], [0, 0, 1, 1]])) == 2
+    figure = next(f for f in pqp_a.PAPER.figures if f.id == "A.2")
+    raw = measure(pqp_a.PAPER, figure, 0.05, tmp_path / "r", lambda line: None, tmp_path)
+    write_page(pqp_a.PAPER, {"A.2": raw}, tmp_path)
+    assert (tmp_path / "pqp-a-A.2.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("module", [pqp_4, pqp_5, pqp_6])
+def test_checks_of_seconds_fail_where_a_policy_is_slow(module):
+    """A fifth fewer results a second, half as many seconds again, or a tuple a fifth of a millisecond: none of them holds."""
+    checked = 0
+    for figure in module.PAPER.on("real").figures:
+        for value, off in (("results a second", 0.8), (WHOLE, 1.5)):
+            for check in figure.also.get(value, ()):
+                curves = {check.series: [(100.0, off)], check.than: [(100.0, 1.0)]}
+                assert not check.look(curves).holds, (figure.id, check)
+                checked += 1
+        for check in figure.also.get("microseconds a tuple", ()):
+            assert not check.look({"rrpj": [(100.0, 1.01 * MOST_TIME)]}).holds
+    assert checked > 10
 
 
 def test_setting_is_made_when_it_is_wanted():

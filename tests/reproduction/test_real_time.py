@@ -48,10 +48,10 @@ def test_both_clocks_have_the_same_results_and_only_one_has_seconds_of_the_machi
 
 
 def test_a_chapter_in_real_time_has_a_page_of_its_own(tmp_path, capsys):
-    where = ["--relations", str(tmp_path / "r"), "--results", str(tmp_path / "raw"), "--docs", str(tmp_path / "docs")]
+    where = ["--relations", str(tmp_path / "r"), "--docs", str(tmp_path / "docs")]
     main(["pqp", "--chapter", "4", "--figure", "4.1a,4.3", "--scale", "0.0002", "--clock", "real", *where])
-    names = sorted(path.name for path in (tmp_path / "raw").iterdir())
-    assert names == ["pqp-4-real-4.1a-0.0002.json", "pqp-4-real-4.3-0.0002.json"]
+    names = sorted(path.name for path in (tmp_path / "docs" / "data").iterdir())
+    assert names == ["pqp-4-real-4.1a.csv", "pqp-4-real-4.3.csv"]
     page = (tmp_path / "docs" / "pqp-4-real.md").read_text()
     assert page.startswith("# [PQP] Progressive query processing, chapter 4: relational joins, in real time")
     assert "make reproduce PAPER=pqp CHAPTER=4 CLOCK=real" in page and "a load of" in page
@@ -65,7 +65,7 @@ def test_a_chapter_in_real_time_has_a_page_of_its_own(tmp_path, capsys):
     assert "pqp-4-real.md written" in capsys.readouterr().out
     paper = reproduction.paper("pqp", "4").on("real")
     figure = next(f for f in paper.figures if f.id == "4.1a")
-    raw = load(paper, figure, 0.0002, tmp_path / "raw")
+    raw = load(paper, figure, tmp_path / "docs")
     for curve in curves_of(figure, raw, "seconds").values():
         assert [x for x, _ in curve] == [10.0 * n for n in range(1, 11)]
         assert all(0 < a < b < 60 for (_, a), (_, b) in pairwise(curve))
@@ -81,7 +81,7 @@ def own_disk(directory):
 def test_the_appendix_takes_the_seconds_of_reads(tmp_path, capsys):
     own_disk(tmp_path).close()
     begun = time.perf_counter()
-    where = ["--relations", str(tmp_path / "r"), "--results", str(tmp_path / "raw"), "--docs", str(tmp_path / "docs")]
+    where = ["--relations", str(tmp_path / "r"), "--docs", str(tmp_path / "docs")]
     main(["pqp", "--chapter", "A", "--figure", "A.5c,A.7b", "--scale", "0.05", "--clock", "real", *where])
     assert not list((tmp_path / "r").iterdir())  # the files that were read from
     page = (tmp_path / "docs" / "pqp-a-real.md").read_text()
@@ -90,7 +90,7 @@ def test_the_appendix_takes_the_seconds_of_reads(tmp_path, capsys):
     assert "static is at least 1.5 times sibnl" in capsys.readouterr().out
     paper = reproduction.paper("pqp", "A").on("real")
     figure = next(f for f in paper.figures if f.id == "A.7b")
-    raw = load(paper, figure, 0.05, tmp_path / "raw")
+    raw = load(paper, figure, tmp_path / "docs")
     io, seconds = (curves_of(figure, raw, value)["static"][-1][1] for value in ("io", "seconds"))
     assert io == 1380  # as on the virtual clock
     assert 0 < seconds < time.perf_counter() - begun

@@ -1,6 +1,5 @@
 """What is particular to AdaptiveJoin: hot set, filter, split, names."""
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +11,8 @@ from headrace.errors import BadInput, DamagedRelation
 from headrace.metrics import Factors
 from headrace.relation import Disk
 from headrace.relation.keys import IntKeys
+from headrace.relation.sketch import Sketch
 from headrace.semistream import AdaptiveJoin
-from headrace.semistream.adaptive.sketch import Sketch
 from headrace.semistream.adaptive.workload import HitCurve
 from tests.support.join_oracle import join, tuples
 
@@ -311,36 +310,3 @@ def test_a_snapshot_holds_tuples_of_keys_that_got_no_entry(relation):
     fresh = AdaptiveJoin(relation, on="k", memory="450KiB")
     fresh.restore(op.snapshot())
     assert run(fresh, [stream(np.arange(2000) * 2)]) == 2000
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_ordered_results_keep_their_order_however_the_join_is_stepped(tmp_path, seed):
-    """A step that is left in the middle is gone on with by the next one: no result is overtaken, and none is lost."""
-    rng = np.random.default_rng(seed)
-    rows = pa.table({"k": np.repeat(np.arange(3000), 3), "v": np.arange(9000), "t": ["x" * 60] * 9000})
-    rel = hr.Relation.create(tmp_path / "r", rows, key="k", page_size="4KiB", disk=Disk("simulated"))
-    op = AdaptiveJoin(rel, on="k", memory="500KiB", order="stream", columns=["v"])
-    got, expected, steps = [], [], []
-    for number in range(12):
-        keys = rng.integers(0, 3200, 900)
-        op.offer(pa.record_batch({"k": keys, "n": np.arange(number * 900, (number + 1) * 900)}))
-        expected += [n for n, key in zip(range(number * 900, (number + 1) * 900), keys, strict=True) if key < 3000] * 3
-        steps.append(op.advance() if rng.random() < 0.7 else op.drain())
-        for step in rng.permutation(len(steps))[:2]:
-            for out in itertools.islice(steps[step], int(rng.integers(0, 4))):
-                got += out["n"].to_pylist()
-    got += [n for out in op.drain() for n in out["n"].to_pylist()]
-    assert got == sorted(got)
-    assert got == sorted(expected)
-    op.stats.check()
-
-
-def test_a_batch_that_was_given_up_leaves_nothing_for_the_next(tmp_path):
-    """A task of Spark may be stopped in the middle of its results; the worker's next one joins rows of its own alone."""
-    rows = pa.table({"k": np.arange(20_000), "t": ["x" * 60] * 20_000})
-    rel = hr.Relation.create(tmp_path / "r", rows, key="k", page_size="4KiB", disk=Disk("simulated"))
-    op = AdaptiveJoin(rel, on="k", memory="500KiB", order="stream")
-    given_up = op.join(pa.record_batch({"k": np.arange(9000)}))
-    next(given_up)
-    given_up.close()
-    assert [k for out in op.join(pa.record_batch({"k": [5, 6]})) for k in out["k"].to_pylist()] == [5, 6]

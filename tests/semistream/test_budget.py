@@ -144,3 +144,143 @@ def test_contract_tuples_that_wait_with_texts_take_what_is_counted(paths, kind, 
     assert facts["peak"] <= memory
     assert facts["growth"] <= 1.15 * facts["peak"] + (2 << 20), facts
     assert facts["growth"] >= 0.6 * facts["peak"], "what is counted is not held"
+
+
+REFRESHED = """
+import json, sys
+import numpy as np, pyarrow as pa
+import headrace as hr
+from headrace.semistream import MeshJoin, SSIJ, XHybridJoin
+
+def held():
+    with open("/proc/self/status") as lines:
+        return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon", "RssShmem")))
+
+kind, path, memory, n = globals()[sys.argv[1]], sys.argv[2], sys.argv[3], int(sys.argv[4])
+rng = np.random.default_rng(0)
+def batch(rows):
+    return pa.record_batch({"k": 2 * rng.integers(0, n, rows), "a": rng.random(rows), "b": rng.random(rows)})
+def run(memory, batches):
+    first = hr.Relation.open(path, version=1)
+    op, most, results = kind(first, on="k", memory=memory), 0, 0
+    for version in (1, 2, 3):
+        for out in op.refresh(hr.Relation.open(path, version=version)):
+            results += out.num_rows
+            most = max(most, held())
+        most = max(most, held())
+        for _ in range(batches):
+            op.offer(batch(4000))
+            for out in op.advance():
+                results += out.num_rows
+                most = max(most, held())
+    results += sum(out.num_rows for out in op.drain())
+    assert results == 3 * batches * 4000 and op.relation.version == 3
+    assert first.lookup([0]).num_rows == 1, "whoever has the old version open goes on with it"
+    return op, most
+run("9MiB", 2)
+before = held()
+op, most = run(memory, 25)
+print(json.dumps({"growth": most - before, "peak": op.budget.peak}))
+"""
+
+
+@pytest.fixture(scope="module")
+def three_versions(tmp_path_factory):
+    """A relation by key and one by popularity, whose index takes 6 MB; their versions stay while this holds them."""
+    import numpy as np
+    import pyarrow as pa
+
+    import headrace as hr
+
+    n, where, opened = 500_000, tmp_path_factory.mktemp("versions"), []
+    rows = pa.table({"k": np.arange(n) * 2, "v": np.zeros(n), "w": np.zeros(n)})
+    asked = pa.table({"k": rows["k"], "frequency": np.random.default_rng(1).random(n)})
+    for order in ("key", "frequency"):
+        given = {"order": order, "frequencies": asked} if order == "frequency" else {}
+        relation = hr.Relation.create(where / order, rows, key="k", shards=1, **given)
+        for _ in range(2):
+            opened.append(relation)
+            relation.apply(upserts=rows.slice(n // 2, 1000))
+            relation = relation.refresh()
+    yield where, n
+    for relation in opened:
+        relation.close()
+
+
+@pytest.mark.parametrize("kind", ["MeshJoin", "SSIJ", "XHybridJoin"])
+def test_contract_a_refresh_takes_no_more_than_the_budget(three_versions, kind):
+    """Two indexes beside each other, or two disk buffers, would be more than is allowed for."""
+    where, n = three_versions
+    memory, environment = 16 << 20, {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
+    path = where / ("frequency" if kind == "XHybridJoin" else "key")
+    done = subprocess.run(
+        [sys.executable, "-c", REFRESHED, kind, path, str(memory), str(n)],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+        cwd=Path(__file__).parents[2],
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["peak"] <= memory
+    assert facts["growth"] <= 1.15 * facts["peak"] + (2 << 20), facts
+
+
+CONDITION = """
+import json, sys
+import numpy as np, pyarrow as pa
+import headrace as hr
+from headrace.semistream import MeshJoin
+
+def resident(field):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
+
+kind, path, memory = sys.argv[1], sys.argv[2], sys.argv[3]
+relation = hr.Relation.open(path)
+rng = np.random.default_rng(0)
+def looked(left, right):
+    return np.zeros(left.num_rows, np.bool_)
+conditions = {
+    "range": hr.all_of(hr.compare("note", "<=", "s"), hr.predicate(looked, "k", right="k")),
+    "similar": hr.all_of(hr.edit_distance("note", "s", at_most=1), hr.predicate(looked, "k", right="k")),
+    "column": hr.predicate(looked, "k", right="k"),
+}
+def batch(rows):
+    texts = "some text of forty bytes or so, with " if kind != "range" else "some text of forty bytes or so, with no "
+    notes = np.char.add(texts, rng.integers(0, 10**4, rows).astype("U7"))
+    return pa.record_batch({"k": rng.integers(0, 10**6, rows), "note": notes})
+def run(memory, batches):
+    op = MeshJoin(relation, on={"note": "s"} if kind == "column" else None, memory=memory, condition=conditions[kind], how="anti")
+    results = 0
+    for out in op.run(batch(4000) for _ in range(batches)):
+        results += out.num_rows
+    assert results == 4000 * batches
+    return op
+run("2MiB", 1)  # code, threads and pools that every later run shares
+with open("/proc/self/clear_refs", "w") as refs:
+    refs.write("5")
+before = resident("VmHWM")
+op = run(memory, 4)
+print(json.dumps({"growth": resident("VmHWM") - before, "peak": op.budget.peak}))
+"""
+
+
+@pytest.mark.parametrize("kind", ["range", "similar", "column"])
+def test_contract_conditions_on_texts_take_what_is_counted(paths, kind):
+    memory, environment = 6 << 20, {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
+    done = subprocess.run(
+        [sys.executable, "-c", CONDITION, kind, paths / "small", str(memory)],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+        cwd=Path(__file__).parents[2],
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["peak"] <= memory
+    assert facts["growth"] <= 1.15 * facts["peak"] + (2 << 20), facts

@@ -1,6 +1,9 @@
 """What every semi-stream operator keeps, written once: it finds them in headrace.semistream by itself. STYLE 13"""
 
 import inspect
+from collections import Counter
+from itertools import islice
+from random import Random
 
 import numpy as np
 import pyarrow as pa
@@ -172,6 +175,60 @@ def test_contract_a_giant_key_is_joined_within_the_budget(operator, tmp_path):
     assert out["v"].to_pylist() == [None, *range(n), None, *range(n)]
     op.stats.check()
     assert op.budget.peak <= op.budget.limit
+
+
+STEPS = ("advance", "drain", "take_in", "refresh", "join", "run")
+
+
+def step_of(op, name, batch):
+    """A step for one more batch; a join without such a step joins it to its end."""
+    if name == "run":
+        return op.run([batch])
+    if name == "join" or not hasattr(op, name):
+        return op.join(batch)
+    op.offer(batch)
+    return getattr(op, name)()
+
+
+@pytest.mark.parametrize("order", ["any", "stream"])
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_contract_no_result_is_lost_or_comes_twice_when_a_step_is_dropped(operator, relation, case, how, order):
+    """The next step says so, whichever step it was and however much of it was read; all that came before is exact."""
+    options = {} if operator is headrace.semistream.IndexNestedLoop else {"order": order}
+    dropped = dict.fromkeys(STEPS, 0)
+    for seed in range(30):
+        random = Random(seed)
+        op = operator(relation, on=case.key, memory="600KiB", how=how, **options)
+        got, offered, unread = [], [], None
+        while unread is None and len(offered) < 12:
+            offered.append(random.choice(case.batches))
+            name, most = random.choice(STEPS), random.choice([1, 2, 1000, 1000, 1000])
+            some = list(islice(step_of(op, name, offered[-1]), most))  # and the step is dropped
+            got += tuples(some)
+            if len(some) == most:
+                unread = name
+        expected = Counter(join(case.rows, offered, case.key, how, ["v", "s", "b"]))
+        if unread is None:
+            got += tuples(op.drain()) if hasattr(op, "drain") else []
+            assert Counter(got) == expected, f"seed {seed}"
+            op.stats.check()
+            continue
+        dropped[unread] += 1
+        assert not Counter(got) - expected, f"seed {seed}"
+        for name in STEPS:
+            with pytest.raises(errors.BadInput, match=f"of this {operator.__name__} were not read to the end"):
+                list(step_of(op, name, offered[-1]))
+    assert sum(dropped.values()) > 5
+
+
+def test_contract_steps_are_taken_one_after_the_other(operator, relation, case):
+    """While a step is being read no other begins; one that nobody has begun to read has done nothing."""
+    op = operator(relation, on=case.key, memory="600KiB", how="left")
+    batch = max(case.batches, key=len)
+    reading, other = op.join(batch), op.join(batch)
+    next(reading)
+    with pytest.raises(errors.BadInput, match="read each step to its end before the next"):
+        next(other)
 
 
 def test_contract_wrong_words_are_refused_by_name(operator, relation, case):

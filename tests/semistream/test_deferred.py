@@ -88,6 +88,7 @@ class Query:
             for i, part in enumerate(out):
                 if i == stop:
                     out.close()
+                    self.use(self.rel)  # a worker keeps no operator of a task that was stopped
                     return None
                 given.update(tuple(row.values()) for row in part.to_pylist())
         self.op.stats.check()

@@ -71,6 +71,22 @@ class Script:
         return batch
 
 
+class Endless:
+    """A stream that always has a batch, which takes a tenth of a millisecond to read; until a time, if one is given."""
+
+    ended = False
+
+    def __init__(self, clock, batch, until=np.inf) -> None:
+        self.clock, self.batch, self.until, self.polls = clock, batch, until, 0
+
+    def poll(self, seconds):
+        self.polls += 1
+        assert self.polls < 20_000, "it reads and never joins"
+        self.clock.advance(1e-4)
+        self.ended = self.clock.now() > self.until
+        return None if self.ended else self.batch
+
+
 def timed(op, source, **options):
     """Results with the time at which they came."""
     return [(op.clock.now(), row) for out in op.run(source, **options) for row in out.to_pylist()]
@@ -117,6 +133,26 @@ def test_a_source_that_blocks_is_read_by_a_thread(tmp_path):
         if sorted(got) == [1, 2]:
             seen.set()
     assert sorted(got) == [1, 2, 3]
+
+
+def test_a_thread_reads_one_batch_ahead(tmp_path):
+    """No budget counts what it has read: more would be memory that nobody expects."""
+    op, far, batches = make(MeshJoin, relation_for(tmp_path, MeshJoin, Disk())), threading.Event(), 40
+
+    def source():
+        for number in range(batches):
+            if (
+                number - op.stats.batches > 3
+            ):  # one in the queue, one in the thread's hands, one on its way into the join
+                far.set()
+            yield stream(np.arange(2000))
+
+    rows = 0
+    for out in op.run(source(), idle="10s"):
+        if not rows:
+            assert not far.wait(0.3)
+        rows += out.num_rows
+    assert rows == batches * 2000
 
 
 def test_what_a_source_raises_is_raised_by_the_join_and_its_thread_ends(tmp_path):
@@ -199,6 +235,17 @@ def test_tuples_that_are_late_are_counted_and_joined(tmp_path, operator):
     op = make(operator, relation_for(tmp_path, operator, disk))
     assert len(list(timed(op, Script(disk.clock, (0.0, stream([1, 3000, 5000]))), deadline="10ms"))) == 3
     assert op.stats.late == 3
+
+
+@pytest.mark.parametrize("operator", [MeshJoin, RMeshJoin, SSIJ, AdaptiveJoin])
+def test_a_stream_that_is_always_there_keeps_no_tuple_beyond_its_deadline(tmp_path, operator):
+    """No silence tells that a deadline is near, and a join that waits for a full step would make tuples late."""
+    disk = Disk("simulated", seek=1e-4, transfer=1e-5, clock=ManualClock())
+    op = make(operator, relation_for(tmp_path, operator, disk))
+    source = Endless(disk.clock, stream([1, 2, N // 2]), until=0.4)
+    rows = sum(out.num_rows for out in op.run(source, deadline="0.1s"))
+    assert rows == op.stats.tuples_in > 1000
+    assert op.stats.late == 0
 
 
 def test_a_deadline_that_is_none_and_one_for_ordered_ssij_are_refused(tmp_path):
@@ -384,6 +431,38 @@ def test_run_takes_what_has_come_before_it_chooses(tmp_path):
     arrivals = [(0.01 * i, stream(random.integers(0, N, 4000))) for i in range(60)]
     got = sum(out.num_rows for out in op.run(Script(disk.clock, *arrivals)))
     assert got + sum(batch.num_rows for batch in shed) == 60 * 4000
+    assert len(shed) > 0
+
+
+@pytest.mark.parametrize("operator", WAITING)
+def test_a_stream_that_is_always_there_does_not_keep_a_shedding_join_from_its_steps(tmp_path, operator):
+    disk = Disk("simulated", seek=1e-3, transfer=1e-4, clock=ManualClock())
+    relation = relation_for(tmp_path, operator, disk)
+    shedder = Shedder("sample", KeyFrequencies(relation), on=["k"], store=len)
+    op = make(operator, relation, shed=shedder)
+    source = Endless(disk.clock, stream(np.random.default_rng(5).integers(0, N, 100)))
+    results = op.run(source)
+    assert sum(out.num_rows for _, out in zip(range(20), results, strict=False)) > 0
+    results.close()
+
+
+def test_an_awaited_stream_that_is_too_fast_is_shed(tmp_path):
+    disk = Disk("simulated", seek=1e-3, transfer=1e-4, clock=ManualClock())
+    relation, shed = relation_for(tmp_path, MeshJoin, disk), []
+    shedder = Shedder("sample", KeyFrequencies(relation), on=["k"], store=shed.append)
+    op = make(MeshJoin, relation, shed=shedder)
+    source = Endless(disk.clock, stream(np.random.default_rng(5).integers(0, N, 100)))
+
+    async def awaited():
+        for _ in range(2000):
+            yield source.poll(None)
+
+    async def joined():
+        return sum([out.num_rows async for out in op.run_async(awaited())])
+
+    got = asyncio.run(joined())
+    assert got + sum(batch.num_rows for batch in shed) == 2000 * 100
+    assert got > 0
     assert len(shed) > 0
 
 

@@ -1,14 +1,18 @@
 """The published algorithms behind hr.enrich: every one, batch and streaming, gives what DuckDB gives."""
 
+from collections import Counter
 from random import Random
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import headrace as hr
 from headrace import errors
 from headrace.semistream import ALGORITHMS
 from tests.support.join_oracle import table
+from tests.support.relation_joins import expected
+from tests.support.similar_texts import random_texts
 from tests.support.spark_streams import counted, duck, files, relation, source, streamed
 
 HOWS = ["inner", "left", "semi", "anti"]
@@ -91,6 +95,49 @@ def test_conditions_beyond_equality(spark, tmp_path):
         hr.enrich(spark.createDataFrame(stream), rel, algorithm="inl", condition=condition)
     with pytest.raises(errors.BadInput, match="neither on= nor condition="):
         hr.enrich(spark.createDataFrame(stream), rel)
+
+
+def test_conditions_on_texts_and_a_function_of_the_user(spark, tmp_path):
+    random = Random(3)
+    texts = random_texts(random, 300)
+    rows = pa.table({"k0": [i % 40 for i in range(200)], "t": texts[:200]})
+    stream = pa.table({"n": range(100), "k0": [random.randrange(45) for _ in range(100)], "s": texts[200:]})
+    rel, df = relation(tmp_path / "r", rows, ["k0"]), spark.createDataFrame(stream)
+    longest = 3
+
+    def short(left, right):  # a closure of this test travels to the workers
+        return pc.less(pc.add(pc.utf8_length(left["s"]), pc.utf8_length(right["t"])), 2 * longest)
+
+    for condition, on in (
+        (hr.edit_distance("s", "t", at_most=2), None),
+        (hr.jaccard("s", "t", at_least=0.5, q=2), "k0"),
+        (hr.compare("s", "<", "t"), "k0"),
+        (hr.all_of(hr.compare("s", ">", "t"), hr.predicate(short, "s", right="t")), None),
+        (hr.predicate(short, "s", right="t"), "k0"),
+    ):
+        out = hr.enrich(df, rel, on, condition=condition, memory="8MiB")
+        columns = ["t"] if on else ["k0", "t"]
+        assert Counter(map(repr, map(tuple, out.collect()))) == expected(stream, rows, condition, "inner", columns, on)
+    failing = hr.enrich(df, rel, condition=hr.predicate(lambda left, right: left["nope"], "s", right="t"))
+    with pytest.raises(
+        Exception, match=r"OutsideFailure: the predicate .*<lambda> failed on .* pairs of s and t: KeyError"
+    ):
+        failing.collect()
+
+
+def test_a_column_that_is_not_the_key(spark, tmp_path):
+    rows = pa.table({"k0": range(300), "city": [f"c{i % 7}" for i in range(300)], "size": range(300)})
+    stream = pa.table({"n": range(30), "town": [None if i % 5 == 0 else f"c{i % 9}" for i in range(30)]})
+    rel, df = relation(tmp_path / "r", rows, ["k0"]), spark.createDataFrame(stream)
+    for algorithm in ("auto", "ameshjoin"):
+        out = hr.enrich(df, rel, {"town": "city"}, "left", algorithm=algorithm, memory="8MiB")
+        assert out.columns == ["n", "town", "k0", "size"]
+        wanted = expected(stream, rows, None, "left", ["k0", "size"], {"town": "city"})
+        assert Counter(map(repr, map(tuple, out.collect()))) == wanted
+    with pytest.raises(errors.BadInput, match="AdaptiveJoin looks keys up, so join on the whole key, or use MeshJoin"):
+        hr.enrich(df, rel, {"town": "city"}, algorithm="adaptive")
+    with pytest.raises(errors.BadInput, match="names 'nowhere' of the relation, which has no such column"):
+        hr.enrich(df, rel, {"town": "nowhere"})
 
 
 def test_wrong_words_and_what_an_algorithm_does_not_take_are_refused_at_the_call(spark, tmp_path):

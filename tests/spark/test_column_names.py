@@ -4,10 +4,12 @@ from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import headrace as hr
 from tests.support.malformed_pages import rewrite_manifest
+from tests.support.spark_streams import counted, files, source, streamed
 
 pytestmark = pytest.mark.spark
 
@@ -64,6 +66,56 @@ def test_columns_that_differ_in_case_are_others_where_spark_is_told_so(spark, re
         out = hr.enrich(sales, rel, on={"Product_ID": "product_id"}, suffix=None)
         assert out.columns == ["Product_ID", "NAME", "name", "Price"]
         assert sorted(map(tuple, out.collect())) == [(1, "y", "nut", 3), (2, "x", "bolt", 4)]
+
+
+def test_names_in_conditions_are_found_whatever_their_case(spark, rel):
+    sales = spark.createDataFrame(SALES)
+    seen = hr.all_of(
+        hr.compare("product_id", "<", "PRICE"),
+        hr.predicate(lambda left, right: pc.not_equal(left["Name"], right["nAME"]), "Name", right=["nAME"]),
+        hr.edit_distance("name", "NAME", at_most=4),
+    )
+    out = hr.enrich(sales, rel, on="product_id", condition=seen, columns=["price"])
+    assert sorted(map(tuple, out.collect())) == [(1, "y", 3), (2, "x", 4)]
+    with case_sensitive(spark, "true"), pytest.raises(hr.BadInput, match="the condition names 'PRICE' of the relation"):
+        hr.enrich(sales, rel, on={"Product_ID": "product_id"}, condition=hr.compare("Product_ID", "<", "PRICE"))
+
+
+def test_names_of_surrogate_keys_are_found_whatever_their_case(spark, tmp_path):
+    table = pa.table({"Source": ["shop"], "Code": ["a"], "SKey": [7], "Inferred": [False]})
+    lookup = hr.Relation.create(tmp_path / "lookup", table, key=["Source", "Code"])
+    rows = spark.createDataFrame(pa.table({"CODE": ["a", "b"], "From": ["shop", "shop"]}))
+    out = hr.assign_surrogate_keys(
+        rows, lookup, key="code", source_column="FROM", surrogate="skey", inferred="inferred"
+    )
+    assert out.columns == ["CODE", "From", "SKey"]
+    assert sorted(map(tuple, out.collect())) == [("a", "shop", 7), ("b", "shop", 8)]
+    with pytest.raises(hr.BadInput, match="column 'SKey' is in the DataFrame already"):
+        hr.assign_surrogate_keys(rows.withColumnRenamed("From", "sKEY"), lookup, key="code", source="shop")
+    with case_sensitive(spark, "true"), pytest.raises(hr.BadInput, match="key names 'code' of the lookup"):
+        hr.assign_surrogate_keys(rows, lookup, key="code", source="shop", surrogate="SKey", inferred="Inferred")
+
+
+def test_names_of_changes_are_found_whatever_their_case(spark, rel):
+    changes = spark.createDataFrame(
+        pa.table({"NAME": ["gear"], "Product_Id": [5], "price": [9], "Op": ["u"], "At": [1]})
+    )
+    result = hr.maintain(changes, rel, op="op", sequence="AT")
+    assert result.upserts == 1
+    assert rel.refresh().lookup([5]).to_pylist() == [{"product_id": 5, "name": "gear", "Price": 9}]
+    with pytest.raises(hr.BadInput, match="op='PRICE' is a column of the relation"):
+        hr.maintain(changes, rel, op="PRICE")
+    with case_sensitive(spark, "true"), pytest.raises(hr.BadInput, match="the changes have no column 'product_id'"):
+        hr.maintain(changes, rel, op="Op")
+
+
+def test_names_in_the_condition_of_two_streams_are_found_whatever_their_case(spark, tmp_path):
+    parts = pa.table({"Key": [1, 2], "at": [5, 6]}), pa.table({"key": [1, 2], "Until": [9, 3]})
+    left, right = (source(spark, files(tmp_path / name, part)) for name, part in zip("lr", parts, strict=True))
+    near = hr.all_of(hr.equal("KEY"), hr.compare("AT", "<", "until"))
+    out = hr.progressive_join(left, right, near, state=tmp_path / "state", shards=1, memory="8MiB")
+    assert out.columns == ["Key", "at", "Until"]
+    assert counted(streamed(out)) == {(1, 5, 9): 1}
 
 
 @pytest.mark.parametrize("type_", [pa.uint64(), pa.uint8(), pa.float16(), pa.month_day_nano_interval()], ids=str)

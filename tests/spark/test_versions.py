@@ -5,6 +5,7 @@ import errno
 import json
 import multiprocessing
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.files.checked_json import dump_checked
 from headrace.relation import manifest, relation
 from headrace.relation.batch_versions import versions_of_last_batches
 from headrace.spark import worker
@@ -120,6 +122,9 @@ def strange_note(path: Path, what: str) -> None:
         path.write_text('{"version": Infinity, "run": ""}')
     elif what == "of before":
         path.write_text('{"version": 1, "run": "run 1"}')
+    elif what == "other types":
+        number = int(path.name) if re.fullmatch("[0-9]{1,9}", path.name) else 0
+        path.write_bytes(dump_checked({"batch": number, "version": [1], "run": 0, "identity": None}))
     elif what == "nested":
         path.write_text("[" * 100_000)
     elif what == "note of another":
@@ -139,6 +144,7 @@ STRANGE = [
     "infinite",
     "of before",
     "nested",
+    "other types",
     "note of another",
 ]
 
@@ -296,22 +302,44 @@ def test_a_note_of_another_relation_is_not_followed(root):
     assert opened(root, 0, run="run 2").version == 3
 
 
-def test_a_worker_keeps_no_operator_of_another_relation(root, tmp_path):
-    with hr.Relation.open(root) as rel:
-        join = RelationJoin(
-            path=str(root),
-            identity=rel.identity,
-            disk="buffered",
-            on="k",
-            how="inner",
-            algorithm="inl",
-            order="any",
-            condition=None,
-            memory=8 << 20,
-            columns=None,
-            suffix=None,
-            workers=1,
-        )
+def joined_by_index(root: Path) -> RelationJoin:
+    return RelationJoin(
+        path=str(root),
+        identity=identity(root),
+        disk="buffered",
+        on="k",
+        how="inner",
+        algorithm="inl",
+        order="any",
+        condition=None,
+        memory=8 << 20,
+        columns=None,
+        suffix=None,
+        workers=1,
+    )
+
+
+def test_a_worker_keeps_no_operator_of_a_task_that_was_left_in_the_middle(root):
+    """Spark stops a task that it wants no more rows of; the worker's next task joins rows of its own alone."""
+    join = joined_by_index(root)
+    relation = worker.relation_at(join, 1, False, SparkTask(partition=0, query="q", batch=0, run="run 1"))
+    kept = worker.operator_of("s", join, "inl", relation)
+
+    def task(keys):
+        with worker.in_use(worker.operator_of("s", join, "inl", relation), join) as opened:
+            yield from opened.operator.run([pa.record_batch({"k": keys})])
+
+    assert sum(out.num_rows for out in task([1, 2])) == 2
+    assert worker.operator_of("s", join, "inl", relation) is kept
+    left = task([1, 2])
+    next(left)
+    left.close()
+    assert worker.operator_of("s", join, "inl", relation) is not kept
+    assert [out["k"].to_pylist() for out in task([3])] == [[3]]
+
+
+def test_a_worker_keeps_no_operator_of_another_relation(root):
+    join = joined_by_index(root)
     task = SparkTask(partition=0, query="q", batch=0, run="run 1")
     first = worker.relation_at(join, 1, True, task)
     kept = worker.operator_of("s", join, "inl", first)

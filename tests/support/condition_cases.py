@@ -9,12 +9,47 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 
-from headrace.conditions import AllOf, Band, Between, Compare, Equal, Intersects, Within
+from headrace.conditions import (
+    AllOf,
+    Band,
+    Between,
+    Compare,
+    EditDistance,
+    Equal,
+    Intersects,
+    Jaccard,
+    Predicate,
+    Within,
+)
+from tests.support.similar_texts import edits, similarity
 
 EDGE = 2**53
 
 
 DAY = datetime(2024, 2, 29)
+
+
+# Texts of one to four bytes a code point, that begin alike, that end early, that are equal, empty and null
+TEXTS = [
+    "",
+    "a",
+    "aa",
+    "ab",
+    "b",
+    "B",
+    "Z",
+    "é",
+    "e",
+    "ß",
+    "€",
+    "👍",
+    "👎",
+    "customer 1",
+    "customer 10",
+    "customer 2",
+    "z" * 40,
+    None,
+]
 
 
 POOLS = {
@@ -52,6 +87,13 @@ POOLS = {
         pa.decimal128(12, 4),
         [Decimal(i) / 10_000 for i in (-9_999, -101, -99, 0, 1, 100, 9_901, 10_000)] + [None],
     ),
+    "text": (pa.string(), TEXTS),
+    "large text": (pa.large_string(), TEXTS),
+    "words": (pa.dictionary(pa.int8(), pa.string()), TEXTS),
+    "binary": (
+        pa.binary(),
+        [None if text is None else text.encode() for text in TEXTS] + [b"\xff", b"a\x00", b"a\xff"],
+    ),
     "whole": (pa.decimal128(18, 0), [Decimal(i) for i in (-1, 0, 1, 2, 10**17, -(10**17))] + [None]),
 }
 
@@ -82,6 +124,9 @@ PAIRS = [
 ]
 
 
+TEXT_PAIRS = [("text", "text"), ("large text", "text"), ("words", "text"), ("binary", "binary")]
+
+
 def plain(value):
     """A value to compare in Python, where integers meet floats exactly; None where it satisfies nothing."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
@@ -100,6 +145,11 @@ def plus(value, amount, like):
     if isinstance(value, float) or isinstance(like, float):
         return float(value) + float(amount)
     return Fraction(value) + Fraction(amount)
+
+
+def one_value(value) -> pa.Array:
+    """An array of one value; a null is one of text."""
+    return pa.array([value], pa.string() if value is None else None)
 
 
 def holds(condition, left, right) -> bool:
@@ -136,6 +186,15 @@ def holds(condition, left, right) -> bool:
             d = np.abs(np.array(a, float) - np.array([right[y] for y in ys], float))
             far = {"euclidean": float(np.sqrt((d * d).sum())), "manhattan": float(d.sum()), "chebyshev": float(d.max())}
             return far[metric] <= eps
+        case EditDistance(x, y, most):
+            return left[x] is not None and right[y] is not None and edits(left[x], right[y]) <= most
+        case Jaccard(x, y, least, q):
+            return left[x] is not None and right[y] is not None and similarity(left[x], right[y], q) >= least
+        case Predicate(fn, xs, ys):
+            one, two = (
+                pa.record_batch({n: one_value(row[n]) for n in names}) for row, names in ((left, xs), (right, ys))
+            )
+            return bool(pa.array(fn(one, two))[0].as_py())
     raise AssertionError(condition)
 
 

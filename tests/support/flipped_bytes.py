@@ -3,8 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
+
+
+@contextmanager
+def one_wrong(path: Path, at: int, pattern: int) -> Iterator[None]:
+    """Flip bits of one byte of a file, which is open elsewhere, for as long as the caller is in it."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        good = file.read(1)
+        try:
+            file.seek(at)
+            file.write(bytes([good[0] ^ pattern]))
+            file.flush()
+            yield
+        finally:
+            file.seek(at)
+            file.write(good)
 
 
 def flipped(path: Path, *, most: int = 400) -> Iterator[int]:

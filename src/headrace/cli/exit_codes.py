@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from headrace.cli.screen import plain
-from headrace.errors import DamagedRelation, HeadraceError, OutsideFailure
+from headrace.errors import DamagedRelation, HeadraceError, OutsideFailure, innermost
 from headrace.sources.secret import hide_secrets
 
 DAMAGED = 1  # a relation is damaged, and nothing else
@@ -30,8 +30,6 @@ TRACEBACK = "HEADRACE_TRACEBACK"
 
 # Spark has an exception of a worker as text only, below tracebacks of Python and of Java.
 _DAMAGE = re.compile(r"headrace\.errors\.DamagedRelation: (.+)")
-_BOTTOM = re.compile(r"^[\w.]+(?:Error|Exception|errors\.\w+): .+", re.MULTILINE)
-_LONGEST = 2000  # characters of a message of another program
 
 
 class ExitCodeGroup(TyperGroup):
@@ -99,6 +97,4 @@ def _bottom(text: str) -> str:
     """Return the error that caused another program's, without plans and stacks."""
     if damage := _DAMAGE.search(text):
         return damage[1]
-    below = _BOTTOM.findall(text)
-    line = below[-1] if below else " ".join(text.strip().split("\n\n")[0].split("\nJVM stacktrace")[0].split())
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+    return innermost(text, " ".join(text.strip().split("\n\n")[0].split("\nJVM stacktrace")[0].split()))

@@ -43,7 +43,7 @@ def log(
         show_facts(facts)
         if any(shard.owed for shard in shards):
             show_table(
-                ["shard", "wait", "for a deadline", "for a match", "oldest", "first leaves", "after batch"],
+                ["shard", "wait", "for a deadline", "for a match", "oldest", "first leaves", "after batch", "stay for"],
                 [_row(shard, now) for shard in shards if shard.owed],
             )
         for text in sorted({shard.warning for shard in shards if shard.warning}):
@@ -67,4 +67,5 @@ def _row(shard: ShardWaiting, now: float) -> list[Any]:
     if shard.due is not None:
         away = format_duration(abs(shard.due - now))
         leaves = f"in {away}" if shard.due >= now else f"{away} too late by now"
-    return [shard.shard, shard.owed, shard.for_deadline, shard.for_match, oldest, leaves, shard.batch]
+    stay = "" if shard.delay is None else f"{shard.delay:,.1f} batches"
+    return [shard.shard, shard.owed, shard.for_deadline, shard.for_match, oldest, leaves, shard.batch, stay]

@@ -13,6 +13,7 @@ import numpy as np
 
 from headrace.arrays import Float64s
 from headrace.cost.facts import Facts
+from headrace.cost.index_reads import IndexReads, index_why
 from headrace.cost.popularity import Popularity
 from headrace.cost.prediction import Prediction, Work, refused
 from headrace.cost.read_plan import ReadPlan
@@ -63,6 +64,7 @@ def adaptive(facts: Facts, memory: int) -> Prediction:
     }
     served = facts.popularity.top(HELD_SHARE * split.hot_entries)
     why = f"{served:.0%} of present keys served by {split.hot_entries:,} hot ones; {best.why}"
+    why += index_why(plan.index_memory, best.work.index_pages)
     return Prediction(
         "adaptive", memory, 1 / best.work.seconds(overhead), parameters={}, parts=parts, why=why, work=best.work
     )
@@ -146,20 +148,26 @@ def _phases(facts: Facts, room: _Room, share: float) -> _Outcome:
         1 - at_end / (missed * batch) if batch < inf else 1.0
     )  # share of the rows that wait: leave before the batch ends
 
-    def read(rows: float) -> tuple[float, float]:
-        """Seconds, and read buffers filled, a row where so many that wait are read for together."""
+    def read(rows: float) -> tuple[float, float, float]:
+        """Seconds, read buffers filled, and index pages, a row where so many that wait are read for together."""
         wanted = _pages_of(facts, rest.keys, rows * asked / missed, rows * unknown / missed)
         seconds, buffers = room.reads(facts, wanted, max(1, round(piece * wanted / rows)))
-        return seconds / rows, buffers / rows
+        index = index_reads(rows)
+        return seconds / rows + index.seconds, buffers / rows + index.runs, index.pages
+
+    def index_reads(rows: float) -> IndexReads:
+        """Of a row. By frequency the order of pages is not that of keys: each join phase looks all rows up that wait."""
+        looked_up, served = (rows, rows) if rows == at_end or not facts.ordered else (waiting, PHASE_SHARE * waiting)
+        return IndexReads.of(facts, room.plan.index_memory, looked_up, rest.keys).each(served)
 
     phases = [*_join_phases(waiting, missed * batch - at_end), (1 - before, at_end)]
     costs = [(part, read(rows)) for part, rows in phases if part > 0]
-    seconds, buffers = (sum(part * cost[i] for part, cost in costs) for i in (0, 1))
+    seconds, buffers, index = (sum(part * cost[i] for part, cost in costs) for i in (0, 1, 2))
     distinct = keys.distinct(piece * (1 - facts.absent)) / piece + facts.absent
     lookups = distinct + load.missed
     lookups += missed * before * (1 / PHASE_SHARE - 1)  # to sort a row again takes as long
     cpu = f.c_S + lookups * f.c_X + missed * f.c_A + facts.matches * f.c_O
-    work = Work(missed * seconds, cpu, (1 + missed) / piece, missed * buffers)
+    work = Work(missed * seconds, cpu, (1 + missed) / piece, missed * buffers, missed * index)
     if batch == inf:
         why = f"{waiting:,.0f} rows wait; a round over the pages reads for {_in_a_round(waiting):,.0f} keys"
     else:
@@ -213,7 +221,8 @@ def _slices(facts: Facts, room: _Room, share: float) -> _Outcome:
         load.distinct = (keys.distinct(present) + absent) / rows
     cpu = f.c_S + (load.distinct + load.missed) * f.c_X + facts.matches * f.c_O
     seconds, buffers = room.reads(facts, _pages_of(facts, rest, asked, unknown))
-    work = Work(seconds / rows, cpu, 1 / rows, buffers / rows)
+    index = IndexReads.of(facts, room.plan.index_memory, rest.distinct(asked) + unknown, rest)
+    work = Work((seconds + index.seconds) / rows, cpu, 1 / rows, (buffers + index.runs) / rows, index.pages / rows)
     return _Outcome(split, work, f"a slice of {rows:,.0f} rows reads {load.missed * rows:,.0f} keys")
 
 

@@ -11,6 +11,7 @@ from headrace.errors import BadInput, choice
 from headrace.metrics import Factors, Overhead
 from headrace.relation import Relation
 from headrace.relation.columns import Column
+from headrace.relation.index_memory import IndexLevels
 from headrace.semistream.base import Order
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.sizes import tuple_bytes
@@ -73,7 +74,7 @@ class Facts:
     tuple_bytes, texts
         Bytes of a tuple's payload in memory; the number of its columns of variable width.
     index_bytes, filter_bytes
-        Bytes in memory of the index and of the filter for absent keys.
+        Bytes in memory of the index as a whole, and of the filter for absent keys.
     unique, ordered
         Whether no key occurs twice; whether tuples are stored by frequency.
     stream_bytes
@@ -93,6 +94,8 @@ class Facts:
     payload, variable_bytes, page_rows, integer_key
         Columns of the relation in a result, bytes of each that has values of any length, rows that a page has at most, and
         whether keys are integers: see PlanFacts.
+    levels
+        The pages of the index; None if it has none, and must be in memory as a whole.
 
     Example
     -------
@@ -124,6 +127,7 @@ class Facts:
     variable_bytes: Mapping[str, int] = field(default_factory=dict, hash=False)
     page_rows: int = 1
     integer_key: bool = True
+    levels: IndexLevels | None = None
 
     @classmethod
     def of(
@@ -174,6 +178,7 @@ class Facts:
             variable_bytes=relation.variable_bytes,
             page_rows=relation.opened.layout.most_rows,
             integer_key=relation.codec.integer,
+            levels=relation.index_levels,
         )
 
     def on(self, machine: Machine) -> Facts:
@@ -208,6 +213,7 @@ class Facts:
             matches=self.matches,
             skew=self.skew,
             popular=self.ordered,
+            levels=self.levels,
         )
 
     # -- derived quantities ------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from math import ceil, inf
 
 from headrace.cost.adaptive_model import adaptive
 from headrace.cost.facts import Facts
+from headrace.cost.index_reads import IndexReads, index_why
 from headrace.cost.prediction import Prediction, Work, refused
 from headrace.cost.ssij_model import ssij
 from headrace.errors import BadInput, choice
@@ -119,9 +120,18 @@ def _inl(facts: Facts, memory: int) -> Prediction:
         return refused("inl", memory, f"index, one page and buffers need {format_size(plan.least)}")
     hits = facts.page_popularity.lru(plan.frames)
     misses = facts.pages_per_key * (1 - hits)
-    each = Work(misses * (seek + transfer), f.c_S + f.c_X + facts.matches * f.c_O, 1 / plan.rows, misses)
+    together = min(plan.rows, facts.batch_rows or plan.rows)
+    index = IndexReads.of(facts, plan.index, together).each(together)
+    each = Work(
+        misses * (seek + transfer) + index.seconds,
+        f.c_S + f.c_X + facts.matches * f.c_O,
+        1 / plan.rows,
+        misses + index.runs,
+        index.pages,
+    )
     seconds = each.seconds(facts.machine.overhead("inl"))
     why = f"{hits:.0%} of page accesses hit the pool; a miss takes {1e3 * (seek + transfer):.3g} ms"
+    why += index_why(plan.index, index.pages)
     return Prediction("inl", memory, 1 / seconds, parameters={}, parts=plan.parts, why=why, work=each)
 
 
@@ -140,7 +150,8 @@ def _hybrid_family(name: str, operator: type[HybridJoin | XHybridJoin]) -> Model
         if operator.needs_popularity and not facts.ordered:
             return refused(name, memory, "it needs a relation stored by popularity (order='frequency')")
         told = facts.plan_facts(name)
-        plan, plain = operator.plan(told, memory), HybridCost.of(replace(told, overhead=Overhead()))
+        plan = operator.plan(told, memory)
+        plain = HybridCost.of(replace(told, overhead=Overhead()), plan.index.reads)
         if memory < plan.output.least:
             return refused(name, memory, f"its buffers need {format_size(plan.output.least)} or more")
         if plan.h_S < 1:
@@ -149,10 +160,13 @@ def _hybrid_family(name: str, operator: type[HybridJoin | XHybridJoin]) -> Model
         w = cost.w(h_S, k, l)
         load = cost.loop(0, k, l)
         loads = 1 / w + _absent_loads(facts)
-        read = plain.seek + k * plain.transfer
-        work = Work(loads * read, loads * (plain.loop(0, k, l) - read) + plain.stream + plain.output, loads, loads)
+        read = plain.index + plain.seek + k * plain.transfer
+        steps = loads * (plain.loop(0, k, l) - read) + plain.stream + plain.output
+        index = loads * plan.index.reads
+        work = Work(loads * read, steps, loads, loads + index, index)
         rate = 1 / work.seconds(facts.machine.overhead(name))
         why = f"a load takes {1e3 * load:.3g} ms and serves {w:,.1f} of {h_S:,} tuples in wait"
+        why += index_why(plan.index, index)
         if facts.batch_rows is not None:
             n = min(facts.batch_rows, h_S)
             served = cost.p_N(l)

@@ -90,17 +90,22 @@ class Popularity:
 
         An item stays in the cache as long as it takes to see `size` distinct items, and that time is taken as constant.
         """
+        return float((self.count * self.p * self.kept_by_recency(size)).sum())
+
+    def kept_by_recency(self, size: float) -> Float64s:
+        """Return the probability that an item of each group is in an LRU cache of `size` items; see `lru`."""
         if size >= self.things:
-            return 1.0
+            return np.ones(self.p.size)
         if size < 1:
-            return 0.0
+            return np.zeros(self.p.size)
         low, high = 0.0, 1.0
         while self.distinct(high) < size:
             low, high = high, 2 * high
         for _ in range(60):
             middle = (low + high) / 2
             low, high = (middle, high) if self.distinct(middle) < size else (low, middle)
-        return float((self.count * self.p * -np.expm1(-high * self.p)).sum())
+        kept: Float64s = -np.expm1(-high * self.p)
+        return kept
 
     def kept_by_count(self, size: float, draws: float) -> Float64s:
         """Return the probability that an item of each group is among the `size` most requested ones after so many requests.

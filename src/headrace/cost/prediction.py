@@ -17,6 +17,8 @@ class Work:
     """seconds of the join's steps, by the machine's factors"""
     iterations: float = 0.0
     requests: float = 0.0
+    index_pages: float = 0.0
+    """index pages read, where the index is not in memory as a whole; the time is part of `read`"""
 
     def seconds(self, overhead: Overhead) -> float:
         """Return the total seconds with an overhead."""

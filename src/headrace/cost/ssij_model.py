@@ -12,6 +12,7 @@ from math import inf
 import numpy as np
 
 from headrace.cost.facts import Facts
+from headrace.cost.index_reads import IndexReads, index_why
 from headrace.cost.prediction import Prediction, Work, refused
 from headrace.cost.read_plan import ReadPlan
 from headrace.semistream import SSIJ
@@ -42,7 +43,7 @@ def ssij(facts: Facts, memory: int) -> Prediction:
     parts["IB"] += plan.IB_slot_bytes
     why = (
         f"{phase.hits:.0%} served by {CR:,} cached pages; a join phase reads {phase.pages:,.0f} pages for"
-        f" {phase.misses:,.0f} tuples"
+        f" {phase.misses:,.0f} tuples{index_why(plan.index, phase.work.index_pages)}"
     )
     rate = 1 / phase.work.seconds(facts.machine.overhead("ssij"))
     return Prediction(
@@ -93,5 +94,8 @@ class _Phase:
         # A tuple that is served from CR is not put in SB, nor taken out of it.
         steps = f.c_S + f.c_X + (1 - hits) * (f.c_A + f.c_E) + facts.pages_per_key * f.c_H + facts.matches * f.c_O
         # A request's overhead is that of a read buffer filled: what is in it is worked on together, however it was read.
-        work = Work(plans[0].seconds(facts) / N, steps, 1 / plan.IB, plans[0].pages / plan.scan / N)
+        # Every tuple is looked up, with those of its online phase, before it is known whether its page is cached.
+        index = IndexReads.of(facts, plan.index, plan.IB).each(plan.IB)
+        read, filled = plans[0].seconds(facts) / N + index.seconds, plans[0].pages / plan.scan / N
+        work = Work(read, steps, 1 / plan.IB, filled + index.runs, index.pages)
         return cls(N, work, hits, plans[0].pages, tail, sharing)

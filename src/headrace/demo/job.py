@@ -18,10 +18,10 @@ from headrace.demo.start_signal import StartSignal
 from headrace.demo.status import RunStatus, StatusMeter
 from headrace.demo.totals import ATTRIBUTES
 from headrace.demo.warehouse import Warehouse
-from headrace.errors import NotARelation, UnfinishedRelation
+from headrace.errors import NotARelation, UnfinishedRelation, innermost
 from headrace.metrics import JoinStats
 from headrace.signals import GracefulStop
-from headrace.spark.session import SparkFailed, local_settings, own_session, reason
+from headrace.spark.session import SparkFailed, local_settings, own_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -164,7 +164,8 @@ def _follow(
         failure = query.exception()
         if failure is not None or not query.isActive:
             raise SparkFailed(
-                f"the load gave up: {reason(failure)}; {warehouse.log} says more, and --resume tries again"
+                f"the load gave up: {innermost(str(failure), 'Spark stopped it')}; {warehouse.log} says more, and --resume tries"
+                " again"
             )
         progress = query.lastProgress
         source = progress["sources"][0] if progress else None

@@ -64,19 +64,19 @@ class ChangeApplier:
         both = set(self.upserts) & set(self.deletes)
         if both:
             raise BadInput(f"{min(both)!r} is among upserts and among deletes; give it in one of them")
-        if op in rel.schema.names:
-            raise BadInput(f"op={op!r} is a column of the relation; rename the column that says what a change is")
 
-    def columns(self, there: Sequence[str]) -> list[str]:
-        """Return the columns that are read of changes; refuses if one is missing."""
+    @property
+    def wanted(self) -> list[str]:
+        """The columns that are read of changes."""
         wanted = [*self.rel.schema.names, *(c for c in (self.op, self.sequence) if c is not None)]
-        for column in wanted:
+        return list(dict.fromkeys(wanted))
+
+    def check(self, there: Sequence[str]) -> None:
+        """Refuse changes without one of these columns."""
+        for column in self.wanted:
             if list(there).count(column) != 1:
                 many = "no" if column not in there else "more than one"
-                raise BadInput(
-                    f"the changes have {many} column {column!r}; expected {', '.join(dict.fromkeys(wanted))}"
-                )
-        return list(dict.fromkeys(wanted))
+                raise BadInput(f"the changes have {many} column {column!r}; expected {', '.join(self.wanted)}")
 
     def done(self, app: str, number: int) -> bool:
         """Tell whether a numbered transaction of an application was applied before."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.functions import col
 from pyspark.sql.types import BooleanType, StructField, StructType
 
-from headrace.conditions import Condition
+from headrace.conditions import AllOf, Condition, parse_on
 from headrace.errors import BadInput
 from headrace.relation import Relation
 from headrace.semistream.base import On
@@ -49,10 +49,12 @@ def find_duplicates(
     rel
         What is there already.
     on
-        The same key: "col", ["a", "b"], or {"df's column": "relation's column"}, the relation's whole key.
+        The same key: "col", ["a", "b"], or {"df's column": "relation's column"}, the relation's whole key. Other columns of the
+        relation are compared as hr.equal would compare them: see `condition`.
     condition
-        What must hold besides, or instead where `on` is left out: hr.within for vectors that are near, hr.band, hr.compare,
-        hr.all_of. Without `on` every row is compared with the whole relation, in as few scans as the memory allows.
+        What must hold besides, or instead where `on` is left out: hr.edit_distance and hr.jaccard for texts that are nearly the
+        same, hr.within for vectors that are near, hr.band, hr.compare, hr.predicate, hr.all_of. Without the relation's key
+        every row is compared with the whole relation, in as few scans as the memory allows.
     flag
         The name of the column that is true for duplicates.
     columns, suffix, memory, algorithm
@@ -65,6 +67,11 @@ def find_duplicates(
         raise BadInput(f"column {flag!r} is in the DataFrame already; choose another flag=")
     if not isinstance(rel, Relation):
         raise BadInput(f"rel={rel!r} is not a relation; open one with hr.Relation.open(path)")
+    if on is not None:
+        same = parse_on(names.resolve_on(on, df.columns, rel.schema.names))
+        if set(same.right) != set(rel.key) and set(same.right) <= set(rel.schema.names):
+            on, condition = None, same if condition is None else AllOf((same, condition))
+    columns = None if columns is None else [names.resolve(name, rel.schema.names) for name in columns]
     wanted = columns
     if on is None and columns is not None:
         wanted = [*rel.key, *(name for name in columns if name not in rel.key)]

@@ -10,11 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyspark.sql.functions import col
+
 from headrace.errors import BadInput, choice
 from headrace.etl.apply_changes import DELETES, UPSERTS, ChangeApplier, MaintainResult
 from headrace.relation import Relation
 from headrace.relation.manifest import versions
 from headrace.spark.batches import application, check_options, check_transaction, start
+from headrace.spark.column_names import ColumnNames
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,7 +47,7 @@ def maintain(
     ----------
     changes
         Rows with the relation's columns, and those named by `op` and `sequence`; others are ignored. Of a delete only the key
-        counts.
+        counts. Names are compared as spark.sql.caseSensitive says.
     rel
         The relation to change.
     op
@@ -69,12 +72,17 @@ def maintain(
     """
     if not isinstance(rel, Relation):
         raise BadInput(f"rel={rel!r} is not a relation; open one with hr.Relation.open(path)")
-    if rel.order != "key":
-        raise BadInput(f"{rel.path} is stored by popularity and cannot be changed; create it with order='key'")
     choice("null_keys", null_keys, ("refuse", "drop"))
+    names = ColumnNames.of(changes.sparkSession)
+    if op is not None and names.taken(op, rel.schema.names):
+        raise BadInput(f"op={op!r} is a column of the relation; rename the column that says what a change is")
+    if sequence is not None:
+        sequence = names.resolve(sequence, rel.schema.names)
     applier = ChangeApplier(rel, op, sequence, tuple(upserts), tuple(deletes), null_keys)
-    wanted = applier.columns(changes.columns)
-    changes = changes.select(*(f"`{column.replace('`', '``')}`" for column in wanted))
+    # Names as the relation and the parameters spell them; a column that is not there keeps its name, and is refused.
+    found = {names.resolve(column, changes.columns): column for column in applier.wanted}
+    applier.check([found.get(column, column) for column in changes.columns])
+    changes = changes.select(*(col(f"`{there.replace('`', '``')}`").alias(column) for there, column in found.items()))
     check_options(changes, checkpoint, trigger, name, transaction, "applied")
     if changes.isStreaming:
 

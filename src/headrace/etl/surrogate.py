@@ -20,6 +20,7 @@ from headrace.errors import BadInput, shown
 from headrace.etl.allocate import Lookup
 from headrace.etl.key_step import KeyStep
 from headrace.relation import Relation
+from headrace.spark.column_names import ColumnNames
 from headrace.spark.enrich import enrich_step
 from headrace.spark.executors import workers_of
 from headrace.spark.plan import Plan
@@ -62,7 +63,8 @@ def assign_surrogate_keys(
         A relation whose key is the source's column and the production key's columns (or these alone, for one source), with no key
         twice, and with the surrogate keys among its other columns. It may be empty.
     key
-        The production key: "col", ["a", "b"], or {"df's column": "lookup's column"}.
+        The production key: "col", ["a", "b"], or {"df's column": "lookup's column"}. Names are compared as
+        spark.sql.caseSensitive says, here and below.
     source
         The source that all rows come from, such as "shop"; of the type that the lookup's column of sources has.
     source_column
@@ -89,9 +91,18 @@ def assign_surrogate_keys(
     """
     if not isinstance(lookup, Relation):
         raise BadInput(f"lookup={lookup!r} is not a relation; open one with hr.Relation.open(path)")
+    names, there = ColumnNames.of(df.sparkSession), lookup.schema.names
+    key = names.resolve_on(key, df.columns, there)
+    source_column = None if source_column is None else names.resolve(source_column, df.columns)
+    surrogate = names.resolve(surrogate, there)
+    inferred = None if inferred is None else names.resolve(inferred, there)
+    if names.taken(surrogate, df.columns):
+        raise BadInput(
+            f"column {surrogate!r} is in the DataFrame already; drop or rename it, or choose another surrogate="
+        )
     on, rest = _key_columns(lookup, key)
     constant = _source(df, lookup, on, rest, source, source_column)
-    _check_lookup(lookup, surrogate, inferred, df)
+    _check_lookup(lookup, surrogate, inferred)
     _check_same(same_as, lookup, surrogate)
     many = workers_of(df.sparkSession) if partitions is None else partitions
     if many < 1:
@@ -186,7 +197,7 @@ def _source(
     return scalar
 
 
-def _check_lookup(lookup: Relation, surrogate: str, inferred: str | None, df: DataFrame) -> None:
+def _check_lookup(lookup: Relation, surrogate: str, inferred: str | None) -> None:
     payload = [name for name in lookup.schema.names if name not in lookup.key]
     if surrogate not in payload:
         raise BadInput(
@@ -196,10 +207,6 @@ def _check_lookup(lookup: Relation, surrogate: str, inferred: str | None, df: Da
     type_ = lookup.schema.field(surrogate).type
     if type_ not in (pa.int32(), pa.int64()):
         raise BadInput(f"column {surrogate!r} of the lookup has type {type_}; surrogate keys are int32 or int64")
-    if surrogate in df.columns:
-        raise BadInput(
-            f"column {surrogate!r} is in the DataFrame already; drop or rename it, or choose another surrogate="
-        )
     if inferred is not None and (inferred not in payload or lookup.schema.field(inferred).type != pa.bool_()):
         raise BadInput(
             f"the lookup has no boolean column {inferred!r} to mark inferred members; create it with one, or pass inferred=None"

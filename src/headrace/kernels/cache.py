@@ -105,6 +105,13 @@ def lru(places, table, place_of, older, younger, ends, used_at, frame, miss):
     return places.size
 
 
+@kernel(void(I64, I32, I64, i32))
+def frames_of(places, table, place_of, frame):
+    """Find the frames that pages are in, -1 for those that are not in the pool; nothing counts as an access."""
+    for i in range(places.size):
+        frame[i] = table[_slot(table, place_of, places[i])]
+
+
 @kernel(int64(I32, I32, i64, i32, i32))
 def spell_out(low, high, stop, which, row):
     """Enumerate rows low[i] to high[i] - 1 of every i as pairs (which, row) until the output is full; returns how many.

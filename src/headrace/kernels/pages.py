@@ -309,6 +309,23 @@ def find_strings(pages, key_data, key_offsets, which, low, high):
     return total
 
 
+@kernel(void(I64, int64, I64, i32))
+def last_not_above(pages, column, values, row):
+    """Find the last row of the page at pages[i] whose integer in a sorted column is not above values[i]; -1 if there is none."""
+    for i in range(pages.size):
+        page = pages[i]
+        data = page + load_u32(page + HEADER + ENTRY * column + _DATA)
+        a = 0
+        b = np.int64(load_u32(page + _ROWS))
+        while a < b:
+            middle = (a + b) >> 1
+            if load_i64(data + 8 * middle) <= values[i]:
+                a = middle + 1
+            else:
+                b = middle
+        row[i] = a - 1
+
+
 @kernel(void(I64, I32, I32, i64, i32))
 def expand_rows(pages, low, high, at, row):
     """Write one pair (page address, row) for every row from low[i] to high[i] - 1 of the page at pages[i]."""

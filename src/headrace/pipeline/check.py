@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from headrace.conditions import parse_on
+from headrace.conditions import parse_on, renamed
 from headrace.errors import BadInput, DamagedRelation, HeadraceError, choice
 from headrace.pipeline.document import BadPipeline, Document, Key, dotted, filled, near
 from headrace.pipeline.fields import filled_size
@@ -37,9 +37,12 @@ from headrace.pipeline.parts import (
 )
 from headrace.pipeline.read import Draft
 from headrace.relation import Relation
-from headrace.semistream import ALGORITHMS, AdaptiveJoin, ConditionalJoin, check_condition
+from headrace.semistream import ALGORITHMS, AdaptiveJoin, ConditionalJoin, algorithm_for, check_condition
 from headrace.semistream.base import SemiStreamJoin
+from headrace.spark.column_names import ColumnNames
 from headrace.spark.defer import Defer
+
+S = TypeVar("S", Enrich, Keys, Duplicates, Keys | Duplicates)
 
 _CONNECT = 3.0  # seconds for a server to answer: one on the same network takes milliseconds
 
@@ -274,6 +277,9 @@ def _check_enrich(draft: Draft, number: int, step: Enrich, columns: Columns | No
     relation: Relation | None = None
     with _noting(draft, (*at, "enrich")):
         relation = Relation.open(document.at(step.enrich))
+    names = _column_names(draft)
+    if relation is not None:
+        step = _as_written(step, names, columns, relation)
     algorithm = False
     with _noting(draft, (*at, "algorithm")):
         choice("algorithm", step.algorithm, ("auto", *ALGORITHMS))
@@ -297,8 +303,56 @@ def _check_enrich(draft: Draft, number: int, step: Enrich, columns: Columns | No
                 return None
             if columns.schema is not None and len(draft.problems) == before and not _is_shaped(draft, number):
                 versions = [pa.field(step.version_column, pa.int64())] if step.version_column else []
-                return Columns.of(pa.schema([*operator.output_schema(columns.schema), *versions]))
+                result = _told_apart(operator.output_schema(columns.schema), columns.schema, names, filled(step.suffix))
+                return Columns.of(pa.schema([*result, *versions]))
     return _with_relation(columns, relation, filled(step.suffix), step.version_column)
+
+
+def _column_names(draft: Draft) -> ColumnNames:
+    """Return how the pipeline's Spark will compare names of columns."""
+    return ColumnNames.set_to({} if draft.head is None else draft.head.spark)
+
+
+def _as_written(step: S, names: ColumnNames, columns: Columns | None, relation: Relation) -> S:
+    """Return a step with the names of columns as stream and relation spell them. Those that they do not have stay as they are."""
+    stream, there = [] if columns is None else list(columns.names), relation.schema.names
+
+    def of_stream(name: str) -> str:
+        return _spelt(names, name, stream)
+
+    def of_relation(name: str) -> str:
+        return _spelt(names, name, there)
+
+    update: dict[str, Any] = {}
+    if isinstance(step, Keys):
+        given = parse_on(step.key)
+        update["key"] = dict(zip(map(of_stream, given.left), map(of_relation, given.right), strict=True))
+        update["surrogate"] = of_relation(step.surrogate)
+    else:
+        if step.on is not None:
+            given = parse_on(step.on)
+            update["on"] = dict(zip(map(of_stream, given.left), map(of_relation, given.right), strict=True))
+        if step.columns is not None:
+            update["columns"] = tuple(map(of_relation, step.columns))
+        if step.condition is not None:
+            update["condition"] = renamed(step.condition, of_stream, of_relation)
+    return step.model_copy(update=update)
+
+
+def _spelt(names: ColumnNames, name: str, columns: list[str]) -> str:
+    """Return a name as one of some columns is spelt; itself if two are, which is refused when the step is made."""
+    try:
+        return names.resolve(name, columns)
+    except BadInput:
+        return name
+
+
+def _told_apart(result: pa.Schema, stream: pa.Schema, names: ColumnNames, suffix: str | None) -> pa.Schema:
+    """Return the schema of a result with the names that `enrich` gives to columns which Spark would take for others."""
+    called = list(stream.names)
+    for name in result.names[len(stream) :]:
+        called.append(names.free(name, called, suffix))
+    return pa.schema([one.with_name(name) for one, name in zip(result, called, strict=True)])
 
 
 def _check_on(draft: Draft, key: Key, on: Any, columns: Columns | None) -> bool:
@@ -356,18 +410,25 @@ def _check_lookup(
     relation: Relation | None = None
     with _noting(draft, (*at, "surrogate_keys" if is_keys else "duplicates")):
         relation = Relation.open(draft.document.at(path))
+    names = _column_names(draft)
+    if relation is not None:
+        step = _as_written(step, names, columns, relation)
+        on = step.key if isinstance(step, Keys) else step.on
     _check_on(draft, (*at, "key" if is_keys else "on"), on, columns)
     if relation is not None and isinstance(step, Keys):
         with _noting(draft, (*at, "surrogate")):
             check_column(draft.document, (*at, "surrogate"), step.surrogate, relation.schema.names)
     if relation is not None and isinstance(step, Duplicates):
         _check_payload(draft, (*at, "columns"), step.columns, relation)
-    if relation is None or columns is None or on is None:
+    by_key = is_keys or (relation is not None and on is not None and set(parse_on(on).right) == set(relation.key))
+    if relation is None or columns is None or not by_key:
         checked.spark.append(at)
         return None
     if columns.schema is not None and len(draft.problems) == before and not _is_shaped(draft, number):
         with _noting(draft, at):
-            return Columns.of(_after_lookup(step, relation, columns.schema))
+            after = _after_lookup(step, relation, columns.schema)
+            suffix = None if isinstance(step, Keys) else filled(step.suffix)
+            return Columns.of(_told_apart(after, columns.schema, names, suffix))
     if isinstance(step, Keys):
         return Columns((*columns.names, step.surrogate))
     return _with_relation(columns, relation, filled(step.suffix), step.flag)
@@ -387,13 +448,13 @@ def make_join(step: Enrich, relation: Relation) -> SemiStreamJoin:
     how = "left" if step.unmatched == "null" else step.how
     options: dict[str, Any] = {"how": how, "columns": step.columns, "suffix": filled(step.suffix)}
     memory = filled_size(step.memory)
-    if step.condition is None and step.algorithm in ("auto", "adaptive"):
+    name = algorithm_for(step.algorithm, step.on, step.condition, relation)
+    if step.condition is None and name in ("auto", "adaptive"):
         return AdaptiveJoin(relation, step.on, memory, order=step.order, **options)
     if step.condition is not None:
         options["condition"] = step.condition
-        if step.on is not None and step.algorithm in ("auto", "adaptive"):
+        if name in ("auto", "adaptive"):
             return ConditionalJoin(relation, step.on, memory, order=step.order, **options)
-    name = step.algorithm if step.algorithm not in ("auto", "adaptive") else "meshjoin"
     operator: SemiStreamJoin = ALGORITHMS[name](relation, step.on, memory, **options)
     return operator
 

@@ -14,6 +14,7 @@ from headrace.pipeline.columns import type_word
 from headrace.pipeline.fields import filled_size
 from headrace.pipeline.models import Pipeline
 from headrace.pipeline.parts import Duplicates, Enrich, Keys
+from headrace.semistream import MeshJoin
 from headrace.semistream.base import SemiStreamJoin
 from headrace.units import format_size, parse_size
 
@@ -69,12 +70,10 @@ def _step(step: Any, operator: SemiStreamJoin | None, hide: Callable[[str], str]
 def _algorithm(step: Enrich, operator: SemiStreamJoin) -> tuple[str, str]:
     if step.algorithm != "auto":
         return step.algorithm, "the file says so"
+    if isinstance(operator, MeshJoin):
+        return "meshjoin", "no key to look up"
     if step.condition is not None:
-        return (
-            ("adaptive", "by the key, and then the condition")
-            if step.on is not None
-            else ("meshjoin", "no key to look up")
-        )
+        return "adaptive", "by the key, and then the condition"
     try:
         machine = load_calibration().as_machine()
     except BadCalibration:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from headrace.errors import DamagedRelation
+from headrace.errors import DamagedRelation, innermost
 from headrace.pipeline.models import Pipeline
-from headrace.spark.session import reason
 
 _AGAIN = "what is loaded stays loaded, and another run goes on from there"
 _SPACE = re.compile(r"No space left on device|Disk quota exceeded|File too large")
@@ -57,7 +56,7 @@ def _words(text: str, pipeline: Pipeline) -> str:
         )
     if found := _FILE.search(text):
         return f"the file {found[1]} cannot be read: it is damaged, or of another format; remove or mend it; {_AGAIN}"
-    return f"{reason(text)}; {pipeline.state / 'spark.log'} says more, and {_AGAIN}"
+    return f"{innermost(text, 'Spark stopped it')}; {pipeline.state / 'spark.log'} says more, and {_AGAIN}"
 
 
 def _at(text: str) -> str:

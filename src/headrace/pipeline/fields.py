@@ -16,7 +16,7 @@ from headrace.pipeline.document import Filled, filled
 from headrace.units import DURATION_EXAMPLES, SIZE_EXAMPLES, parse_duration, parse_size
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
-_CONDITIONS = ("compare", "between", "band", "within", "intersects")
+_CONDITIONS = ("equal", "compare", "between", "band", "within", "intersects", "edit_distance", "jaccard")
 
 
 def _is_text(value: Any) -> bool:

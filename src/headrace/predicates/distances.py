@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.arrays import Bools, Float64s, Int32s, Int64s, UInt8s
+from headrace.arrays import AnyArray, Bools, Float64s, Int32s, Int64s, UInt8s
 from headrace.conditions import METRICS, Within
 from headrace.errors import BadInput
 from headrace.kernels.ranges import near
 from headrace.predicates.numbers import Scale, Types
+from headrace.predicates.pair_test import LeftRows
+from headrace.predicates.ranges import SortedRanges, in_order
 
 SLACK = 4 * np.finfo(np.float64).eps  # relative widening of a search range, so that rounding loses no candidate
 
@@ -68,10 +70,11 @@ class Vector:
         return np.ascontiguousarray(values, np.float64), whole
 
 
-class DistanceTerm:
+class DistanceTerm(SortedRanges):
     """Tests whether the distance of two vectors is at most eps."""
 
-    rank, outside = 1, False
+    rank = 1
+    exact_lead, prefilter = False, False  # the first coordinate finds too many pairs; the distance decides
 
     def __init__(self, condition: Within) -> None:
         self.condition = condition
@@ -98,6 +101,10 @@ class DistanceTerm:
         keep &= self._there[r].view(np.uint8)
         eps, metric = float(self.condition.eps), METRICS.index(self.condition.metric)
         near(self.values, self._vectors, self.size, eps, metric, r, slots, keep)
+
+    def in_order(self, slots: Int32s, rows: LeftRows) -> tuple[AnyArray, Int32s]:
+        """Return the first coordinates of the vectors in some slots, sorted, and their slots."""
+        return in_order(self.values[:: self.size], slots)
 
     def spans(self, xs: Float64s) -> tuple[Int64s, Int64s]:
         """Return the range of candidates of each right tuple among sorted first coordinates of left vectors."""

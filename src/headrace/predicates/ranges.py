@@ -12,7 +12,9 @@ import pyarrow as pa
 from headrace.arrays import AnyArray, Bools, Int32s, Int64s, UInt8s
 from headrace.conditions import Amount
 from headrace.errors import BadInput
+from headrace.kernels.ranges import expand_ranges
 from headrace.predicates.numbers import Bounds, Scale, Types, bound, unbounded
+from headrace.predicates.pair_test import LeftRows
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,20 @@ class RangeEnd:
     open: bool = False
 
 
-class RangeTerm:
+class SortedRanges:
+    """What leads a condition: each right tuple has a range of sorted left tuples, or all outside it, as its candidates."""
+
+    outside = False
+
+    def expand(self, begin: Int64s, end: Int64s, order: Int32s, stop: Int64s, r: Int32s, slots: Int32s) -> int:
+        """Write the next pairs of a right tuple and a slot; see the kernel."""
+        return int(expand_ranges(begin, end, order, self.outside, stop, r, slots))
+
+
+class RangeTerm(SortedRanges):
     """Tests whether low <= x <= high, with ends from the right tuple; with `outside`, whether x is outside the range."""
+
+    exact_lead, prefilter = True, False  # a range finds its pairs exactly, and decides alone
 
     def __init__(self, x: str, low: RangeEnd | None, high: RangeEnd | None, outside: bool = False) -> None:
         self.x, self.low, self.high, self.outside = x, low, high, outside
@@ -41,15 +55,16 @@ class RangeTerm:
 
     def bind(self, left: Types, right: Types, sides: tuple[str, str]) -> None:
         """Take the types of the columns and the names of the sides; chooses the form to compare in, or refuses."""
-        mine = Scale.of(sides[0], self.x, left[self.x])
         self._scales = [Scale.of(sides[1], end.y, right[end.y]) for end in self._ends]
+        known = Scale.known(left[self.x])
         for end, scale in zip(self._ends, self._scales, strict=True):
-            if scale.family != mine.family:
+            if known is None or scale.family != known.family:
                 raise BadInput(
                     f"{sides[0]} column {self.x!r} of type {left[self.x]} and {sides[1]} column {end.y!r} of type"
                     f" {right[end.y]} cannot be compared; cast one to the other's type"
                 )
             _seconds_or_number(end.shift, scale, end.y)
+        mine = Scale.of(sides[0], self.x, left[self.x])
         self._mine, self._form = mine, mine.beside(self._scales)
         self.values = self.values.astype(np.float64 if self._form.doubles else np.int64, copy=False)
 
@@ -85,6 +100,10 @@ class RangeTerm:
         inside = (bounds.low[r] <= x) & (x <= bounds.high[r]) & ~bounds.empty[r]
         keep &= (self._there[r] & (inside != self.outside)).view(np.uint8)
 
+    def in_order(self, slots: Int32s, rows: LeftRows) -> tuple[AnyArray, Int32s]:
+        """Return x of the tuples in some slots, sorted, and their slots."""
+        return in_order(self.values, slots)
+
     def spans(self, xs: AnyArray) -> tuple[Int64s, Int64s]:
         """Return the range of candidates of each right tuple in sorted values or, with `outside`, the range of the others."""
         bounds = self._bounds
@@ -94,6 +113,13 @@ class RangeTerm:
         nothing = ~self._there
         begin[nothing], end[nothing] = 0, xs.size if self.outside else 0
         return begin, end.astype(np.int64)
+
+
+def in_order(values: AnyArray, slots: Int32s) -> tuple[AnyArray, Int32s]:
+    """Return the values in some slots, sorted, and their slots."""
+    xs = values[slots]
+    order = np.argsort(xs, kind="stable")
+    return xs[order], slots[order]
 
 
 def _seconds_or_number(shift: Amount, scale: Scale, name: str) -> Fraction:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.arrays import Bools
-from headrace.conditions import AllOf, Condition, Equal, check_condition
+from headrace.conditions import Condition, check_condition
 from headrace.errors import BadInput
-from headrace.predicates.numbers import Scale, Types
-from headrace.predicates.terms import Term, terms
-from headrace.relation.columns import plain_type
+from headrace.predicates.numbers import Types
+from headrace.predicates.pair_test import PairTest
+from headrace.predicates.terms import split
 
 SIDES = ("left", "right")
 
@@ -21,8 +20,8 @@ SIDES = ("left", "right")
 class Residual:
     """Tells which of many pairs of rows satisfy a condition.
 
-    Numbers, dates and timestamps are compared exactly, whatever their types. An equality may also be of strings, binary,
-    booleans and everything else that Arrow can compare. Nulls and NaN satisfy nothing.
+    Numbers, dates and timestamps are compared exactly, whatever their types; texts by the bytes of their UTF-8. An equality may
+    also be of booleans and everything else that Arrow can compare. Nulls and NaN satisfy nothing.
 
     Parameters
     ----------
@@ -56,15 +55,10 @@ class Residual:
                         f" {', '.join(schema.names)}"
                     )
         types: list[Types] = [{field.name: field.type for field in schema} for schema in (left, right)]
-        self._terms: list[Term] = []
-        self._same: list[tuple[str, str, pa.DataType]] = []
-        for one in _parts(condition):
-            if isinstance(one, Equal) and not _numbers(one, *types):
-                self._same.append((one.left[0], one.right[0], _common(one, *types)))
-            else:
-                self._terms += terms(one)
-        for term in self._terms:
-            term.bind(types[0], types[1], SIDES)
+        terms, self._tests = split(condition, types[1], SIDES[1])
+        self._terms = [term for term in terms if not term.prefilter]  # a test decides what a prefilter would let pass
+        for part in (*terms, *self._tests):
+            part.bind(types[0], types[1], SIDES)
 
     def columns(self, side: int) -> tuple[str, ...]:
         """Return the columns that are read of a side (0 is left, 1 is right)."""
@@ -75,9 +69,6 @@ class Residual:
         assert left.num_rows == right.num_rows, (left.num_rows, right.num_rows)
         keep = np.ones(left.num_rows, np.uint8)
         each = np.arange(left.num_rows, dtype=np.int32)
-        for x, y, type_ in self._same:
-            same = pc.equal(_as(left.column(x), type_), _as(right.column(y), type_)).fill_null(False)
-            keep &= same.to_numpy(zero_copy_only=False).view(np.uint8)
         for term in self._terms:
             values, there = term.read_left(left)
             term.values = values
@@ -85,37 +76,18 @@ class Residual:
             term.read_right({name: right.column(name) for name in self.condition.right_columns})
             term.keep(each, each, keep)
             term.values = values[:0]
-        return keep.view(np.bool_)
+        return kept_by(self._tests, left, right, keep.view(np.bool_))
 
 
-def _parts(condition: Condition) -> Iterator[Condition]:
-    """Split a condition into parts that must all hold; an equality of several columns into one per pair of columns."""
-    if isinstance(condition, AllOf):
-        for one in condition.conditions:
-            yield from _parts(one)
-    elif isinstance(condition, Equal):
-        for x, y in zip(condition.left, condition.right, strict=True):
-            yield Equal((x,), (y,))
-    else:
-        yield condition
-
-
-def _numbers(one: Equal, left: Types, right: Types) -> bool:
-    return Scale.known(left[one.left[0]]) is not None and Scale.known(right[one.right[0]]) is not None
-
-
-def _common(one: Equal, left: Types, right: Types) -> pa.DataType:
-    """Return the common type of both columns; refuses columns that cannot be compared, by name."""
-    (x,), (y,) = one.left, one.right
-    a, b = left[x], right[y]
-    if pa.types.is_nested(a) or pa.types.is_nested(b) or plain_type(x, a) != plain_type(y, b):
-        raise BadInput(
-            f"left column {x!r} of type {a} and right column {y!r} of type {b} cannot be compared; cast one to the other's type"
-        )
-    return plain_type(x, a)
-
-
-def _as(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    return array if array.type == type_ else array.cast(type_)
+def kept_by(tests: Sequence[PairTest], left: pa.RecordBatch, right: pa.RecordBatch, keep: Bools) -> Bools:
+    """Tell which of the aligned rows that are kept so far pass all tests. A test sees the rows that those before it leave."""
+    rows = np.flatnonzero(keep)
+    for test in tests:
+        if not rows.size:
+            break
+        whole = rows.size == left.num_rows
+        some = (left, right) if whole else (left.take(pa.array(rows)), right.take(pa.array(rows)))
+        rows = rows[test.keep(*some)]
+    out: Bools = np.zeros(left.num_rows, np.bool_)
+    out[rows] = True
+    return out

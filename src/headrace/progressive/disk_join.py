@@ -126,7 +126,8 @@ class DiskJoiner:
     def _plan(self, partitions: Int32s, by_cell: bool) -> DiskJoin:
         sides, left, right = self._sides, self._sides.spill(LEFT), self._sides.spill(RIGHT)
         if by_cell:
-            sides.merger(LEFT).reduce(int(partitions[0]), TOGETHER)
+            for number in (LEFT, RIGHT):
+                sides.merger(number).reduce(int(partitions[0]), TOGETHER)
         done = int(self._joined_until[partitions[0]])
         mine, theirs = left.among(partitions), right.among(sides.partitioning.neighbours(partitions))
         new_mine, new_theirs = left.fact("newest", mine) > done, right.fact("newest", theirs) > done

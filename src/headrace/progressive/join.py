@@ -118,13 +118,16 @@ class ProgressiveJoin:
         check_condition(condition)
         self.condition = condition
         self.budget = MemoryBudget(memory)
-        if self.budget.limit < _LEAST_MEMORY:
+        self.policy = policy_of(flush)
+        least = _LEAST_MEMORY + self.policy.nbytes
+        if self.budget.limit < least:
             raise MemoryRefused(
-                f"memory={memory!r} is too small for two streams; give at least {format_size(_LEAST_MEMORY)}"
+                f"memory={memory!r} is too small for two streams with {type(self.policy).__name__}; give at least"
+                f" {format_size(least)}"
             )
+        self.budget.reserve("flush policy", self.policy.nbytes)
         if capacity is not None and capacity < 1:
             raise BadInput(f"capacity={capacity!r} is not a number of tuples; give 1 or more, or None")
-        self.policy = policy_of(flush)
         self.capacity = capacity
         self.suffix = suffix
         self.disk = disk or Disk()

@@ -66,10 +66,8 @@ class MemorySweep:
         sides.merger(number).distribute()  # what is staged would be taken for met, and not be read
         if not len(sides.spill(number)) or not other.used:
             return None
-        slots, met = other.live(), sides.meetings.met(number)
-        latest = np.full(met.size, -1, np.int64)
-        np.maximum.at(latest, other.partition[slots], other.arrived[slots])
-        fresh = np.flatnonzero(latest > met).astype(np.int32)
+        latest = other.latest_by_partition(sides.cells_at_once)
+        fresh = np.flatnonzero(latest > sides.meetings.met(number)).astype(np.int32)
         near = sides.partitioning.neighbours(fresh) if fresh.size else fresh
         wanted: Int64s = near[sides.spill(number).newest[near] >= 0].astype(np.int64)
         if not wanted.size:

@@ -2,5 +2,6 @@
 
 from headrace.relation.disk import Disk
 from headrace.relation.relation import Relation
+from headrace.relation.sketch import Sketch
 
-__all__ = ["Disk", "Relation"]
+__all__ = ["Disk", "Relation", "Sketch"]

@@ -5,12 +5,17 @@ micro-batch that is replayed after a restart, still needs the version of its fir
 
     relation/batches/<query>/<batch>     {"batch": 7, "version": 3, "run": "...", "identity": "...", "checksum": ...}
 
+Rows of a query that wait in its run log may have met a part of a version. Another note, for each shard of a log, names those:
+
+    relation/batches/<query>/waiting-<log>-<shard>     {"versions": [3], "checksum": ...}
+
 A note is on disk before its version is used. A note that is damaged is refused and never written again: tasks of the same
 micro-batch may have joined with the version that it named.
 """
 
 from __future__ import annotations
 
+import errno
 import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -22,6 +27,7 @@ from headrace.files.checked_json import read_checked, replace_checked
 
 _KEPT = 100  # notes kept per query, in micro-batches; Spark replays the last one only, so this is ample
 _EXPIRES_AFTER = 86_400.0  # seconds; a query that has run no micro-batch for a day holds no version any more
+_WAITING = "waiting-"  # begins the name of a note of rows that wait
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")  # the name of a note: Spark counts micro-batches in 64 bits
 _CURE = (
     "so nobody knows which version its micro-batch was joined with: stop the query, remove this file, and start the query again,"
@@ -63,6 +69,8 @@ def read_batch_note(directory: Path, batch: int) -> BatchNote | None:
         # A TypeError is of a note with other members: an earlier release wrote it.
         reason = error if isinstance(error, ValueError) else "it is not a note of this release"
         raise DamagedRelation(path, f"{reason}, {_CURE}") from error
+    if not isinstance(note.version, int) or not isinstance(note.run, str) or not isinstance(note.identity, str):
+        raise DamagedRelation(path, f"its version, run or identity is of another type, {_CURE}")
     if note.batch != batch:
         raise DamagedRelation(path, f"it is the note of micro-batch {note.batch}, {_CURE}")
     return note
@@ -80,8 +88,35 @@ def write_batch_note(directory: Path, note: BatchNote) -> None:
                 (directory / str(old)).unlink()
 
 
+def hold_versions(directory: Path, holder: str, versions: set[int]) -> None:
+    """Note which versions rows that wait have met a part of, instead of what was noted before.
+
+    `holder` names the shard of the log that they wait in; its lock is held. Where nothing can be written, nothing is held.
+    """
+    path, held = directory / f"{_WAITING}{holder}", sorted(versions)
+    try:
+        if _held(path) == held:
+            return
+        if held:
+            directory.mkdir(parents=True, exist_ok=True)
+            replace_checked(path, directory / f".{_WAITING}{holder}", {"versions": held})
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise
+
+
+def _held(path: Path) -> list[int]:
+    """Read the note of rows that wait; none where it is damaged, and it is written again."""
+    try:
+        return [int(version) for version in read_checked(path)["versions"]]
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
+        return []
+
+
 def versions_of_last_batches(root: Path) -> set[int]:
-    """Return the version of each query's last micro-batch, unless that began more than a day ago.
+    """Return the version of each query's last micro-batch, and those that its rows wait for, unless it began over a day ago.
 
     What is no note is passed over: without its note a task of the micro-batch is refused, and needs no version.
     """
@@ -92,6 +127,7 @@ def versions_of_last_batches(root: Path) -> set[int]:
                 note = _last_note(directory)
                 if note is not None:
                     held.add(note.version)
+                    held.update(version for path in directory.glob(f"{_WAITING}*") for version in _held(path))
     return held
 
 

@@ -24,7 +24,7 @@ from headrace.paths import local_path
 from headrace.relation.columns import in_microseconds, plain_schema, plain_table
 from headrace.relation.disk import Disk
 from headrace.relation.frequency_order import FrequencyRanks, FrequencySorter
-from headrace.relation.manifest import UNFINISHED, Manifest, commit, drafts, versions
+from headrace.relation.manifest import UNFINISHED, Manifest, commit, directory_at, drafts, versions, writing
 from headrace.relation.reader import Version
 from headrace.relation.sorter import ExternalSorter, batches_of
 from headrace.relation.writer import Layout, ShardWriter
@@ -95,16 +95,33 @@ def create_relation(
         commit(draft, manifest)
         with closing(Version(draft, manifest, Disk())) as made:  # before it takes the place of one that is sound
             made.check_sidecars()
-        _give_name(draft, root, overwrite=overwrite and root.exists())
+        if overwrite and root.exists():
+            _replace(draft, root)
+        else:
+            _rename(draft, root, _NO_REPLACE)
         sync_directory(root.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _give_name(draft: Path, root: Path, *, overwrite: bool) -> None:
+def _replace(draft: Path, root: Path) -> None:
+    """Take the place of a relation when no writer is at work on it.
+
+    A writer gives its files and its manifest names below the path: in the new relation, if that came there meanwhile, which would
+    then be damaged. One that comes later finds another identity, and stops.
+    """
+    while True:
+        place = directory_at(root)
+        with writing(root, wait=True):
+            # If another relation has come there meanwhile, this is the lock of the one before.
+            if directory_at(root) == place:
+                _rename(draft, root, _EXCHANGE)
+                return
+
+
+def _rename(draft: Path, root: Path, how: int) -> None:
     """Rename atomically: to a free name, or by exchanging the two directories, so that one of them is always there."""
     libc = ctypes.CDLL(None, use_errno=True)
-    how = _EXCHANGE if overwrite else _NO_REPLACE
     if libc.renameat2(_AT_FDCWD, os.fsencode(draft), _AT_FDCWD, os.fsencode(root), how) == 0:
         return
     code = ctypes.get_errno()

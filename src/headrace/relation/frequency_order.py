@@ -1,4 +1,4 @@
-"""Storage by frequency: ranks of keys, and a sorter that sorts rows by them. [XHJ] §4.1
+"""Storage by frequency: ranks of keys, given or measured, and a sorter that sorts rows by them. [XHJ] §4.1
 
 Rows are sorted by (rank of the key's frequency, key) and cut into pages in that order, so that the first pages hold what the
 stream asks for most. Within a page rows are in key order, as in any page.
@@ -8,19 +8,79 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.arrays import Int64s, UInt64s
+from headrace.arrays import Int32s, Int64s, UInt64s
 from headrace.errors import BadInput
 from headrace.relation.keys import KeyCodec, Keys, positions
+from headrace.relation.reader import SecondaryIndex, Version
 from headrace.relation.sorter import ExternalSorter
 from headrace.relation.writer import Layout
 
 _RANK = "\0rank"  # a column name that no user's table has
+
+
+class Ranks(Protocol):
+    """Ranks of keys; those of the lowest rank are stored first."""
+
+    def rank(self, keys: Keys) -> Int64s:
+        """Return the rank of each key, from 0 to below 2**31."""
+        ...
+
+
+class KeyCounts(Protocol):
+    """How often a stream asked for keys, as joins measure it. `headrace.relation.Sketch` is one."""
+
+    def estimate(self, hashes: UInt64s) -> Int32s:
+        """Return the count of each key, given by its hash."""
+        ...
+
+
+class CountedRanks:
+    """The ranks of keys by how often they were counted, most often first.
+
+    Parameters
+    ----------
+    counts
+        What a join has measured.
+    """
+
+    def __init__(self, counts: KeyCounts) -> None:
+        self._counts = counts
+
+    def rank(self, keys: Keys) -> Int64s:
+        """Return the rank of each key; keys that were not counted come last."""
+        return np.int64(np.iinfo(np.int32).max) - self._counts.estimate(keys.hashes())
+
+
+class RanksFromNow:
+    """Ranks that leave keys of equal popularity in the order they have: by the page that they lie in now, and then by key.
+
+    Parameters
+    ----------
+    version
+        The version whose order is kept.
+    ranks
+        The popularity that comes first; None where the order stays as it is.
+    """
+
+    def __init__(self, version: Version, ranks: Ranks | None) -> None:
+        self._version, self._ranks = version, ranks
+
+    def rank(self, keys: Keys) -> Int64s:
+        """Return the rank of each key."""
+        page = np.zeros(len(keys), np.int64)
+        shards = self._version.shards_of(keys.hashes())
+        for number, index in enumerate(self._version.indexes):
+            if isinstance(index, SecondaryIndex):
+                mine = np.flatnonzero(shards == number)
+                mine = mine[keys.take(mine).argsort()]
+                page[mine] = index.locate(keys.take(mine))[0]
+        return page if self._ranks is None else (self._ranks.rank(keys) << 32) + page
 
 
 class FrequencyRanks:
@@ -90,9 +150,7 @@ def _table(frequencies: Any, codec: KeyCodec) -> pa.Table:
 class FrequencySorter(ExternalSorter):
     """An external sorter that sorts by rank and then by key. Shards depend on the key alone."""
 
-    def __init__(
-        self, layout: Layout, shards: int, memory: int, scratch: Path, null_keys: str, ranks: FrequencyRanks
-    ) -> None:
+    def __init__(self, layout: Layout, shards: int, memory: int, scratch: Path, null_keys: str, ranks: Ranks) -> None:
         super().__init__(layout, shards, memory, scratch, null_keys)
         self._ranks = ranks
         self.codec = KeyCodec((_RANK, *layout.codec.names), (pa.int64(), *layout.codec.types))

@@ -238,10 +238,13 @@ class KeyCodec:
     ----------
     names, types
         The key columns of the relation, in order.
+    source
+        Where keys that are decoded were stored, for errors.
     """
 
-    def __init__(self, names: Sequence[str], types: Sequence[pa.DataType]) -> None:
+    def __init__(self, names: Sequence[str], types: Sequence[pa.DataType], source: object = "the relation") -> None:
         self.names = tuple(names)
+        self.source = source
         self.types = tuple(types)
         for name, type_ in zip(names, types, strict=True):
             _check_key_type(name, type_)
@@ -259,7 +262,7 @@ class KeyCodec:
             given = plain_type(field.name, field.type)
             if not _comparable(given, type_):
                 raise BadInput(
-                    f"stream column {field.name!r} has type {field.type}, but the relation's key column {name!r} has type"
+                    f"stream column {field.name!r} has type {field.type}, but the relation's column {name!r} has type"
                     f" {type_}; cast the stream column to {type_} first"
                 )
 
@@ -313,10 +316,16 @@ class KeyCodec:
                 kernels.encode_wide(part, address(data), cursor)
         return ByteKeys(data, offsets)
 
+    def keys_in(self, arrays: dict[str, AnyArray]) -> Keys:
+        """Return the keys in the arrays "values" and "offsets" of a sidecar, without a copy."""
+        if self.integer:
+            return IntKeys(arrays["values"].view(np.int64))
+        return ByteKeys(arrays["values"], arrays["offsets"])
+
     def decode(self, keys: Keys) -> list[pa.Array]:
         """Return keys as Arrow columns."""
         if isinstance(keys, IntKeys):
-            return [_from_ints(keys.values, self.types[0])]
+            return [self._from_ints(keys.values, self.types[0])]
         n = len(keys)
         if self._raw:
             start = keys.offsets[0]
@@ -334,7 +343,7 @@ class KeyCodec:
             elif _is_int(type_):
                 ints = np.empty(n, np.int64)
                 self._check_decoded(kernels.decode_ints(data, cursor, ends, ints) == n)
-                out.append(_from_ints(ints, type_))
+                out.append(self._from_ints(ints, type_))
             else:
                 words = np.empty(2 * n, np.uint64)
                 self._check_decoded(kernels.decode_wide(data, cursor, ends, words) == n)
@@ -348,7 +357,16 @@ class KeyCodec:
 
     def _check_decoded(self, sound: bool) -> None:
         if not sound:
-            raise DamagedRelation("a page", f"a key in it is not made of {', '.join(map(str, self.types))}")
+            raise self._malformed(f"made of {', '.join(map(str, self.types))}")
+
+    def _from_ints(self, values: Int64s, type_: pa.DataType) -> pa.Array:
+        try:
+            return _from_ints(values, type_)
+        except pa.ArrowInvalid as error:
+            raise self._malformed(f"of type {type_} ({shown(error)})") from error
+
+    def _malformed(self, expected: str) -> DamagedRelation:
+        return DamagedRelation(self.source, f"a key in it is not {expected}; verify() names the page")
 
 
 def _check_key_type(name: str, type_: pa.DataType) -> None:
@@ -424,7 +442,4 @@ def _from_ints(values: Int64s, type_: pa.DataType) -> pa.Array:
         return pa.array(values.astype(np.int32)).view(type_)
     if t.is_timestamp(type_):
         return pa.array(values).view(type_)
-    try:
-        return pa.array(values).cast(type_)
-    except pa.ArrowInvalid as error:
-        raise DamagedRelation("a page", f"a key in it is no {type_}: {shown(error)}") from error
+    return pa.array(values).cast(type_)

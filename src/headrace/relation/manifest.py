@@ -3,7 +3,7 @@
     relation/
       manifest-000001.json     what version 1 consists of; never changed
       manifest-000002.json
-      shard-0000-000001.pages  .index  .filter  .stats      immutable; a version names the files it uses
+      shard-0000-000001.pages  .index  .fences  .filter  .stats      immutable; a version names the files it uses
       locks/000001             a reader of version 1 holds it shared; removing version 1 needs it alone
       locks/writer             held by the one writer
 
@@ -35,10 +35,13 @@ from headrace.files import NotRegular, open_new, read_regular, sync_directory, w
 from headrace.relation.batch_versions import versions_of_last_batches
 from headrace.relation.manifest_check import ManifestCheck
 
-FORMAT = 3  # the latest; a manifest has 3 if it has notes, else 2 if rows are stored by frequency, else 1
+# The latest. A manifest has 5 if a shard has index pages, 4 if rows stored by frequency were changed, 3 if it has notes, 2 if it
+# is stored by frequency, else 1.
+FORMAT = 5
 StorageOrder = Literal["key", "frequency"]
 UNFINISHED = ".unfinished-"  # a relation is created in a sibling directory, NAME.unfinished-PID-XXXXXXXX
-_MANIFEST = re.compile(r"manifest-(\d{6,})\.json")
+# Names as `manifest_path` gives them. Whoever opened version 9 for the sake of manifest-0000009.json would never find it.
+_MANIFEST = re.compile(r"manifest-([0-9]{6}|[1-9][0-9]{6,})\.json")
 
 
 @dataclass(slots=True)
@@ -56,9 +59,20 @@ class FileFacts:
         return uuid.uuid4().int & 0x7FFFFFFF
 
 
+@dataclass(slots=True)
+class IndexFileFacts(FileFacts):
+    """The file of a shard's index pages: the pages of each level, the leaves first, and whether data pages have moved.
+
+    Where none has moved, page i of the index is page i of the shard's first file.
+    """
+
+    levels: list[int] = field(default_factory=list)
+    moved: bool = False
+
+
 @dataclass(slots=True, kw_only=True)
 class ShardFacts:
-    """The files and the statistics of one shard in one version."""
+    """The files and the statistics of one shard in one version. Small indexes, and versions before format 4, have no pages."""
 
     rows: int
     pages: int
@@ -69,17 +83,33 @@ class ShardFacts:
     index: FileFacts
     filter: FileFacts
     stats: FileFacts
+    fences: IndexFileFacts | None = None
 
     @classmethod
     def load(cls, facts: dict[str, Any]) -> ShardFacts:
         facts = dict(facts)
+        if facts.get("fences") is not None:
+            facts["fences"] = IndexFileFacts(**facts["fences"])
         facts["files"] = [FileFacts(**f) for f in facts["files"]]
         for part in ("index", "filter", "stats"):
             facts[part] = FileFacts(**facts[part])
         return cls(**facts)
 
+    @property
+    def moved(self) -> bool:
+        """Whether some page is not where it would be if its shard were written anew: page i in the one file."""
+        return len(self.files) > 1 or self.pages != sum(file.pages for file in self.files)
+
+    def dump(self) -> dict[str, Any]:
+        """Return the facts as JSON, without index pages where there are none."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def all_files(self) -> list[FileFacts]:
+        """List every file of the shard."""
+        return [*self.files, self.index, self.filter, self.stats, *([] if self.fences is None else [self.fences])]
+
     def names(self) -> set[str]:
-        return {f.name for f in (*self.files, self.index, self.filter, self.stats)}
+        return {file.name for file in self.all_files()}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,10 +140,19 @@ class Manifest:
     def rows(self) -> int:
         return sum(shard.rows for shard in self.shards)
 
+    @property
+    def _format(self) -> int:
+        """The earliest format that has all that this manifest needs: earlier releases read what they can."""
+        if any(shard.fences is not None for shard in self.shards):
+            return FORMAT
+        if self.order == "frequency" and any(shard.moved for shard in self.shards):
+            return 4
+        return 3 if self.notes else 1 if self.order == "key" else 2
+
     def dump(self) -> bytes:
         body = {
             "relation": "headrace",
-            "format": FORMAT if self.notes else 1 if self.order == "key" else 2,
+            "format": self._format,
             "version": self.version,
             "identity": self.identity,
             "created": self.created,
@@ -123,7 +162,7 @@ class Manifest:
             "fill": self.fill,
             "nulls": self.nulls,
             "variable_bytes": self.variable_bytes,
-            "shards": [asdict(shard) for shard in self.shards],
+            "shards": [shard.dump() for shard in self.shards],
         }
         if self.order != "key":
             body["order"] = self.order
@@ -138,9 +177,11 @@ class Manifest:
             if body["relation"] != "headrace":
                 raise KeyError("relation")
             written = int(body["format"])
+            if written < 1:
+                raise ValueError("format")
         except NotRegular as error:
             raise DamagedRelation(path, "it is not a regular file") from error
-        except (ValueError, KeyError, TypeError, UnicodeDecodeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise DamagedRelation(path, "it is not the manifest of a Headrace relation") from error
         if written > FORMAT:
             raise NewerFormat(
@@ -199,6 +240,15 @@ def versions(root: Path) -> list[int]:
     return found
 
 
+def directory_at(root: Path) -> tuple[int, int] | None:
+    """Return what tells the directory at a path from another in its place; None if there is none."""
+    try:
+        found = root.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def drafts(root: Path) -> list[Path]:
     """List the directories of unfinished creates of this relation, stopped or still running."""
     if not root.parent.is_dir():
@@ -228,7 +278,7 @@ def commit(root: Path, manifest: Manifest) -> None:
 def check_sizes(root: Path, manifest: Manifest) -> None:
     """Refuse to commit a version one of whose files is not as long as it was written."""
     for number, shard in enumerate(manifest.shards):
-        for file in (*shard.files, shard.index, shard.filter, shard.stats):
+        for file in shard.all_files():
             try:
                 size = (root / file.name).stat(follow_symlinks=False).st_size
             except FileNotFoundError as error:

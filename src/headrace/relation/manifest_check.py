@@ -7,7 +7,8 @@ relation's directory, a page size of zero, more rows than pages can hold.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,8 +22,10 @@ MOST_PAGE_SIZE = 1 << 26  # bytes; offsets inside a page are u32, and a buffer m
 _SECTOR = 4096  # bytes: pages are multiples of it, for direct reads
 _MOST_SHARDS = 1 << 15  # a shard's number has 15 bits of a page's address
 _MOST = 1 << 62
+_COUNTS = ("rows", "pages", "used_bytes", "distinct", "max_frequency")  # of a shard
+_SIDECARS = ("index", "filter", "stats")
 _LEAST_ROW = 4  # bytes: the offset of a key of variable width, without its own bytes
-_FILE = re.compile(r"shard-(\d{4,})-\d{6,}[A-Za-z0-9_-]*\.(pages|index|filter|stats)")
+_FILE = re.compile(r"shard-(\d{4,})-\d{6,}[A-Za-z0-9_-]*\.(pages|index|fences|filter|stats)")
 
 
 class ManifestCheck:
@@ -45,7 +48,9 @@ class ManifestCheck:
             self._wrong("fill", fill, "a share of a page, above 0 and up to 1")
         if body.get("order", "key") not in ("key", "frequency"):
             self._wrong("order", body["order"], "'key' or 'frequency'")
-        for name, kind in (("created", str), ("notes", dict), ("identity", str)):
+        if not isinstance(body.get("created"), str):
+            self._wrong("created", body.get("created"), "a text")
+        for name, kind in (("notes", dict), ("identity", str)):
             if not isinstance(body.get(name, kind()), kind):
                 self._wrong(name, body[name], "a text" if kind is str else "an object")
         self._columns()
@@ -80,18 +85,20 @@ class ManifestCheck:
         where = f"shards[{number}]"
         if not isinstance(shard, dict):
             self._wrong(where, type(shard).__name__, "an object")
-        for name in ("rows", "pages", "used_bytes", "distinct", "max_frequency"):
+        self._fields(where, shard, (*_COUNTS, "files", *_SIDECARS, "fences"))
+        for name in _COUNTS:
             self._count(f"{where}.{name}", shard.get(name))
         size = self.body["page_size"]
         if not isinstance(shard.get("files"), list):
             self._wrong(f"{where}.files", shard.get("files"), "a list of files")
         for i, file in enumerate(shard["files"]):
             self._file(f"{where}.files[{i}]", file, number, "pages")
-            self._count(f"{where}.files[{i}].pages", file.get("pages"), 0, 1 << 31)
             if file["bytes"] != file["pages"] * size:
                 self._wrong(f"{where}.files[{i}].bytes", file["bytes"], f"{file['pages']:,} pages of {size:,}")
-        for part in ("index", "filter", "stats"):
+        for part in _SIDECARS:
             self._file(f"{where}.{part}", shard.get(part), number, part)
+        if shard.get("fences") is not None:
+            self._index_pages(f"{where}.fences", shard["fences"], number)
         if shard["pages"] > sum(file["pages"] for file in shard["files"]):
             self._wrong(f"{where}.pages", shard["pages"], "no more pages than its files have")
         if shard["used_bytes"] > shard["pages"] * size:
@@ -101,13 +108,36 @@ class ManifestCheck:
         if shard["distinct"] > shard["rows"]:  # max_frequency is a bound that updates leave as it was
             self._wrong(f"{where}.distinct", shard["distinct"], f"no more than {shard['rows']:,} rows")
 
-    def _file(self, where: str, file: Any, shard: int, part: str) -> None:
+    def _index_pages(self, where: str, file: Any, shard: int) -> None:
+        self._file(where, file, shard, "fences", "levels", "moved")
+        levels, size = file.get("levels"), self.body["page_size"]
+        if not isinstance(file.get("moved"), bool):
+            self._wrong(f"{where}.moved", file.get("moved"), "true or false")
+        if not isinstance(levels, list):
+            self._wrong(f"{where}.levels", levels, "a list of numbers of pages")
+        for pages in levels:
+            self._count(f"{where}.levels", pages, 1, 1 << 31)
+        falls = all(above < below for below, above in pairwise(levels))
+        if not falls or levels[-1:] != [1] or sum(levels) != file["pages"]:
+            self._wrong(f"{where}.levels", levels, f"fewer pages on each level up to one, {file['pages']:,} in all")
+        if file["bytes"] != file["pages"] * size:
+            self._wrong(f"{where}.bytes", file["bytes"], f"{file['pages']:,} pages of {size:,}")
+
+    def _file(self, where: str, file: Any, shard: int, part: str, *beside: str) -> None:
         name = file.get("name") if isinstance(file, dict) else None
         match = _FILE.fullmatch(name) if isinstance(name, str) else None
         if match is None or int(match[1]) != shard or match[2] != part:
             self._wrong(f"{where}.name", name, f"the name of a .{part} file of shard {shard}, in this directory")
         self._count(f"{where}.bytes", file.get("bytes"))
         self._count(f"{where}.tag", file.get("tag"), 0, 1 << 31)
+        self._count(f"{where}.pages", file.get("pages"), 0, 1 << 31)
+        self._fields(where, file, ("name", "bytes", "tag", "pages", *beside))
+
+    def _fields(self, where: str, found: Mapping[str, Any], known: Sequence[str]) -> None:
+        """Refuse a field that nobody writes; those that are missing are refused by what reads them."""
+        for name in found:
+            if name not in known:
+                self._wrong(f"{where}.{shown(name)}", found[name], f"no fields but {', '.join(known)}")
 
     def _count(self, name: str, value: Any, least: int = 0, most: int = _MOST) -> None:
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:

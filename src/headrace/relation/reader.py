@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import mmap
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from headrace.relation.columns import Column, address
 from headrace.relation.disk import Disk, PendingReads, PlanKind
 from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys, positions
 from headrace.relation.manifest import FileFacts, Manifest, ShardFacts
-from headrace.relation.sidecar import arrays_in, read_arrays, read_arrays_into
+from headrace.relation.sidecar import arrays_bytes, arrays_in, read_arrays, read_arrays_into
 from headrace.relation.store import TupleStore
 from headrace.relation.writer import FREQUENCY_BINS, TAG_SHIFT, Layout
 from headrace.units import format_size
@@ -50,9 +50,59 @@ _KEYS = (("values", np.uint8), ("offsets", np.int64))
 _ARRAYS = {
     "index": (*_KEYS, ("continues", np.uint8), ("places", np.int64)),
     "secondary": (*_KEYS, ("first", np.int32), ("last", np.int32)),
+    "moved secondary": (*_KEYS, ("first", np.int32), ("last", np.int32), ("places", np.int64)),
     "filter": (("words", np.uint32),),
     "stats": (("histogram", np.int64), ("counts", np.int64), *_KEYS),
 }
+
+
+class Index(Protocol):
+    """The index of a shard: keys in, pages out, and where the pages lie. Pages are numbered in the order of the index."""
+
+    @property
+    def pages(self) -> int:
+        """The number of pages of the shard."""
+        ...
+
+    def locate(self, keys: Keys) -> tuple[Int32s, Int32s]:
+        """Return the first and the last page that can hold each of some sorted keys; -1 where none can."""
+        ...
+
+    def place(self, pages: Int32s | Int64s) -> Int64s:
+        """Return the places of pages."""
+        ...
+
+
+class PageFiles(Protocol):
+    """Files of pages that a PageReader reads: those of a version, or those of its index."""
+
+    disk: Disk
+    layout: Layout
+
+    @property
+    def page_size(self) -> int:
+        """Bytes of a page."""
+        ...
+
+    def check_open(self) -> None:
+        """Refuse to go on if the files were closed."""
+        ...
+
+    def files_of(self, places: Int64s) -> Int64s:
+        """Return the numbers of the files that sorted places are in."""
+        ...
+
+    def fd_of(self, files: Int64s) -> Int32s:
+        """Return the descriptors of files."""
+        ...
+
+    def numbers(self, places: Int64s, files: Int64s) -> Int64s:
+        """Return the page numbers that the headers of pages at these places must have."""
+        ...
+
+    def damaged(self, place: int, reason: str) -> DamagedRelation:
+        """Make the error that names file, shard and page of a damaged page."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -93,14 +143,7 @@ class FenceIndex:
 
     def leads_inside(self, facts: ShardFacts) -> bool:
         """Tell whether every place is one of a page of the shard's files: a checksum does not say so."""
-        if not self.pages == self.continues.size == facts.pages:
-            return False
-        pages = np.array([file.pages for file in facts.files], np.int64)
-        if self.places.size == 0:
-            return bool(self.pages <= pages[:1].sum())
-        files = self.places >> FILE_SHIFT
-        known = bool(((files >= 0) & (files < pages.size)).all())
-        return known and self.places.size == self.pages and bool((self.places & PAGE_MASK < pages[files]).all())
+        return self.pages == self.continues.size == facts.pages and _inside(self.places, self.pages, facts)
 
 
 @dataclass(frozen=True)
@@ -110,30 +153,46 @@ class SecondaryIndex:
     keys: Keys
     first: Int32s
     last: Int32s  # empty where no key has rows in several pages
+    places: Int64s  # without the shard; empty where page i, by popularity, is page i of the first file
     pages: int
     base: int
 
     @property
     def nbytes(self) -> int:
-        return self.keys.nbytes + self.first.nbytes + self.last.nbytes
+        return self.keys.nbytes + self.first.nbytes + self.last.nbytes + self.places.nbytes
+
+    @property
+    def last_pages(self) -> Int32s:
+        """The last page of each key."""
+        return self.last if self.last.size else self.first
 
     def locate(self, keys: Keys) -> tuple[Int32s, Int32s]:
         """Return the first and the last page of each of some sorted keys; -1 where a key is not in the relation."""
         at, known = positions(keys, self.keys)
         low, high = np.full(len(keys), -1, np.int32), np.full(len(keys), -1, np.int32)
         low[known] = self.first[at[known]]
-        high[known] = (self.last if self.last.size else self.first)[at[known]]
+        high[known] = self.last_pages[at[known]]
         return low, high
 
     def place(self, pages: Int32s | Int64s) -> Int64s:
-        """Return the places of pages."""
-        return pages + np.int64(self.base)
+        """Return the places of pages, which are numbered from the most popular on."""
+        return (self.places[pages] if self.places.size else pages) + np.int64(self.base)
 
     def leads_inside(self, facts: ShardFacts) -> bool:
-        """Tell whether every page is one of the shard's file."""
-        last = self.last if self.last.size else self.first
-        inside = self.first.size == last.size == len(self.keys) and self.pages <= sum(f.pages for f in facts.files[:1])
+        """Tell whether every page is one of the shard's files."""
+        last = self.last_pages
+        inside = self.first.size == last.size == len(self.keys) and _inside(self.places, self.pages, facts)
         return inside and bool(((self.first >= 0) & (self.first <= last) & (last < self.pages)).all())
+
+
+def _inside(places: Int64s, count: int, facts: ShardFacts) -> bool:
+    """Tell whether so many pages are at places of the shard's files; no places: they are the first of the first file."""
+    pages = np.array([file.pages for file in facts.files], np.int64)
+    if places.size == 0:
+        return bool(count <= pages[:1].sum())
+    files = places >> FILE_SHIFT
+    known = bool(((files >= 0) & (files < pages.size)).all())
+    return known and places.size == count and bool((places & PAGE_MASK < pages[files]).all())
 
 
 def index_of(arrays: dict[str, AnyArray], shard: int, codec: KeyCodec, pages: int) -> FenceIndex | SecondaryIndex:
@@ -143,7 +202,8 @@ def index_of(arrays: dict[str, AnyArray], shard: int, codec: KeyCodec, pages: in
     keys: Keys = (
         IntKeys(arrays["values"].view(np.int64)) if codec.integer else ByteKeys(arrays["values"], arrays["offsets"])
     )
-    return SecondaryIndex(keys, arrays["first"], arrays["last"], pages, shard << SHARD_SHIFT)
+    places = arrays.get("places", np.empty(0, np.int64))
+    return SecondaryIndex(keys, arrays["first"], arrays["last"], places, pages, shard << SHARD_SHIFT)
 
 
 @dataclass(frozen=True)
@@ -173,12 +233,13 @@ class Version:
         self.root = root
         self.manifest = manifest
         self.disk = disk
-        self.layout = Layout.of(manifest.schema, manifest.key, manifest.page_size, manifest.fill, manifest.order)
+        self.layout = Layout.of(manifest.schema, manifest.key, manifest.page_size, manifest.fill, manifest.order, root)
         self.payload = tuple(c.with_nullable(manifest.nulls[c.name] > 0) for c in self.layout.payload)
         self.codec = self.layout.codec
-        self._indexes: list[FenceIndex | SecondaryIndex] | None = None
+        self._indexes: Sequence[Index] | None = None
         self._file_keys: Int64s = np.empty(0, np.int64)
         self._fds: Int32s = np.empty(0, np.int32)
+        self.index_fds: Int32s = np.empty(0, np.int32)  # of the files of index pages, one a shard where there are such
         self._names: list[str] = []
         self._tags = np.array([f.tag for shard in manifest.shards for f in shard.files], np.int64)
         self._sidecars: dict[str, int] = {}
@@ -189,6 +250,7 @@ class Version:
         """Open all files now, so that this version can be read to its end even if its files are deleted meanwhile."""
         keys: list[int] = []
         fds: list[int] = []
+        index_fds: list[int] = []
         try:
             for shard, facts in enumerate(self.manifest.shards):
                 for number, file in enumerate(facts.files):
@@ -197,12 +259,14 @@ class Version:
                     self._names.append(file.name)
                 for file in (facts.index, facts.filter, facts.stats):
                     self._sidecars[file.name] = self._open(file, shard, direct=False)
+                if facts.fences is not None:
+                    index_fds.append(self._open(facts.fences, shard, direct=True))
         except BaseException:
-            self._fds = np.array(fds, np.int32)
+            self._fds, self.index_fds = np.array(fds, np.int32), np.array(index_fds, np.int32)
             self.close()
             raise
         self._file_keys = np.array(keys, np.int64)
-        self._fds = np.array(fds, np.int32)
+        self._fds, self.index_fds = np.array(fds, np.int32), np.array(index_fds, np.int32)
 
     def _open(self, file: FileFacts, shard: int, *, direct: bool) -> int:
         path = self.root / file.name
@@ -227,9 +291,9 @@ class Version:
 
     def close(self) -> None:
         self._closed[0] = True
-        for fd in (*self._fds, *self._sidecars.values()):
+        for fd in (*self._fds, *self.index_fds, *self._sidecars.values()):
             os.close(int(fd))
-        self._fds = np.empty(0, np.int32)
+        self._fds = self.index_fds = np.empty(0, np.int32)
         self._sidecars = {}
 
     def check_sidecars(self) -> None:
@@ -262,24 +326,41 @@ class Version:
     def _check_arrays(self, arrays: dict[str, AnyArray], path: Path, shard: int, part: str) -> None:
         """Refuse arrays of other names, types or sizes than kernels take for granted: a checksum does not say that they fit."""
         kind = "secondary" if part == "index" and self.manifest.order == "frequency" else part
+        if kind == "secondary" and "places" in arrays:  # pages were changed, and lie elsewhere
+            kind = "moved secondary"
         if not _fit(arrays, _ARRAYS[kind], integer=self.codec.integer):
             raise DamagedRelation(path, "its arrays are not those of such a file", shard=shard)
 
     def with_indexes(self, sidecars: list[UInt8s]) -> Version:
         """Return a copy of this version that shares its files and takes its indexes from memory that `sidecar` filled."""
+        return self.holding([self._index(i, arrays_in(whole)) for i, whole in enumerate(sidecars)])
+
+    def holding(self, indexes: Sequence[Index]) -> Version:
+        """Return a copy of this version that shares its files and has these indexes."""
         other = copy.copy(self)
-        other._indexes = [self._index(i, arrays_in(whole)) for i, whole in enumerate(sidecars)]
+        other._indexes = indexes
         return other
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of the indexes in memory as a whole; nothing is read but how large their arrays are."""
+        files = [shard.index for shard in self.manifest.shards]
+        self.check_open()
+        return sum(arrays_bytes(self._sidecars[f.name], self.root / f.name, i) for i, f in enumerate(files))
 
     @property
     def page_size(self) -> int:
         return self.manifest.page_size
 
     @property
-    def indexes(self) -> list[FenceIndex | SecondaryIndex]:
+    def indexes(self) -> Sequence[Index]:
         if self._indexes is None:
             self._indexes = [self.read_index(i) for i in range(len(self.manifest.shards))]
         return self._indexes
+
+    def drop_indexes(self) -> None:
+        """Let go of the memory of the indexes; whoever still reads this version has them read again."""
+        self._indexes = None
 
     def read_index(self, shard: int) -> FenceIndex | SecondaryIndex:
         """Read and check the index of a shard."""
@@ -332,6 +413,15 @@ class Version:
         """Return the page numbers that the headers of pages at these places must have: the file's tag, and the page in it."""
         return (self._tags[files] << TAG_SHIFT) + (places & PAGE_MASK)
 
+    def places_of(self, other: Version, places: Int64s) -> Int64s:
+        """Return the places here, sorted, of pages of another version, as far as this one has their files."""
+        files = other.files_of(places)
+        order = np.argsort(self._tags)
+        at = np.minimum(np.searchsorted(self._tags[order], other._tags[files]), max(0, order.size - 1))
+        mine = order[at] if order.size else np.empty(0, np.int64)
+        same = self._tags[mine] == other._tags[files]
+        return np.sort((self._file_keys[mine[same]] << FILE_SHIFT) + (places[same] & PAGE_MASK))
+
     def damaged(self, place: int, reason: str) -> DamagedRelation:
         """Make the error that names file, shard and page of a damaged page."""
         number = int(self.files_of(np.array([place]))[0])
@@ -342,10 +432,10 @@ class Version:
     def fd_of(self, files: Int64s) -> Int32s:
         return self._fds[files]
 
-    def places(self, shard: int) -> Int64s:
-        """Return the places of all pages of a shard, in key order or, if stored by frequency, the most popular first."""
+    def places(self, shard: int, first: int | None = None) -> Int64s:
+        """Return the places of all pages of a shard, or of the `first` ones: by key or, if stored by frequency, by popularity."""
         index = self.indexes[shard]
-        return index.place(np.arange(index.pages))
+        return index.place(np.arange(index.pages if first is None else min(first, index.pages)))
 
 
 @dataclass(frozen=True)
@@ -378,7 +468,7 @@ class PageReader:
     Parameters
     ----------
     version
-        The open version to read.
+        The open version to read, or the pages of its index.
     memory
         Bytes of the buffer. At least two pages.
     buffer
@@ -391,7 +481,7 @@ class PageReader:
 
     def __init__(
         self,
-        version: Version,
+        version: PageFiles,
         memory: int,
         buffer: UInt8s | None = None,
         *,

@@ -23,12 +23,16 @@ from headrace.relation import update
 from headrace.relation.columns import Column
 from headrace.relation.create import Progress, create_relation
 from headrace.relation.disk import Disk, DiskKind, disk_of
+from headrace.relation.index_memory import IndexLevels
 from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys
-from headrace.relation.manifest import Manifest, StorageOrder, pin, remove_old, writing
+from headrace.relation.manifest import Manifest, StorageOrder, directory_at, pin, remove_old, writing
+from headrace.relation.popularity import note_popularity, ranks_by, reorder
 from headrace.relation.reader import PageFacts, PageReader, Version, key_column, stored_keys
+from headrace.relation.sketch import Sketch
 from headrace.relation.store import TupleStore
 from headrace.relation.update import Change
 from headrace.relation.verify import verify_version
+from headrace.units import parse_size
 
 _SCAN_BUFFER = 16 << 20  # bytes of the read buffer of a scan or a lookup: long runs, and little memory
 _LOOKUP_KEYS = 1 << 16  # keys of a lookup that are handled at a time
@@ -41,7 +45,7 @@ class Relation:
     the end, whatever writers do meanwhile; `apply` and `compact` make new versions, which this object does not show: open
     the relation again, or call `refresh`, to see them.
 
-        shard 0:  fence keys  [ k0 | k51 | k102 | ... ]      in memory, one per page
+        shard 0:  fence keys  [ k0 | k51 | k102 | ... ]      one per page: in memory, or the upper part of them
                                 |     |     |
                   pages       [....][....][....] ...         on disk, 8 KiB, checksummed, column by column
                   filter      "not in R" from memory         12 bits per key
@@ -104,9 +108,11 @@ class Relation:
             "refuse" rows with a null key, or "drop" them: a null key matches nothing.
         nanoseconds
             "refuse" timestamps and durations of nanoseconds in the payload, as Spark has microseconds; "truncate" stores these.
+        overwrite
+            Replace the relation at the path, when no writer is at work on it any more. Queries that join with it stop.
         order, frequencies
             "key": sorted by key. "frequency": the rows of the most popular keys first, for X-HYBRIDJOIN, with a secondary index
-            that holds every key; such a relation cannot be changed. `frequencies` is a table of the key columns and
+            that holds every key. `frequencies` is a table of the key columns and
             "frequency", how often the stream asks for each key; keys that are not in it come last.
         progress
             Called with the rows done and, where known, the total.
@@ -137,14 +143,14 @@ class Relation:
         root = local_path(path)
         how = disk_of(disk)
         while True:
-            place = _directory_at(root)
+            place = directory_at(root)
             try:
                 relation = cls._open(root, version, how)
             except (RelationError, OSError):
-                if _directory_at(root) == place:
+                if directory_at(root) == place:
                     raise
                 continue
-            if _directory_at(root) == place:
+            if directory_at(root) == place:
                 return relation
             # Another relation took this one's place meanwhile: manifest and files may be of both.
             relation.close()
@@ -222,8 +228,13 @@ class Relation:
 
     @property
     def index_bytes(self) -> int:
-        """Bytes in memory of the fence keys or, if rows are stored by frequency, of the secondary index."""
-        return sum(index.nbytes for index in self._version.indexes)
+        """Bytes in memory of the fence keys or, if rows are stored by frequency, of the secondary index, as a whole."""
+        return self._version.index_bytes
+
+    @property
+    def index_levels(self) -> IndexLevels | None:
+        """The pages of the index, for joins that cannot hold it as a whole; None if the version was written without them."""
+        return IndexLevels.of(self._manifest)
 
     @property
     def filter_bytes(self) -> int:
@@ -406,7 +417,8 @@ class Relation:
 
         Rows of `upserts` (a table with the relation's columns) replace all rows with the same key; keys of `deletes` lose all
         theirs. Readers go on with the version they opened, and so does this handle: `refresh` opens the new version. What
-        `snapshot_diff` found is taken as it is.
+        `snapshot_diff` found is taken as it is. Where rows are stored by popularity, those of a key stay at its rank, and a key
+        that is new comes last.
 
         Parameters
         ----------
@@ -435,26 +447,59 @@ class Relation:
 
         return self._change(change, wait=True)
 
-    def compact(self) -> int:
-        """Rewrite everything in key order at the fill factor, as a new version; returns its number."""
-        return self._change(update.compact)
+    def compact(
+        self, *, order: StorageOrder | None = None, popularity: Any = None, memory: int | str = "512MiB"
+    ) -> int:
+        """Rewrite everything in order at the fill factor, as a new version; returns its number.
 
-    def _change(self, change: Callable[[Relation], int], *, wait: bool = False) -> int:
-        if self.order == "frequency":
+        Parameters
+        ----------
+        order
+            "key", or "frequency": the rows of the most popular keys first. By default the order that the relation has.
+        popularity
+            With order="frequency": what a join measured (`join.popularity`), or a table of the key columns and "frequency". By
+            default what `note_popularity` kept. Keys of equal popularity, or none, stay in the order they have.
+        memory
+            Bytes that sorting by popularity may hold; more is spilled beside the relation.
+        """
+        wanted = self.order if order is None else choice("order", order, ("key", "frequency"))
+        if popularity is not None and order != "frequency":
             raise BadInput(
-                f"{self.path} is stored by popularity (order='frequency') and cannot be changed; make it anew with"
-                " Relation.create(..., overwrite=True)"
+                f"popularity is given and order={order!r} does not use it; pass order='frequency', or leave it out"
             )
+        limit = parse_size(memory, name="memory")
+
+        def change(latest: Relation) -> int:
+            if wanted == "key" and latest.order == "key":
+                return update.compact(latest)
+            ranks = ranks_by(latest, popularity) if order == "frequency" else None
+            return reorder(latest, wanted, ranks, limit)  # type: ignore[arg-type]
+
+        return self._change(change, decided=False)
+
+    def note_popularity(self, counts: Sketch | None) -> None:
+        """Keep what a join measured (`join.popularity`) beside the relation, for `compact(order="frequency")`.
+
+        It takes the place of what was noted before: the counts forget slowly, so the last ones are of the stream as it is.
+        """
+        if counts is None:
+            raise BadInput("the join has measured nothing; make it with measure=True")
+        note_popularity(self, counts)
+
+    def _change(self, change: Callable[[Relation], int], *, wait: bool = False, decided: bool = True) -> int:
+        """Commit a change of the latest version. `decided`: whoever made it answers for what earlier writers have committed."""
         with writing(self.path, wait=wait):
             with self.refresh() as latest:
                 latest.check_identity(self.identity)
+                known = decided or latest.version == self._known
                 version = change(latest)
             # The new version opens before an old one goes.
             with Relation.open(self.path, version=version) as new:
                 new.opened.check_sidecars()
             # The writer's lock is still held, so a file that no manifest names is not one that another writer is writing.
             remove_old(self.path)
-        self._known = version
+        if known:
+            self._known = version
         return version
 
     def __repr__(self) -> str:
@@ -483,15 +528,6 @@ def key_arrays(relation: Relation, keys: Any) -> list[pa.Array]:
         columns = [_listed(keys, relation.schema.field(relation.key[0]))]
     relation.codec.check([pa.field(name, c.type) for name, c in zip(relation.key, columns, strict=True)])
     return columns
-
-
-def _directory_at(root: Path) -> tuple[int, int] | None:
-    """Return what tells the directory at a path from another in its place; None if there is none."""
-    try:
-        found = root.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _listed(keys: Any, field: pa.Field) -> pa.Array:

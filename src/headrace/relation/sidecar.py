@@ -29,6 +29,7 @@ _HEADER = np.dtype(
         ("tag", "<u8"),
     ]
 )
+_MOST_DIRECTORY = 1 << 16  # bytes: that of a few arrays is far smaller, and a damaged header must not ask for gigabytes
 _ALIGNMENT = 64  # bytes: a cache line, and what the checksum reads at a time
 
 
@@ -59,7 +60,7 @@ def write_arrays(path: Path, arrays: dict[str, AnyArray], tag: int) -> int:
     return whole.size
 
 
-def read_arrays(fd: int, path: Path, shard: int, size: int, tag: int) -> dict[str, AnyArray]:
+def read_arrays(fd: int, path: Path, shard: int | None, size: int, tag: int) -> dict[str, AnyArray]:
     """Read and check the arrays of an open sidecar.
 
     Raises `DamagedRelation`, which names `path` and `shard`, unless the file has `size` bytes, a matching checksum and the `tag`.
@@ -67,7 +68,7 @@ def read_arrays(fd: int, path: Path, shard: int, size: int, tag: int) -> dict[st
     return read_arrays_into(np.empty(os.fstat(fd).st_size, np.uint8), fd, path, shard, size, tag)
 
 
-def read_arrays_into(whole: UInt8s, fd: int, path: Path, shard: int, size: int, tag: int) -> dict[str, AnyArray]:
+def read_arrays_into(whole: UInt8s, fd: int, path: Path, shard: int | None, size: int, tag: int) -> dict[str, AnyArray]:
     """Read and check a sidecar as `read_arrays` does, but into `whole`, which the arrays returned are views of."""
     done = 0
     while done < whole.size:
@@ -88,6 +89,17 @@ def read_arrays_into(whole: UInt8s, fd: int, path: Path, shard: int, size: int, 
     try:
         return arrays_in(whole)
     except (ValueError, KeyError, TypeError) as error:
+        raise DamagedRelation(path, "its directory of arrays cannot be read", shard=shard) from error
+
+
+def arrays_bytes(fd: int, path: Path, shard: int) -> int:
+    """Return the bytes of the arrays of an open sidecar, by its directory; the arrays are neither read nor checked."""
+    try:
+        header = _header_of(np.frombuffer(os.pread(fd, _HEADER.itemsize, 0), np.uint8))
+        length = min(int(header["directory_bytes"]), _MOST_DIRECTORY)
+        directory = json.loads(os.pread(fd, length, _HEADER.itemsize))
+        return sum(np.dtype(entry["type"]).itemsize * int(entry["size"]) for entry in directory)
+    except (ValueError, KeyError, TypeError, IndexError) as error:
         raise DamagedRelation(path, "its directory of arrays cannot be read", shard=shard) from error
 
 

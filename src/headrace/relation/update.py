@@ -39,9 +39,9 @@ from headrace.relation.writer import (
     BuiltPages,
     KeyStatistics,
     PageBuilder,
-    ShardWriter,
     fence_arrays,
     new_filter,
+    write_shards,
     write_sidecars,
 )
 
@@ -49,9 +49,7 @@ if TYPE_CHECKING:
     from headrace.relation.relation import Relation
 
 _PIECE = 1024  # pages rewritten at a time (8 MiB of 8 KiB pages), unless one key spans more
-_MOST_FILES = (
-    32  # files of a shard; a change that finds as many gathers the small ones, as each takes a file descriptor
-)
+MOST_FILES = 32  # files of a shard; a change that finds as many gathers the small ones, as each takes a file descriptor
 
 
 @dataclass(frozen=True)
@@ -79,8 +77,10 @@ class Change:
 
 def apply(relation: Relation, change: Change) -> int:
     """Commit a version with a change applied; see `Relation.apply`."""
+    from headrace.relation.frequency_update import FrequencyShardChange
     from headrace.relation.relation import key_arrays
 
+    change_of = ShardChange if relation.order == "key" else FrequencyShardChange
     if change.base is not None and change.base != relation.version:
         raise VersionConflict(
             f"the change was made for version {change.base} of {relation.path}, whose latest version is {relation.version}; open"
@@ -111,9 +111,7 @@ def apply(relation: Relation, change: Change) -> int:
         if mine.size == 0 and len(lost) == 0:
             continue
         rows = new_rows.take(pa.array(mine))
-        piece = _ShardChange(
-            version=version, shard=shard, number=number, rows=rows, keys=new_keys.take(mine), gone=lost
-        )
+        piece = change_of(version=version, shard=shard, number=number, rows=rows, keys=new_keys.take(mine), gone=lost)
         shards[shard] = piece.write()
         for name, delta in piece.nulls.items():
             nulls_by[name] += delta
@@ -149,18 +147,10 @@ def compact(relation: Relation) -> int:
     """Commit a version with all rows rewritten in key order at the fill factor."""
     version, manifest = relation._version, relation._version.manifest
     number = manifest.version + 1
-    facts = []
-    nulls = dict.fromkeys(manifest.nulls, 0)
-    variable = dict.fromkeys(manifest.variable_bytes, 0)
-    for shard in range(len(manifest.shards)):
-        writer = ShardWriter(relation.path, version.layout, shard, number)
-        for table, _, _ in scan_tables(version, version.places(shard)):
-            writer.write(table)
-        facts.append(writer.close())
-        for name, count in writer.builder.nulls.items():
-            nulls[name] += count
-        for name, count in writer.builder.variable_bytes.items():
-            variable[name] += count
+    rows = (
+        (table for table, _, _ in scan_tables(version, version.places(shard))) for shard in range(len(manifest.shards))
+    )
+    facts, nulls, variable = write_shards(relation.path, version.layout, number, rows)
     commit(
         relation.path,
         replace(
@@ -239,8 +229,8 @@ def _distinct(keys: Keys) -> Keys:
 
 
 @dataclass(kw_only=True)
-class _ShardChange:
-    """Writes the new version of one shard."""
+class ShardChange:
+    """Writes the new version of one shard that is stored by key."""
 
     version: Version
     shard: int
@@ -267,7 +257,7 @@ class _ShardChange:
     def write(self) -> ShardFacts:
         version, old = self.version, self.version.manifest.shards[self.shard]
         index = version.indexes[self.shard]
-        assert isinstance(index, FenceIndex)  # a relation stored by frequency cannot be changed
+        assert isinstance(index, FenceIndex)  # FrequencyShardChange changes the others
         stem = f"shard-{self.shard:04d}-{self.number:06d}"
         low, high = index.locate(self.changed)
         steps = np.zeros(old.pages + 1, np.int64)
@@ -275,7 +265,7 @@ class _ShardChange:
             np.add.at(steps, np.maximum(low, 0), 1)
             np.add.at(steps, np.maximum(high, 0) + 1, -1)
         affected = np.cumsum(steps)[: old.pages] > 0
-        if len(old.files) >= _MOST_FILES:
+        if len(old.files) >= MOST_FILES:
             affected |= index.places >> FILE_SHIFT > 0  # rewrite all that earlier changes wrote, into one file
         used = old.used_bytes
         pages = 0
@@ -283,7 +273,7 @@ class _ShardChange:
         continues: list[UInt8s] = []
         anchors: list[Int64s] = []
         with open_new(version.root / f"{stem}.pages") as file:
-            for piece in _pieces(np.flatnonzero(affected), index.continues):
+            for piece in pieces(np.flatnonzero(affected), index.continues):
                 run, anchor, freed = self._rewrite(index, piece, pages)
                 write_all(file, run.pages.data)
                 used += run.used_bytes - freed
@@ -304,12 +294,12 @@ class _ShardChange:
         words = self._filter(index, kept, statistics.distinct)
         files = [*old.files, FileFacts(f"{stem}.pages", pages * version.page_size, self.builder.tag, pages)]
         where = np.concatenate([places, fresh])
-        used_files = np.unique(where >> FILE_SHIFT)  # a file without a page in use is not part of the new version
-        where = (np.searchsorted(used_files, where >> FILE_SHIFT) << FILE_SHIFT) + (where & PAGE_MASK)
+        files, where = in_use(files, where)
         return write_sidecars(
             version.root,
             stem,
-            [files[i] for i in used_files],
+            self.builder,
+            files,
             index=fence_arrays(
                 fence.take(order), np.concatenate([index.continues[kept], *continues])[order], where[order]
             ),
@@ -431,7 +421,13 @@ class _ShardChange:
         return statistics
 
 
-def _pieces(pages: Int64s, continues: UInt8s) -> Iterator[Int64s]:
+def in_use(files: list[FileFacts], places: Int64s) -> tuple[list[FileFacts], Int64s]:
+    """Return those files that a place is in, and the places by their numbers: an unused file is not part of a new version."""
+    used = np.unique(places >> FILE_SHIFT)
+    return [files[i] for i in used], (np.searchsorted(used, places >> FILE_SHIFT) << FILE_SHIFT) + (places & PAGE_MASK)
+
+
+def pieces(pages: Int64s, continues: UInt8s) -> Iterator[Int64s]:
     """Split affected pages into pieces that do not cut a key that spans pages. There is one piece at least, perhaps empty."""
     start = 0
     while start < pages.size:

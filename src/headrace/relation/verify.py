@@ -1,12 +1,14 @@
 """`Relation.verify`: every byte of a version read, and what index, filter, statistics and manifest say compared with the pages.
 
 Reading finds damage by checksums, and pages that lead outside of themselves. Compared here is whether the parts of a version
-agree: fences with the first keys of pages, filter and shard with every key, counts with what the pages hold.
+agree: fences with the first keys of pages, index pages with the index, filter and shard with every key, counts with what the
+pages hold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 
@@ -14,11 +16,22 @@ from headrace.arrays import Bools, Int64s, UInt8s
 from headrace.errors import DamagedRelation
 from headrace.kernels.filter import filter_test
 from headrace.metrics import JoinStats
+from headrace.relation.index_pool import IndexFiles
 from headrace.relation.keys import Keys, concat_keys, positions
 from headrace.relation.manifest import manifest_path
-from headrace.relation.reader import FenceIndex, PageFacts, PageReader, SecondaryIndex, Version, key_column, stored_keys
-from headrace.relation.writer import within_pages
+from headrace.relation.reader import (
+    SHARD_SHIFT,
+    FenceIndex,
+    PageFacts,
+    PageReader,
+    SecondaryIndex,
+    Version,
+    key_column,
+    stored_keys,
+)
+from headrace.relation.writer import entries_above, index_entries, within_pages
 
+_BAD_KEY = "a key in it is not of the key's types"
 _BUFFER = 16 << 20  # bytes of the read buffer: long runs, and little memory
 
 
@@ -43,6 +56,7 @@ def verify_version(version: Version, progress: Callable[[int, int | None], None]
             if progress:
                 progress(done, pages)
         check.finish()
+        _check_index_pages(version, number)  # last: an index that is wrong itself is named first
     for name, said, found in (("nulls", manifest.nulls, nulls), ("variable_bytes", manifest.variable_bytes, variable)):
         for column_name, count in found.items():
             _same(version, f"{name}[{column_name!r}]", said[column_name], count)
@@ -53,6 +67,36 @@ def _same(version: Version, name: str, said: int, found: int) -> None:
     if said != found:
         path = manifest_path(version.root, version.manifest.version)
         raise DamagedRelation(path, f"its field {name} is {said:,}; the pages hold {found:,}")
+
+
+def _check_index_pages(version: Version, shard: int) -> None:
+    """Compare the pages of a shard's index, level by level, with the index; a small index has none, and one before format 4."""
+    facts = version.manifest.shards[shard]
+    if facts.fences is None:
+        return
+    files, at = IndexFiles(version), shard << SHARD_SHIFT
+    columns = (key_column(files.layout.codec), *(c.with_nullable(False) for c in files.layout.payload))
+    reader = PageReader(files, max(2 * version.page_size, min(_BUFFER, 2 * facts.fences.bytes)))
+    keys, numbers, flags = index_entries(version.arrays(shard, "index"), version.codec)
+    for level, pages in enumerate(facts.fences.levels):
+        done, first = 0, [np.empty(0, np.int64)]
+        for some, store in reader.scan(at + np.arange(pages), columns, JoinStats()):
+            begins = done + np.append(0, np.cumsum(some.rows, dtype=np.int64))
+            page, done = at + sum(part.size for part in first), int(begins[-1])
+            rows = np.arange(begins[0], min(done, len(keys)))
+            found = stored_keys(store, version.codec.integer).slice(0, rows.size)
+            same = found.equal_at(keys, rows.astype(np.int32))  # type: ignore[arg-type]
+            same &= store.buffers(1).values.view(np.int64)[: rows.size] == numbers[rows]
+            same &= store.buffers(2).values[: rows.size] == flags[rows]
+            wrong = np.append(rows[~same], len(keys))[:1]
+            if wrong[0] < done or (some.rows == 0).any():
+                number = int(np.searchsorted(begins[1:], wrong[0], side="right"))
+                raise files.damaged(page + min(number, some.rows.size - 1), "its entries are not those of the index")
+            first.append(begins[:-1])
+        if done < len(keys):
+            raise files.damaged(at, f"its level has {done:,} entries where the index has {len(keys):,}")
+        at += pages
+        keys, numbers, flags = entries_above(keys, numbers, np.concatenate(first), leaves=level == 0)
 
 
 class _ShardCheck:
@@ -74,6 +118,7 @@ class _ShardCheck:
         """Compare the next pages, whose rows have these keys."""
         self._refuse(np.flatnonzero(facts.rows == 0), "it has no rows")
         starts = np.append(0, np.cumsum(facts.rows, dtype=np.int64))
+        self._decode(keys, starts)
         hashes = keys.hashes()
         found = np.zeros(len(keys), np.uint8)
         filter_test(self._words, hashes, np.arange(len(keys)), found)
@@ -86,6 +131,18 @@ class _ShardCheck:
         self._pages += facts.rows.size
         self._rows += len(keys)
         self._used += int(facts.used.sum())
+
+    def _decode(self, keys: Keys, starts: Int64s) -> None:
+        """Refuse the page with the first key that is none of the key's types."""
+        try:
+            self.version.codec.decode(keys)
+        except DamagedRelation as error:
+            for page, (a, b) in enumerate(pairwise(starts)):
+                try:
+                    self.version.codec.decode(keys.slice(int(a), int(b)))
+                except DamagedRelation:
+                    raise self.version.damaged(int(self.places[self._pages + page]), _BAD_KEY) from error
+            raise
 
     def _compare_fences(self, index: FenceIndex, keys: Keys, starts: Int64s) -> None:
         """Compare pages in key order: each begins with its fence key, and no key is below the one before."""
@@ -117,7 +174,7 @@ class _ShardCheck:
         self._refuse(page[:-1][np.diff(within_pages(keys, starts)) < 0], "its keys are out of order")
         order = keys.argsort()
         at, known = positions(keys.take(order), index.keys)
-        last = index.last if index.last.size else index.first
+        last = index.last_pages
         number = page[order] + self._pages
         known[known] &= (index.first[at[known]] <= number[known]) & (number[known] <= last[at[known]])
         self._refuse(np.sort(page[order][~known]), "the index does not lead to it for one of its keys")

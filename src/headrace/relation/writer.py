@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +17,8 @@ from headrace.files import open_new, write_all
 from headrace.kernels.filter import BLOCK_BYTES, filter_add
 from headrace.kernels.pages import COLUMN_SLACK, ENTRY, HEADER, paginate, seal, write_column
 from headrace.relation.columns import NO_LONGS, Buffers, Column, address, from_arrow, width_of
-from headrace.relation.keys import KeyCodec, Keys, concat_keys
-from headrace.relation.manifest import FileFacts, ShardFacts, StorageOrder
+from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys, concat_keys
+from headrace.relation.manifest import FileFacts, IndexFileFacts, ShardFacts, StorageOrder
 from headrace.relation.sidecar import write_arrays
 
 TAG_SHIFT = (
@@ -25,6 +26,8 @@ TAG_SHIFT = (
 )
 FILTER_BITS = 12  # bits of the filter per key; about 4 of 1,000 absent keys pass
 HEAVY = 4096  # the most frequent keys per shard, whose exact frequency f_R is kept: less than 100 KiB
+GOES_ON, GONE_ON = np.uint8(1), np.uint8(2)  # flags of an entry in an index page: see `index_entries`
+INDEX_PIECE = 1 << 16  # entries of the index that are made into pages together: some megabytes
 FREQUENCY_BINS = 40  # of the histogram; bin b counts keys with a frequency from 2**b up to 2**(b + 1)
 
 
@@ -42,9 +45,15 @@ class Layout:
 
     @classmethod
     def of(
-        cls, schema: pa.Schema, key: tuple[str, ...], page_size: int, fill: float, order: StorageOrder = "key"
+        cls,
+        schema: pa.Schema,
+        key: tuple[str, ...],
+        page_size: int,
+        fill: float,
+        order: StorageOrder = "key",
+        source: object = "the relation",
     ) -> Layout:
-        codec = KeyCodec(key, [schema.field(name).type for name in key])
+        codec = KeyCodec(key, [schema.field(name).type for name in key], source)
         rest = [f for f in schema if f.name not in key]
         payload = tuple(Column(f.name, f.type, width_of(f.type), i + 1) for i, f in enumerate(rest))
         return cls(schema=schema, key=key, page_size=page_size, fill=fill, codec=codec, payload=payload, order=order)
@@ -267,23 +276,33 @@ class SecondaryIndexBuilder:
         self._last: list[Int32s] = []
 
     def add(self, run: BuiltPages, first_page: int) -> None:
-        """Add the keys of new pages. Equal keys lie side by side; the first key may continue from the pages before."""
+        """Add the keys of new pages."""
         page = np.repeat(np.arange(run.count, dtype=np.int32) + np.int32(first_page), np.diff(run.starts))
         starts = np.flatnonzero(run.keys.repeats() == 0)
-        self._keys.append(run.keys.take(starts))
-        self._first.append(page[starts])
-        self._last.append(page[np.append(starts[1:], page.size) - 1])
+        self.add_entries(run.keys.take(starts), page[starts], page[np.append(starts[1:], page.size) - 1])
+
+    def add_entries(self, keys: Keys, first: Int32s, last: Int32s) -> None:
+        """Add keys with rows in pages first[i] to last[i], whose other pages, if they have any, were or will be added too."""
+        self._keys.append(keys)
+        self._first.append(first)
+        self._last.append(last)
+
+    def renumber(self, pages: Int32s) -> None:
+        """Let page i, of all that was added so far, be page pages[i]."""
+        self._first = [pages[some] for some in self._first]
+        self._last = [pages[some] for some in self._last]
 
     def arrays(self) -> dict[str, AnyArray]:
         """Return the arrays of the index sidecar; `last` is empty if no key has rows in several pages."""
         keys = concat_keys(self._keys, self._codec)
         nothing = np.empty(0, np.int32)
         first, last = np.concatenate([nothing, *self._first]), np.concatenate([nothing, *self._last])
-        order = keys.argsort()  # stable, so that the first page of a key comes first
+        order = keys.argsort()
         keys, first, last = keys.take(order), first[order], last[order]
         starts = np.flatnonzero(keys.repeats() == 0)
         if starts.size:
-            keys, first, last = keys.take(starts), first[starts], np.maximum.reduceat(last, starts)
+            first, last = np.minimum.reduceat(first, starts), np.maximum.reduceat(last, starts)
+            keys = keys.take(starts)
         buffers = keys.buffers()
         spans = bool((first != last).any())
         return {
@@ -333,6 +352,7 @@ class ShardWriter:
         return write_sidecars(
             self.root,
             self.stem,
+            self.builder,
             [pages],
             index=self._index(),
             pages=self._pages,
@@ -408,9 +428,30 @@ def new_filter(hashes: list[UInt64s], distinct: int) -> UInt32s:
     return words
 
 
+def write_shards(
+    root: Path, layout: Layout, version: int, rows: Iterable[Iterable[pa.Table]]
+) -> tuple[list[ShardFacts], dict[str, int], dict[str, int]]:
+    """Write all shards of a version anew; `rows` gives the sorted tables of each. Returns the facts of the shards, and the nulls
+    and variable bytes of the columns.
+    """
+    facts, nulls = [], {c.name: 0 for c in layout.payload}
+    variable = {c.name: 0 for c in layout.payload if c.width == 0}
+    for shard, tables in enumerate(rows):
+        writer = ShardWriter(root, layout, shard, version)
+        for table in tables:
+            writer.write(table)
+        facts.append(writer.close())
+        for name, count in writer.builder.nulls.items():
+            nulls[name] += count
+        for name, count in writer.builder.variable_bytes.items():
+            variable[name] += count
+    return facts, nulls, variable
+
+
 def write_sidecars(
     root: Path,
     stem: str,
+    builder: PageBuilder,
     files: list[FileFacts],
     *,
     index: dict[str, AnyArray],
@@ -420,7 +461,7 @@ def write_sidecars(
     rows: int,
     used_bytes: int,
 ) -> ShardFacts:
-    """Write index, filter and statistics of one version of a shard."""
+    """Write index, index pages, filter and statistics of one version of the shard whose pages a builder made."""
     parts: dict[str, dict[str, AnyArray]] = {
         "index": index,
         "filter": {"words": words},
@@ -437,5 +478,81 @@ def write_sidecars(
         distinct=statistics.distinct,
         max_frequency=statistics.max_frequency,
         files=files,
+        fences=write_index_pages(root / f"{stem}.fences", builder.layout, builder.shard, index),
         **facts,
     )
+
+
+# -- index pages: see paged_index.py ---------------------------------------------------------------------------------------
+
+
+def index_layout(page_size: int, *, integer: bool) -> Layout:
+    """Return the layout of index pages: a key, a number, and flags."""
+    key = pa.int64() if integer else pa.binary()
+    schema = pa.schema([("key", key), ("number", pa.int64()), ("flags", pa.uint8())])
+    return Layout.of(schema, ("key",), page_size, fill=1.0)  # they are never changed
+
+
+def index_entries(index: dict[str, AnyArray], codec: KeyCodec) -> tuple[Keys, Int64s, UInt8s]:
+    """Return the entries of the leaves for the arrays of an index: keys, numbers and flags.
+
+    In key order an entry stands for a page: its fence key, its place, and whether its last key goes on in the next page (flag
+    GOES_ON), or its first one is the last of the page before (flag GONE_ON). By frequency it stands for a key: its first page,
+    and its last one in the upper half of the number.
+    """
+    values = index["values"]
+    keys: Keys = IntKeys(values.view(np.int64)) if codec.integer else ByteKeys(values, index["offsets"])
+    if "first" in index:
+        first, last = index["first"].astype(np.int64), index["last"].astype(np.int64)
+        return keys, first | ((last if last.size else first) << 32), np.zeros(len(keys), np.uint8)
+    places, continues = index["places"], index["continues"]
+    goes_on = np.append(continues[1:], np.zeros(min(1, len(keys)), np.uint8))
+    return keys, places if places.size else np.arange(len(keys)), GOES_ON * goes_on | GONE_ON * continues
+
+
+def entries_above(keys: Keys, numbers: Int64s, first: Int64s, *, leaves: bool) -> tuple[Keys, Int64s, UInt8s]:
+    """Return the entries of a level for the one below, whose pages begin with its entries `first`.
+
+    An entry has the first key of a page and, in one number, which entry of that level is its first and, in the upper half, which
+    entry of the leaves that leads to.
+    """
+    rank = first if leaves else numbers[first] >> 32
+    return keys.take(first), first | (rank << 32), np.zeros(first.size, np.uint8)
+
+
+def write_index_pages(path: Path, layout: Layout, shard: int, index: dict[str, AnyArray]) -> IndexFileFacts | None:
+    """Write the pages of an index, level by level.
+
+    There are none, and None is returned, if the whole index would fit a page, if keys are so long that no two would, and if rows
+    stored by frequency were changed: their entries lead to numbers of pages, and these lie anywhere until `compact`.
+    """
+    if "first" in index and "places" in index:
+        return None
+    pages_of = index_layout(layout.page_size, integer=layout.codec.integer)
+    keys, numbers, flags = index_entries(index, layout.codec)
+    lengths = np.diff(keys.buffers().offsets)  # of byte strings; integers have none
+    whole, two = len(keys) * pages_of.fixed + int(lengths.sum()), 2 * (pages_of.fixed + int(lengths.max(initial=0)))
+    if pages_of.overhead + max(whole, 1) <= layout.page_size or pages_of.overhead + two > layout.page_size:
+        return None
+    tag, levels = FileFacts.new_tag(), list[int]()
+    builder = PageBuilder(pages_of, shard, tag)
+    piece = max(INDEX_PIECE, 2 * pages_of.most_rows)  # the last page of a piece is made again with the next one
+    with open_new(path) as file:
+        while len(keys) and levels[-1:] != [1]:
+            at, starts = 0, list[Int64s]()
+            while at < len(keys):
+                stop = min(at + piece, len(keys))
+                columns = [*pages_of.codec.decode(keys.slice(at, stop)), numbers[at:stop], flags[at:stop]]
+                table = pa.table(columns, names=pages_of.schema.names)
+                first_number = sum(levels) + sum(some.size for some in starts)
+                run = builder.build(table, first_number, final=stop == len(keys))
+                write_all(file, run.pages.data)
+                starts.append(at + run.starts[:-1])
+                at += int(run.starts[-1])
+            first = np.concatenate(starts)
+            keys, numbers, flags = entries_above(keys, numbers, first, leaves=not levels)
+            levels.append(first.size)
+        os.fsync(file.fileno())
+    pages = sum(levels)
+    moved = "places" in index and index["places"].size > 0
+    return IndexFileFacts(path.name, pages * layout.page_size, tag, pages, levels, moved)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -95,16 +95,21 @@ class RunLog:
         return [cls(directory, f["query"], f["operator"], shards=f["shards"]) for f in facts]
 
     def describe(self) -> dict[str, Any]:
-        """Count the files, rows and bytes of each kind, and say which micro-batches they are of. Damaged files are refused."""
+        """Count the files, rows and bytes of each kind, and say which micro-batches they are of. Damaged files are refused.
+
+        Nothing is locked: a file that a query or a replay removes meanwhile is not counted.
+        """
         state: dict[str, dict[str, int]] = {}
         batches: list[int] = []
         for shard in range(self.shards):
             for kind, entry in ShardLog(self.path, shard).listed():
-                _count(state, kind, read_state(entry.path).rows, entry.path)
-                batches += [entry.first, entry.last]
+                with suppress(FileNotFoundError):
+                    _count(state, kind, read_state(entry.path).rows, entry.path)
+                    batches += [entry.first, entry.last]
         kept: dict[str, dict[str, int]] = {}
         for path in sorted(self.path.glob("*/shard-*.parquet")):
-            _count(kept, path.parent.name, count_rows(path), path)
+            with suppress(FileNotFoundError):
+                _count(kept, path.parent.name, count_rows(path), path)
         return {
             "query": self.query,
             "operator": self.operator,
@@ -163,7 +168,8 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def _count(into: dict[str, dict[str, int]], kind: str, rows: int, path: Path) -> None:
+    size = path.stat().st_size
     counts = into.setdefault(kind, {"files": 0, "rows": 0, "bytes": 0})
     counts["files"] += 1
     counts["rows"] += rows
-    counts["bytes"] += path.stat().st_size
+    counts["bytes"] += size

@@ -1,9 +1,12 @@
 """Stream ⋈ relation: one algorithm a file, one driver."""
 
+from __future__ import annotations
+
 from typing import Any
 
-from headrace.conditions import Condition
+from headrace.conditions import Condition, On, parse_on
 from headrace.errors import BadInput
+from headrace.relation import Relation
 from headrace.semistream.adaptive.conditional import ConditionalJoin
 from headrace.semistream.adaptive.join import AdaptiveJoin
 from headrace.semistream.hybrid.hybridjoin import HybridJoin
@@ -40,6 +43,21 @@ ALGORITHMS: dict[str, Any] = {
 
 #: Those that take conditions beyond equality. AdaptiveJoin takes them beside an equality: see ConditionalJoin.
 CONDITIONAL = ("adaptive", "ameshjoin", "meshjoin", "rmeshjoin", "ssij")
+
+
+def algorithm_for(algorithm: str, on: On | None, condition: Condition | None, relation: Relation) -> str:
+    """Return the algorithm that a word stands for: where there is no key to look up, "auto" is a join that scans the relation."""
+    if on is None and condition is not None and algorithm == "adaptive":
+        return "meshjoin"
+    if algorithm != "auto" or (on is None and condition is None):
+        return algorithm
+    looked_up = on is not None and sorted(parse_on(on).right) == sorted(relation.key)
+    return algorithm if looked_up or _has_unknown(on, relation) else "meshjoin"
+
+
+def _has_unknown(on: On | None, relation: Relation) -> bool:
+    """Whether a column to join on is not of the relation: every join refuses it, and the one that is used by default shall."""
+    return on is not None and any(name not in relation.schema.names for name in parse_on(on).right)
 
 
 def check_condition(algorithm: str, condition: Condition | None) -> None:

@@ -14,9 +14,10 @@ from headrace.conditions import parse_on
 from headrace.errors import BadInput, UnsupportedType, choice, shown
 from headrace.memory import MemoryBudget
 from headrace.metrics import JoinStats
-from headrace.relation import Relation
+from headrace.relation import Relation, Sketch
 from headrace.relation.columns import Column
 from headrace.semistream.driver import BlockingSource, PolledSource, drive, drive_async
+from headrace.semistream.join_key import JoinKey
 from headrace.units import parse_duration
 
 if TYPE_CHECKING:
@@ -33,9 +34,10 @@ class SemiStreamJoin(ABC):
     Parameters
     ----------
     relation
-        An open relation; the join reads the version it was opened at, to the end.
+        An open relation; the join reads the version it was opened at, unless it is told to go on with another.
     on
-        "col", ["a", "b"], or {"stream column": "relation column"}: the relation's whole key.
+        "col", ["a", "b"], or {"stream column": "relation column"}: the relation's whole key. A join that scans the relation
+        takes any of its columns.
     memory
         The budget in bytes, as a number or "64MiB"; or a budget that others have a part of: the join uses what is left of it.
     how
@@ -47,6 +49,7 @@ class SemiStreamJoin(ABC):
     """
 
     unique_keys: ClassVar[bool] = False  # whether the relation's keys must be unique
+    any_column: ClassVar[bool] = False  # whether it joins on any columns of the relation, and not on its key alone
     needs_popularity: ClassVar[bool] = False  # whether the relation must be stored by popularity
     in_order: ClassVar[bool] = True  # whether results come in stream order without being asked to
 
@@ -69,12 +72,13 @@ class SemiStreamJoin(ABC):
         self.budget = memory if isinstance(memory, MemoryBudget) else MemoryBudget(memory)
         simulated = relation.disk.kind == "simulated"
         self.clock: Clock = clock or (relation.disk.clock if simulated else SystemClock())
-        self.stream_key = self._stream_key(on)
-        wanted = relation.payload(columns)
-        self._payload: tuple[Column, ...] = wanted if self.how in ("inner", "left") else ()
+        self._join_key = self._key_of(on)
+        self.stream_key = self._join_key.stream
+        self._payload = self._payload_of(relation)
         self._schemas: tuple[pa.Schema, pa.Schema] | None = None
         self.deadline: float | None = None  # seconds after they were offered in which tuples should have left
         self.stats = JoinStats(memory_limit=self.budget.limit)
+        self._unread = False  # whether a step was begun and its results were not read to the end
 
     def as_waiting(self) -> DrivenOperator | None:
         """This join, if its stream tuples may wait for those of later batches; None if each batch is joined to its end."""
@@ -86,20 +90,38 @@ class SemiStreamJoin(ABC):
         return None
 
     @property
+    def popularity(self) -> Sketch | None:
+        """How often the stream asked for each key lately, for `Relation.compact`; None if the join does not measure it."""
+        return None
+
+    @property
     def backlog_room(self) -> int:
         """Stream tuples that may come meanwhile and wait in its own memory; 0 where it sets none aside for that."""
         return 0
 
-    def _stream_key(self, on: On | None) -> tuple[str, ...]:
-        """The columns of the stream that must equal the relation's key, in the key's order."""
-        equality, key = parse_on(on), self.relation.key  # type: ignore[arg-type]
-        if sorted(equality.right) != sorted(key):
+    def _key_of(self, on: On | None) -> JoinKey:
+        """The columns that must be equal: the relation's whole key, unless the join scans the relation."""
+        equality, key, names = parse_on(on), self.relation.key, self.relation.schema.names  # type: ignore[arg-type]
+        unknown = [name for name in equality.right if name not in names]
+        if unknown:
             raise BadInput(
-                f"on={shown(on)} names {', '.join(equality.right)} of the relation, whose key is {', '.join(key)}; join on the"
-                " whole key"
+                f"on={shown(on)} names {unknown[0]!r} of the relation, which has no such column; its columns are"
+                f" {', '.join(names)}, and its key is {', '.join(key)}"
             )
-        stream_of = dict(zip(equality.right, equality.left, strict=True))
-        return tuple(stream_of[name] for name in key)
+        if sorted(equality.right) != sorted(key) and not self.any_column:
+            raise BadInput(
+                f"on={shown(on)} names {', '.join(equality.right)} of the relation, whose key is {', '.join(key)};"
+                f" {type(self).__name__} looks keys up, so join on the whole key, or use MeshJoin (algorithm='meshjoin'), which"
+                " scans the relation and joins on any of its columns"
+            )
+        return JoinKey(self.relation, equality)
+
+    def _payload_of(self, relation: Relation) -> tuple[Column, ...]:
+        """The columns of a version of the relation that are in the result. Those that are joined on are the stream's."""
+        if self.how not in ("inner", "left"):
+            return ()
+        joined = self._join_key.relation
+        return tuple(column for column in relation.payload(self.columns) if column.name not in joined)
 
     def _right_fields(self) -> list[pa.Field]:
         """The fields of a result behind those of the stream."""
@@ -117,8 +139,7 @@ class SemiStreamJoin(ABC):
                     f"the stream has {'no' if name not in stream.names else 'more than one'} column {name!r}; its columns are"
                     f" {', '.join(stream.names)}"
                 )
-        if self.stream_key:
-            self.relation.codec.check([stream.field(name) for name in self.stream_key])
+        self._join_key.check(stream)
         for field in stream:
             _check_type(field)
         fields = list(stream)
@@ -147,6 +168,8 @@ class SemiStreamJoin(ABC):
         deadline: str | float | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Join a stream to its end. A stream of at least one batch gives at least one, perhaps empty.
+
+        Whoever leaves it before it ends cannot go on with the join: see `_to_the_end`.
 
         Parameters
         ----------
@@ -190,6 +213,7 @@ class SemiStreamJoin(ABC):
     @contextmanager
     def _running(self, deadline: str | float | None) -> Iterator[None]:
         """A stream is being joined, with this deadline if one is given."""
+        self._check_read()
         before = self.deadline
         if deadline is not None:
             self.deadline = parse_duration(deadline, name="deadline")
@@ -219,6 +243,40 @@ class SemiStreamJoin(ABC):
     @abstractmethod
     def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Join one batch to its end, in stream order if that was asked for."""
+
+    # -- steps are read to their end -------------------------------------------------------------------------------------
+
+    def _check_read(self) -> None:
+        """Refuse to go on if the results of the last step were not read to the end."""
+        if self._unread:
+            raise BadInput(
+                f"the results of the last step of this {type(self).__name__} were not read to the end, or an error ended it, so"
+                " that results would be missing or come twice; read each step to its end before the next. What it gave is right:"
+                " make another join, and give it the stream again"
+            )
+
+    def _to_the_end(self, step: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Results of a step, after which the join may take another.
+
+        In the middle of a step a part of the results of a tuple may have left. What the step has still to do is in the iterator
+        alone, and lost with it: a join that went on would lose results, or give some twice.
+        """
+        self._check_read()
+        self._unread = True
+        yield from step
+        self._unread = False
+
+    def _counted(self, step: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Results of a step, which are counted as they leave."""
+        for out in self._to_the_end(step):
+            self.stats.results += out.num_rows
+            self._note_memory()
+            yield out
+        self._note_memory()
+
+    def _note_memory(self) -> None:
+        self.stats.memory = self.budget.held()
+        self.stats.memory_peak = self.budget.peak
 
     def _schema_for(self, stream: pa.Schema) -> pa.Schema:
         """The schema of results; it is made again only for another schema of the stream."""

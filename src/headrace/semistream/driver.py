@@ -21,7 +21,8 @@ from headrace.clock import SystemClock
 if TYPE_CHECKING:
     from headrace.semistream.protocols import DrivenOperator
 
-_AHEAD = 16  # batches that are read before the join takes them: enough to see that the source is ahead of it
+_AHEAD = 1  # batch that is read before the join takes it: no budget counts it, and a silent stream needs no more
+_SHED_AHEAD = 16  # batches, where the join sheds: enough to see that the source is ahead of it
 _LOOK = 0.1  # seconds between two looks of the reading thread at whether anybody still wants its batches
 
 
@@ -58,23 +59,29 @@ def drive(
     if isinstance(batches, PolledSource):
         source = batches
     elif timed and not isinstance(batches, Sequence) and isinstance(op.clock, SystemClock):
-        source = ThreadedSource(batches)
+        source = ThreadedSource(batches, _AHEAD if op.shed is None else _SHED_AHEAD)
     else:
         source = BlockingSource(batches)
-    pace = _Pace(op, idle)
+    pace, step = _Pace(op, idle), 0.0  # seconds of the last step
     try:
         while not source.ended:
             while op.ready:
+                begun = op.clock.now()
                 if op.shed is not None:  # what has come meanwhile is part of the choice
                     while (batch := source.poll(0)) is not None:
                         yield from pace.came(batch)
+                        if op.clock.now() - begun >= step:  # a stream that is always there would keep it from any step
+                            break
+                    begun = op.clock.now()
                 yield from op.advance()
+                step = op.clock.now() - begun
             asked = op.clock.now()
             batch = source.poll(pace.patience())
             op.has_waited(op.clock.now() - asked)
             if batch is not None:
                 yield from pace.came(batch)
-            elif not source.ended:
+            # A stream that is always there lets no silence tell that a deadline is near.
+            if not source.ended and (batch is None or pace.is_due):
                 yield from op.advance(quiet=True)
         yield from op.drain()
     finally:
@@ -87,15 +94,23 @@ async def drive_async(
 ) -> AsyncIterator[pa.RecordBatch]:
     """As `drive` does, for a stream that is awaited: other tasks of the event loop run while nothing is there to join."""
     pace, stream = _Pace(op, idle), aiter(batches)
+    step, ended = 0.0, op.clock.now()  # seconds of the last step, and when it ended
     coming: asyncio.Future[pa.RecordBatch | None] | None = None
     try:
         while True:
             coming = coming or asyncio.ensure_future(_next(stream))
-            if op.ready and not (op.shed is not None and coming.done()):
-                for out in op.advance():
-                    yield out
-                await asyncio.sleep(0)  # a join that is always ready would keep all other tasks from running
-                continue
+            if op.ready:
+                there = False
+                if op.shed is not None and op.clock.now() - ended < step:  # as in `drive`
+                    there = bool((await asyncio.wait({coming}, timeout=0))[0])
+                if not there:
+                    begun = op.clock.now()
+                    for out in op.advance():
+                        yield out
+                    ended = op.clock.now()
+                    step = ended - begun
+                    await asyncio.sleep(0)  # a join that is always ready would keep all other tasks from running
+                    continue
             asked = op.clock.now()
             done, _ = await asyncio.wait({coming}, timeout=pace.patience())
             op.has_waited(op.clock.now() - asked)
@@ -108,6 +123,9 @@ async def drive_async(
                 break
             for out in pace.came(batch):
                 yield out
+            if pace.is_due:
+                for out in op.advance(quiet=True):
+                    yield out
         for out in op.drain():
             yield out
     finally:
@@ -143,6 +161,11 @@ class _Pace:
         self._last = self._op.clock.now()
         yield from self._op.take_in()
 
+    @property
+    def is_due(self) -> bool:
+        """Whether a step must come now so that no deadline passes."""
+        return self._op.waiting > 0 and self._op.due <= self._op.clock.now()
+
     def patience(self) -> float | None:
         """Seconds to wait for the stream at most; None where nothing is due."""
         if not self._op.waiting:
@@ -174,17 +197,19 @@ class BlockingSource:
 
 
 class ThreadedSource:
-    """A stream that is read by a thread, a few batches ahead.
+    """A stream that is read by a thread, one or a few batches ahead.
 
     Parameters
     ----------
     batches
         The stream. What it raises is raised where it is asked for.
+    ahead
+        Batches that wait to be asked for at most; the thread may have one more in its hands.
     """
 
-    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+    def __init__(self, batches: Iterable[pa.RecordBatch], ahead: int) -> None:
         self.ended = False
-        self._queue: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(_AHEAD)
+        self._queue: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(ahead)
         self._closed = threading.Event()
         # Nobody can end a thread that is waiting for a stream; as a daemon it does not keep the process from ending.
         threading.Thread(target=self._read, args=(batches,), name="headrace stream", daemon=True).start()

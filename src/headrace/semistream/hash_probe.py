@@ -17,6 +17,7 @@ from headrace.relation.columns import NO_BYTES
 from headrace.relation.keys import Keys
 from headrace.relation.reader import PageReader, key_column, stored_keys
 from headrace.semistream.input_buffer import InputBuffer
+from headrace.semistream.join_key import JoinKey, TupleColumns
 from headrace.semistream.result_emitter import ResultEmitter
 from headrace.semistream.waiting_store import HashWindow
 
@@ -28,8 +29,8 @@ class HashProbe:
 
     Parameters
     ----------
-    relation, stream_key
-        R, and the stream's columns that must equal its key; none where a condition alone decides.
+    relation, key
+        R, and the columns that must be equal.
     stream, H, results
         The parts that tuples go through.
     leave_at_once
@@ -40,16 +41,21 @@ class HashProbe:
         self,
         *,
         relation: Relation,
-        stream_key: tuple[str, ...],
+        key: JoinKey,
         stream: InputBuffer,
         H: HashWindow,
         results: ResultEmitter,
         leave_at_once: Callable[[pa.RecordBatch, Int64s, Int64s], Iterator[pa.RecordBatch]],
     ) -> None:
-        self._relation, self._codec = relation, relation.codec
-        self._stream_key = stream_key
+        self._relation, self._key = relation, key
         self._stream, self._H, self._results = stream, H, results
         self._leave_at_once = leave_at_once
+        named = () if key.is_key else key.relation
+        if H.matching:
+            named = (*named, *H.matching.condition.right_columns)
+            H.matching.test_room = int(results.rows * H.matching.pair_bytes)
+        # Columns that are read of tuples of R, beside the stored key
+        self._columns = relation.payload([name for name in named if name not in relation.key])
 
     # -- stream tuples ---------------------------------------------------------------------------------------------------
 
@@ -74,9 +80,10 @@ class HashProbe:
 
     def _hashed(self, taken: pa.RecordBatch, numbers: Int64s) -> tuple[UInt64s, UInt8s]:
         """Hashes of tuples, and 1 for those without a null in the key or for the condition (empty: all)."""
-        if self._stream_key:
-            keys, valid = self._codec.encode([taken.column(name) for name in self._stream_key])
+        if self._key.hashed:
+            keys, valid = self._key.of_stream(taken)
             hashes = keys.hashes()
+            self._stream.count_keys(hashes)
         else:  # nothing is looked up in H, which serves as the queue alone
             hashes, valid = numbers.astype(np.uint64), NO_BYTES
         if self._H.matching:
@@ -101,19 +108,29 @@ class HashProbe:
             yield from self._results.found(slots, at[r], row[r])
 
     def tuples_of(self, reader: PageReader, addresses: Int64s) -> tuple[Keys, Int64s, Int32s]:
-        """Key, page address and row of every tuple in some pages, which the condition compares from now on."""
-        matching = self._H.matching
-        columns = (key_column(self._codec), *(matching.columns if matching else ()))
-        store, at, row = reader.tuples(addresses, columns)
-        keys = stored_keys(store, self._codec.integer)
+        """Key, page address and row of every tuple in some pages, which the condition compares from now on.
+
+        The key is what is joined on; tuples with a null in it match nothing, and are left out.
+        """
+        matching, codec = self._H.matching, self._relation.codec
+        store, at, row = reader.tuples(addresses, (key_column(codec), *self._columns))
+        stored = stored_keys(store, codec.integer)
+        columns = TupleColumns(
+            self._relation, stored, {c.name: store.array(i + 1) for i, c in enumerate(self._columns)}
+        )
+        keys, valid = self._key.of_relation(stored, columns.column) if self._key.hashed else (stored, NO_BYTES)
+        if valid.size:
+            there = np.flatnonzero(valid)
+            columns.keep(there)
+            keys, at, row = keys.take(there), at[there], row[there]
         if matching:
-            matching.meet(keys, store)
+            matching.look_at({name: columns.column(name) for name in matching.condition.right_columns})
         return keys, at, row
 
     def _pairs(self, keys: Keys) -> Iterator[tuple[Int32s, Int32s]]:
         """KeyPages of a tuple of R, given by its key, and the slot of a waiting tuple that match; a bounded number at a time."""
         matching, most = self._H.matching, self._results.rows
-        if matching and not self._stream_key:
+        if matching and not self._key.hashed:
             yield from matching.pairs(self._H, most)
             return
         hashes, stop = keys.hashes(), np.array([0, -1])
@@ -128,9 +145,8 @@ class HashProbe:
 
     def equal(self, keys: Keys, r: Int32s, slots: Int32s) -> tuple[Int32s, Int32s]:
         """Those pairs whose keys are equal. Hashes of integers are one to one; texts with one hash may differ."""
-        if self._codec.integer or not r.size:
+        if self._key.codec.integer or not r.size:
             return r, slots
-        stream = self._H.columns(slots)
-        mine, _ = self._codec.encode([stream.column(name) for name in self._stream_key])
+        mine, _ = self._key.of_stream(self._H.some_columns(self._key.stream, slots))
         same = mine.equal_at(keys.take(r), np.arange(r.size, dtype=np.int32))  # type: ignore[arg-type]
         return r[same], slots[same]

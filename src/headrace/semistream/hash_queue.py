@@ -70,6 +70,11 @@ class HashQueue:
         waited: Float64s = now - self.arrived[slots]
         return waited
 
+    def hashes(self, slots: Int32s) -> UInt64s:
+        """The hashes by which tuples are found."""
+        hashes: UInt64s = self._hashes[slots]
+        return hashes
+
     def oldest(self, count: int) -> Int32s:
         """Slots of the tuples that have waited longest, in order."""
         slots = np.empty(min(count, self.used), np.int32)

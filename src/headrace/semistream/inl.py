@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,9 @@ from headrace.errors import MemoryRefused
 from headrace.kernels.cache import OLDEST, lru, spell_out
 from headrace.relation import Relation
 from headrace.relation.columns import address
+from headrace.relation.index_memory import IndexMemory
 from headrace.relation.keys import Keys
+from headrace.relation.paged_index import open_index
 from headrace.relation.reader import PageReader
 from headrace.relation.store import StoreFull, TupleSources, TupleStore
 from headrace.semistream.base import How, On, SemiStreamJoin
@@ -44,14 +47,16 @@ class INLPlan:
     ----------
     least
         Bytes that it needs at least.
-    index, output, pool
-        Bytes of each part.
+    index
+        How the index is held: as a whole, or its upper part.
+    output, pool
+        Bytes of these parts.
     rows, frames
         Stream tuples that are joined together, and pages of the pool.
     """
 
     least: int
-    index: int
+    index: IndexMemory
     output: int
     pool: int
     rows: int
@@ -60,21 +65,22 @@ class INLPlan:
     @classmethod
     def of(cls, facts: PlanFacts, limit: int) -> INLPlan:
         """A small share for the rows that are joined together, and the rest for the pool."""
-        index, frame = facts.index_bytes, facts.page_size + _FRAME_BYTES
+        frame = facts.page_size + _FRAME_BYTES
 
         def work(rows: int) -> int:
             return int(rows * (_ROW_BYTES + _OUTPUT_BYTES + facts.tuple_bytes)) + facts.result_bytes(rows)
 
-        least = index + frame + work(_LEAST_ROWS)
+        index = facts.index_in(limit - frame - work(_LEAST_ROWS))
+        least = index.nbytes + frame + work(_LEAST_ROWS)
         spare = int(_NOT_POOL * (limit - least))
         rows = int(np.clip(_LEAST_ROWS + spare // (work(1) - work(0)), _LEAST_ROWS, _MOST_ROWS))
-        frames = max(1, min((limit - index - work(rows)) // frame, facts.pages))
+        frames = max(1, min((limit - index.nbytes - work(rows)) // frame, facts.pages))
         return cls(least=least, index=index, output=work(rows), pool=frames * frame, rows=rows, frames=frames)
 
     @property
     def parts(self) -> dict[str, int]:
         """Bytes of each part, by its name in the budget."""
-        return {"index": self.index, "output": self.output, "buffer pool": self.pool}
+        return {"index": self.index.nbytes, "output": self.output, "buffer pool": self.pool}
 
 
 class IndexNestedLoop(SemiStreamJoin):
@@ -106,7 +112,7 @@ class IndexNestedLoop(SemiStreamJoin):
 
     Deviations: the paper's pool was Berkeley DB's; ours lets the least recently used page go. The index is in memory beside it.
     Tuples are looked up in batches, but pages are asked for in stream order and read one at a time: hits, misses and results are
-    those of one tuple after the other.
+    those of one tuple after the other. Where the index does not fit the memory, its upper part is held and the rest read.
     """
 
     def __init__(
@@ -121,7 +127,6 @@ class IndexNestedLoop(SemiStreamJoin):
         clock: Clock | None = None,
     ) -> None:
         super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock)
-        self._version = relation.opened
         facts = facts_of(relation, self._payload, algorithm="inl", stream_bytes=0.0)
         plan = self.plan(facts, self.budget.limit)
         if plan.least > self.budget.limit:
@@ -131,6 +136,7 @@ class IndexNestedLoop(SemiStreamJoin):
             )
         self._rows, self.frames = plan.rows, plan.frames
         self._reserved = [self.budget.reserve(part, nbytes) for part, nbytes in plan.parts.items()]
+        self._version = open_index(relation.opened, plan.index, lambda: self.stats)
         self._maker = ResultMaker(self.how, self._payload)
         self._results = TupleStore(self._payload, self._rows, text_room(relation, self._payload, self._rows))
         self._memory: UInt8s = np.frombuffer(mmap.mmap(-1, self.frames * relation.page_size), np.uint8)
@@ -158,12 +164,8 @@ class IndexNestedLoop(SemiStreamJoin):
         schema, stats = self._schema_for(batch.schema), self.stats
         stats.batches += 1
         stats.tuples_in += batch.num_rows
-        for a in range(0, batch.num_rows, self._rows):
-            for out in self._join_slice(batch.slice(a, self._rows), schema):
-                stats.results += out.num_rows
-                yield out
-        stats.memory = self.budget.held()
-        stats.memory_peak = self.budget.peak
+        slices = (batch.slice(a, self._rows) for a in range(0, batch.num_rows, self._rows))
+        yield from self._counted(chain.from_iterable(self._join_slice(some, schema) for some in slices))
 
     def _join_slice(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         n, stats = batch.num_rows, self.stats

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
-from headrace.arrays import Bools, Float64s, Int64s
+from headrace.arrays import Bools, Float64s, Int64s, UInt64s
+from headrace.relation import Sketch
 
 
 class InputBuffer:
@@ -19,6 +22,7 @@ class InputBuffer:
         self._batches: list[pa.RecordBatch] = []
         self._times: list[float] = []  # when each batch came
         self._numbered = 0
+        self.counts: Sketch | None = None  # how often each key was taken in lately, where a join measures that
 
     def add(self, batch: pa.RecordBatch, now: float) -> None:
         """Hold a batch that comes now."""
@@ -26,6 +30,11 @@ class InputBuffer:
         self._times.append(now)
         self.rows += batch.num_rows
         self.offered += batch.num_rows
+
+    def count_keys(self, hashes: UInt64s) -> None:
+        """Count the keys of tuples that were taken, given by their hashes."""
+        if self.counts is not None:
+            self.counts.add(hashes, np.ones(hashes.size, np.int32))
 
     @property
     def oldest(self) -> float:
@@ -60,6 +69,13 @@ class InputBuffer:
     def all_rows(self) -> pa.RecordBatch:
         """All tuples in it, which stay."""
         return pa.concat_batches(self._batches)
+
+    def clear(self) -> Iterator[pa.RecordBatch]:
+        """Give all tuples in it out, batch by batch."""
+        self.rows = 0
+        self._times.clear()
+        while self._batches:
+            yield self._batches.pop(0)
 
     def keep(self, mask: Bools) -> None:
         """Keep some of the tuples in it; the others never get a number."""

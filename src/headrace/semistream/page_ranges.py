@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.arrays import Int32s, Int64s
+from headrace.arrays import Int32s, Int64s, UInt8s
 from headrace.conditions import Between
 from headrace.errors import BadInput
 from headrace.kernels.cache import spell_out
 from headrace.relation import Relation
 from headrace.relation.keys import KeyCodec, Keys
-from headrace.relation.reader import FenceIndex, Version
+from headrace.relation.reader import FILE_SHIFT, PAGE_MASK, SHARD_SHIFT, Version
 from headrace.semistream.base import On
+
+_LISTED = 1 << 16  # pages that are looked at together where all are: half a megabyte
 
 
 def all_places(relation: Relation) -> Int64s:
@@ -23,6 +27,125 @@ def all_places(relation: Relation) -> Int64s:
     shards = (relation.opened.places(s) for s in range(relation.num_shards))
     places: Int64s = np.sort(np.concatenate([np.empty(0, np.int64), *shards]))
     return places
+
+
+class PageRanks(Protocol):
+    """The pages of a relation, each with a rank that rises with its place."""
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        ...
+
+    def rank(self, places: Int64s) -> Int64s:
+        """The ranks of pages."""
+        ...
+
+    def __getitem__(self, ranks: Int32s | Int64s) -> Int64s:
+        """Where the pages with these ranks lie."""
+        ...
+
+    def run(self, first: int, count: int) -> Int64s:
+        """Where the pages in use lie whose ranks are `first` and the next ones, `count` in all."""
+        ...
+
+    def without(self, places: Int64s) -> PageRanks:
+        """These pages without some that are no part of a run any more."""
+        ...
+
+
+class ListedPages:
+    """Pages by a sorted list of their places."""
+
+    def __init__(self, places: Int64s) -> None:
+        self.places = places
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self.places.size
+
+    def rank(self, places: Int64s) -> Int64s:
+        """The ranks of pages."""
+        return np.searchsorted(self.places, places)
+
+    def __getitem__(self, ranks: Int32s | Int64s) -> Int64s:
+        """Where the pages with these ranks lie."""
+        return self.places[ranks]
+
+    def run(self, first: int, count: int) -> Int64s:
+        """Where the pages lie whose ranks are `first` and the next ones, `count` in all."""
+        return self.places[first : first + count]
+
+    def without(self, places: Int64s) -> ListedPages:
+        """These pages without some; those behind them move up."""
+        return ListedPages(np.setdiff1d(self.places, places, assume_unique=True))
+
+
+class FilePages:
+    """Pages by their numbers in files, for a relation whose places are too many to be listed.
+
+    Pages that an update replaced have ranks too, though no index leads to them.
+
+    Parameters
+    ----------
+    version
+        The open version.
+    bitmap
+        Whether runs are asked for. They have pages in use only: a bitmap of these is made, if there are others.
+    """
+
+    def __init__(self, version: Version, *, bitmap: bool = False) -> None:
+        shards = version.manifest.shards
+        files = [
+            (s << SHARD_SHIFT) + (f << FILE_SHIFT) for s, shard in enumerate(shards) for f in range(len(shard.files))
+        ]
+        pages = [file.pages for shard in shards for file in shard.files]
+        self._file_at = np.array(files, np.int64)
+        self._starts = np.append(0, np.cumsum(np.array(pages, np.int64)))
+        self._out: Int64s = np.empty(0, np.int64)
+        self._live: UInt8s | None = None
+        if bitmap and sum(shard.pages for shard in shards) < self.size:
+            self._live = self._pages_in_use(version)
+
+    def _pages_in_use(self, version: Version) -> UInt8s:
+        """A bit for each page."""
+        live = np.zeros((self.size + 7) // 8, np.uint8)
+        for index in version.indexes:
+            for a in range(0, index.pages, _LISTED):
+                ranks = self.rank(index.place(np.arange(a, min(a + _LISTED, index.pages))))
+                np.bitwise_or.at(live, ranks >> 3, (1 << (ranks & 7)).astype(np.uint8))
+        return live
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return int(self._starts[-1])
+
+    def rank(self, places: Int64s) -> Int64s:
+        """The ranks of pages."""
+        file = np.searchsorted(self._file_at, places, side="right") - 1
+        ranks: Int64s = self._starts[file] + (places & PAGE_MASK)
+        return ranks
+
+    def __getitem__(self, ranks: Int32s | Int64s) -> Int64s:
+        """Where the pages with these ranks lie."""
+        file = np.searchsorted(self._starts, ranks, side="right") - 1
+        places: Int64s = self._file_at[file] + (ranks - self._starts[file])
+        return places
+
+    def run(self, first: int, count: int) -> Int64s:
+        """Where the pages in use lie whose ranks are `first` and the next ones, `count` in all."""
+        ranks = np.arange(first, min(first + count, self.size))
+        if self._live is not None:
+            ranks = ranks[(self._live[ranks >> 3] >> (ranks & 7)) & 1 == 1]
+        return np.setdiff1d(self[ranks], self._out, assume_unique=True)
+
+    def without(self, places: Int64s) -> FilePages:
+        """These pages without some, which leave gaps."""
+        other = copy.copy(self)
+        other._out = places
+        return other
 
 
 @dataclass(frozen=True)
@@ -123,7 +246,7 @@ def range_columns(condition: object, on: On | None, relation: Relation) -> tuple
         raise BadInput(f"inclusive={condition.inclusive!r} cannot be looked up in an index; use 'both'")
     if on is not None:
         raise BadInput(f"on={on!r} and a condition are both given; join on one of them")
-    if not all(isinstance(index, FenceIndex) for index in relation.opened.indexes):
+    if relation.order != "key":
         raise BadInput(
             f"{relation.path} is stored by popularity, and a range needs pages in the order of keys; create it without order"
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from headrace.metrics import Factors, Overhead
 from headrace.relation import Relation
 from headrace.relation.columns import Column
+from headrace.relation.index_memory import IndexLevels, IndexMemory
 from headrace.semistream.sizes import tuple_bytes
 
 
@@ -24,7 +25,7 @@ class PlanFacts:
     texts
         How many payload columns have values of any length.
     index_bytes, filter_bytes
-        Memory of the index and of the filter for absent keys.
+        Memory of the index as a whole, and of the filter for absent keys.
     stream_bytes
         v_S: of a stream tuple.
     seek, transfer
@@ -51,13 +52,15 @@ class PlanFacts:
         Results that a stream tuple gives, in the mean.
     skew, popular
         The exponent of the stream's Zipf distribution; whether the relation is stored by popularity.
-    condition_row_bytes, condition_slot_bytes
-        Memory that a condition takes for a tuple of R in the disk buffer, and for a waiting tuple.
+    condition_row_bytes, condition_slot_bytes, condition_pair_bytes
+        Memory that a condition takes for a tuple of R in the disk buffer, for a waiting tuple, and for a pair while it is tested.
     column_extra_bytes
         Memory of a waiting tuple's columns and key beyond stream_bytes.
     store_row_bytes, store_base_bytes
         Memory of a store of result tuples: for each row, and whatever the rows. By default they are estimated from tuple_bytes
         and texts; an operator knows them.
+    levels
+        The pages of the index, for a memory that it does not fit as a whole; None: there are none, and it must fit.
     """
 
     rows: int
@@ -86,9 +89,11 @@ class PlanFacts:
     popular: bool = False
     condition_row_bytes: float = 0.0
     condition_slot_bytes: float = 0.0
+    condition_pair_bytes: float = 0.0
     column_extra_bytes: float = 0.0
     store_row_bytes: float | None = None
     store_base_bytes: int | None = None
+    levels: IndexLevels | None = None
 
     @classmethod
     def of(
@@ -106,7 +111,7 @@ class PlanFacts:
         relation, payload
             The relation, and the columns that the join keeps.
         index_bytes
-            Memory of the index; by default the index is loaded, and its size taken.
+            Memory of the index as a whole, by default as it is in a process of its own.
         stream_bytes
             Bytes of a stream tuple, where a plan asks for them before the stream is seen.
         """
@@ -132,6 +137,7 @@ class PlanFacts:
             page_rows=relation.opened.layout.most_rows,
             integer_key=relation.codec.integer,
             in_flight=disk.costs(page, known=True),
+            levels=relation.index_levels,
         )
 
     @property
@@ -148,6 +154,10 @@ class PlanFacts:
     def pages_per_key(self) -> float:
         """Pages that the tuples of a key are in."""
         return 1 + (self.rows_per_key - 1) / self.rows_per_page
+
+    def index_in(self, room: int, *, bitmap: bool = False) -> IndexMemory:
+        """How the index is held by an operator with so many bytes beside the least of its other parts; see IndexMemory.of."""
+        return IndexMemory.of(self.index_bytes, self.levels, room, bitmap=bitmap)
 
     def result_bytes(self, rows: int) -> int:
         """Memory of a store of so many result tuples."""

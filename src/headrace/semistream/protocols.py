@@ -7,14 +7,15 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from headrace.arrays import Bools, Int32s
+from headrace.arrays import Bools, Float64s, Int32s
 from headrace.clock import Clock
 from headrace.conditions import Condition
 from headrace.memory import MemoryBudget
 from headrace.metrics import JoinStats
-from headrace.relation import Relation
-from headrace.semistream.base import Order
+from headrace.relation import Relation, Sketch
+from headrace.semistream.base import How, Order
 from headrace.semistream.driver import PolledSource
+from headrace.semistream.kept_tuples import KeptTuples
 
 
 class StreamShedder(Protocol):
@@ -138,6 +139,47 @@ class DrivenOperator(WaitingOperator, Protocol):
         ...
 
 
+class QueueingOperator(DrivenOperator, Protocol):
+    """A join whose queue can be taken out, kept elsewhere, and put back into it or another one. See `semistream.deferred`."""
+
+    how: How
+
+    @property
+    def scan_pages(self) -> int | None:
+        """Pages of the scan that every tuple stays for; None where tuples wait for pages of their own."""
+        ...
+
+    @property
+    def position(self) -> int:
+        """The page that the scan comes to next."""
+        ...
+
+    def go_to(self, position: int) -> None:
+        """Have the scan go on at a page. Nothing waits."""
+        ...
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until all that waits has left, at most, if it works from now on."""
+        ...
+
+    def settle(self) -> Iterator[pa.RecordBatch]:
+        """Let tuples leave that need no step; those that stay can be taken out."""
+        ...
+
+    def take_out(self) -> Iterator[KeptTuples]:
+        """Give all tuples out that wait, after `settle`, in the order in which they leave. They are not counted here."""
+        ...
+
+    def put_back(self, kept: KeptTuples, came: Float64s) -> int:
+        """Take tuples in again that came at these times; returns how many there was room for, the first ones."""
+        ...
+
+    def scan(self, pages: int) -> Iterator[pa.RecordBatch]:
+        """Go on by so many pages exactly, and take no tuples in: for a join that scans."""
+        ...
+
+
 class DeferrableOperator(WaitingOperator, Protocol):
     """A join whose waiting tuples can be taken back, to be kept elsewhere and offered again. See `semistream.deferred`."""
 
@@ -187,6 +229,11 @@ class GroupMember(WaitingOperator, Protocol):
     @property
     def wanted_bytes(self) -> int:
         """Bytes of stream tuples that a worker may gather to be joined at once."""
+        ...
+
+    @property
+    def popularity(self) -> Sketch:
+        """How often the stream asked for each key lately, of all members together."""
         ...
 
     def enter(self) -> bool:

@@ -34,6 +34,11 @@ class Reservations:
         else:
             self._parts[part] = self.budget.reserve(part, nbytes)
 
+    def hold_all(self, parts: dict[str, int]) -> None:
+        """Reserve so many bytes for each of some parts; those that shrink come first, and make room for the others."""
+        for part in sorted(parts, key=lambda part: parts[part] - self.held(part)):
+            self.hold(part, parts[part])
+
     def held(self, *parts: str) -> int:
         """Bytes that these parts have reserved."""
         return sum(self._parts[part].nbytes for part in parts if part in self._parts)

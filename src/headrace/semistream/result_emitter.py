@@ -15,7 +15,6 @@ from headrace.relation.columns import Column, from_arrow
 from headrace.relation.keys import ByteKeys, IntKeys, Keys
 from headrace.relation.store import StoreFull, TupleSources, TupleStore
 from headrace.semistream.base import How, Order
-from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.reservations import Reservations
 from headrace.semistream.waiting_plan import OutputPlan, text_room
 from headrace.semistream.waiting_store import WaitingStore
@@ -62,19 +61,19 @@ class ResultEmitter:
         self._held: list[
             tuple[Int64s, pa.RecordBatch]
         ] = []  # results that wait for their turn, with their tuples' numbers
-        self._output = output
+        self.output = output
         self._make_store(relation, payload)
 
-    def follow(self, relation: Relation, payload: tuple[Column, ...], facts: PlanFacts) -> OutputPlan:
-        """Make as many results together with another version of the relation from now on; returns the room for them."""
-        self._output = self._output.of_version(facts)
+    def follow(self, relation: Relation, payload: tuple[Column, ...], output: OutputPlan) -> None:
+        """Make results with another version of the relation from now on, as many together as `output` says."""
+        del self._store  # its memory goes before that of the next one is taken
+        self.output, self.rows = output, output.rows
         self._make_store(relation, payload)
-        return self._output
 
     def _make_store(self, relation: Relation, payload: tuple[Column, ...]) -> None:
         self._relation, self._payload = relation, payload
+        self._memory.hold("output", self.output.nbytes)
         self._store = TupleStore(payload, self.rows, text_room(relation, payload, self.rows))
-        self._memory.hold("output", self._output.nbytes)
 
     # -- matches ---------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -63,17 +64,22 @@ class SlotWindow:
         if self._others:
             self._batches.enter(batch.select(self._others), numbers, slots)
 
-    def take(self, numbers: Int64s, slots: Int32s) -> pa.RecordBatch:
-        """The tuples in these slots, in this order."""
-        arrays: list[Any] = [None] * len(self._schema)
+    def take(self, numbers: Int64s, slots: Int32s, names: Sequence[str] | None = None) -> pa.RecordBatch:
+        """The tuples in these slots, in this order; all of their columns, or some."""
+        wanted = range(len(self._schema)) if names is None else [self._schema.get_field_index(n) for n in names]
+        arrays: dict[int, Any] = {}
         for c, i in enumerate(self._fixed):
+            if i not in wanted:
+                continue
             values = self._values[c][slots].view(np.uint8).reshape(-1)
             type_ = self._schema.field(i).type
             arrays[i] = to_arrow(type_, slots.size, Buffers(values, NO_LONGS, self._valid(c, slots)))
-        if self._others:
-            for i, array in zip(self._others, self._batches.take(numbers, slots).columns, strict=True):
-                arrays[i] = array
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        others = [place for place, i in enumerate(self._others) if i in wanted]
+        if others:
+            for place, array in zip(others, self._batches.take(numbers, slots, others).columns, strict=True):
+                arrays[self._others[place]] = array
+        schema = self._schema if names is None else pa.schema([self._schema.field(i) for i in wanted])
+        return pa.RecordBatch.from_arrays([arrays[i] for i in wanted], schema=schema)
 
     def leave(self, numbers: Int64s) -> None:
         """Tuples left; their slots may be given to others."""

@@ -6,6 +6,7 @@ tuples when an eighth of a batch has left.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -70,11 +71,13 @@ class _Columns:
         texts = [] if width else [b.address if (b := part.buffers()[2]) else 0 for part in parts]
         return np.array(values, np.int64), np.array(texts, np.int64)
 
-    def take(self, src: Int32s, pos: Int32s) -> pa.RecordBatch:
-        """Rows pos[i] of batches src[i]."""
+    def take(self, src: Int32s, pos: Int32s, wanted: Sequence[int] | None) -> pa.RecordBatch:
+        """Rows pos[i] of batches src[i]; all columns, or some by their places."""
         schema, n = self._batches[0].schema, src.size
+        places = range(len(schema)) if wanted is None else wanted
+        schema = schema if wanted is None else pa.schema([schema.field(i) for i in wanted])
         arrays: list[pa.Array | None] = []
-        for column, addresses in zip(schema, self._addresses, strict=True):
+        for column, addresses in zip(schema, (self._addresses[i] for i in places), strict=True):
             width = _width(column.type)
             if addresses is None:
                 arrays.append(None)
@@ -90,7 +93,7 @@ class _Columns:
                 arrays.append(to_arrow(column.type, n, Buffers(values, offsets, NO_BYTES)))
         others = [i for i, array in enumerate(arrays) if array is None]
         if others:
-            for i, array in zip(others, self._others(others, src, pos), strict=True):
+            for i, array in zip(others, self._others([places[i] for i in others], src, pos), strict=True):
                 arrays[i] = array
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -144,12 +147,12 @@ class StreamWindow:
     def resize(self, capacity: int, before: Int32s, after: Int32s) -> None:
         """Tuples have other slots now, which it knows nothing of."""
 
-    def take(self, numbers: Int64s, slots: Int32s) -> pa.RecordBatch:
-        """The tuples with these numbers, in this order."""
+    def take(self, numbers: Int64s, slots: Int32s, wanted: Sequence[int] | None = None) -> pa.RecordBatch:
+        """The tuples with these numbers, in this order; all of their columns, or some by their places."""
         src, pos = np.empty(numbers.size, np.int32), np.empty(numbers.size, np.int32)
         columns = self._columns = self._columns or _Columns(self._chunks)
         locate(columns.firsts, columns.numbers, columns.sizes, np.ascontiguousarray(numbers), src, pos)
-        return columns.take(src, pos)
+        return columns.take(src, pos, wanted)
 
     def leave(self, numbers: Int64s) -> None:
         """Some tuples left: a batch that lost an eighth is copied without its dead. Most leave with the batch they came in."""

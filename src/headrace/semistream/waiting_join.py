@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from itertools import chain, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +21,15 @@ from headrace.arrays import AnyArray, Bools, Float64s, Int32s, Int64s
 from headrace.clock import Clock
 from headrace.conditions import ON_FORMS, Condition
 from headrace.errors import BadInput, MemoryRefused, choice
-from headrace.relation import Relation
+from headrace.relation import Relation, Sketch
+from headrace.relation.columns import Column
 from headrace.relation.reader import key_column
 from headrace.semistream.base import How, On, Order, SemiStreamJoin
 from headrace.semistream.deadlines import StepTime
 from headrace.semistream.hash_probe import HashProbe
 from headrace.semistream.input_buffer import InputBuffer
+from headrace.semistream.join_key import JoinKey
+from headrace.semistream.kept_tuples import NOT_MET, KeptTuples
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.protocols import DrivenOperator, StreamShedder
 from headrace.semistream.reservations import Reservations
@@ -40,6 +44,9 @@ _CREDIT = 0.25  # of the time that the stream takes: for a stream that computes 
 _BACKLOG_SHARE = (
     0.02  # of the budget, with `shed`, for tuples that have come and that the next iteration does not take in
 )
+_COUNTS_SHARE, _COUNTERS = 1 / 32, 4  # of the budget, with `measure`, at most; bytes of counters for each key of R
+_LEAST_HORIZON, _HORIZON = 1 << 16, 4  # stream tuples after which counts are halved: at least, and for each key of R
+_PIECE = 1 << 13  # tuples that are taken out together: what is made of them on the way is small beside H
 
 
 class WaitingJoin(SemiStreamJoin):
@@ -57,6 +64,8 @@ class WaitingJoin(SemiStreamJoin):
     shed
         Chooses what is joined when tuples come faster than they can be taken in, such as headrace.shedding.Shedder; the rest goes
         to its store ([MESH] §4). By default all tuples are joined, however long they wait to be taken in.
+    measure
+        Count how often each key is asked for, in a 32nd of the memory at most: `popularity`.
     """
 
     in_order = False
@@ -74,6 +83,7 @@ class WaitingJoin(SemiStreamJoin):
         order: Order = "any",
         condition: Condition | None = None,
         shed: StreamShedder | None = None,
+        measure: bool = False,
     ) -> None:
         self.condition = condition  # before the base class asks for the stream's key
         super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock)
@@ -84,19 +94,15 @@ class WaitingJoin(SemiStreamJoin):
         share = 1 - _ORDERED_SHARE if order == "stream" else 1.0
         backlog = 0 if shed is None else int(_BACKLOG_SHARE * self.budget.limit)
         shedding = 0 if shed is None else shed.nbytes
-        room = int((self.budget.limit - backlog - shedding) * share)
-        self._memory = Reservations(self.budget, max(0, room), {"backlog": backlog, "shedding": shedding})
+        counts = _counts_for(relation, self.budget.limit) if measure else 0
+        apart = {"backlog": backlog, "shedding": shedding, "key counts": counts}
+        room = int((self.budget.limit - sum(apart.values())) * share)
+        self._memory = Reservations(self.budget, max(0, room), apart)
+        if measure:
+            self._input.counts = Sketch(counts, max(_LEAST_HORIZON, _HORIZON * relation.distinct_keys))
         self._waiting = self._new_store()
-        if self._key_columns and self.how in ("inner", "left"):
-            self._payload = (key_column(relation.codec), *self._payload)
         output = self._output_plan()
-        if output.least > self._memory.room:
-            whole = int((output.least / share + shedding) / (1 - _BACKLOG_SHARE if shed else 1)) + 1
-            raise MemoryRefused(
-                f"memory={format_size(self.budget.limit)} is too small for {type(self).__name__} with {relation.path}: its"
-                f" buffers need {format_size(output.least)}{' beside ordered results' if share < 1 else ''}; give"
-                f" {format_size(whole)} or more"
-            )
+        self._check_room(output)
         self._results = ResultEmitter(
             relation=relation,
             payload=self._payload,
@@ -109,20 +115,39 @@ class WaitingJoin(SemiStreamJoin):
             schema_for=self._schema_for,
         )
 
+    def _check_room(self, output: OutputPlan) -> None:
+        """Refuse a memory that is too small for the operator, whatever the stream."""
+        if output.least > self._memory.room:
+            share = 1 - _ORDERED_SHARE if self.order == "stream" else 1.0
+            shedding = 0 if self.shed is None else self.shed.nbytes
+            beside = shedding + self._memory.held("key counts")
+            whole = int((output.least / share + beside) / (1 - _BACKLOG_SHARE if self.shed else 1)) + 1
+            raise MemoryRefused(
+                f"memory={format_size(self.budget.limit)} is too small for {type(self).__name__} with {self.relation.path}: its"
+                f" buffers need {format_size(output.least)}{' beside ordered results' if share < 1 else ''}; give"
+                f" {format_size(whole)} or more"
+            )
+
     # -- names -----------------------------------------------------------------------------------------------------------
 
-    def _stream_key(self, on: On | None) -> tuple[str, ...]:
+    def _key_of(self, on: On | None) -> JoinKey:
         if on is None and self.condition is not None:
-            return ()
+            return JoinKey(self.relation, None)
         if on is None:
             raise BadInput(f"{type(self).__name__} has nothing to join on; give on={ON_FORMS}")
-        return super()._stream_key(on)
+        return super()._key_of(on)
 
     @property
     def _key_columns(self) -> tuple[str, ...]:
-        """Key columns of R that are in the result: without an equality the key is like any other column."""
-        wanted = self.columns
-        return tuple(n for n in self.relation.key if not self.stream_key and (wanted is None or n in wanted))
+        """Key columns of R that are in the result: those that are not joined on are like any other column."""
+        wanted, joined = self.columns, self._join_key.relation
+        return tuple(n for n in self.relation.key if n not in joined and (wanted is None or n in wanted))
+
+    def _payload_of(self, relation: Relation) -> tuple[Column, ...]:
+        """The columns of a version that are in the result; the stored key, a column without a name, where its columns are."""
+        payload = super()._payload_of(relation)
+        with_key = self._key_columns and self.how in ("inner", "left")
+        return (key_column(relation.codec), *payload) if with_key else payload
 
     def _right_fields(self) -> list[pa.Field]:
         fields = [pa.field(column.name, column.type) for column in self._payload if column.name]
@@ -144,10 +169,7 @@ class WaitingJoin(SemiStreamJoin):
         self.stats.batches += 1
         self.stats.tuples_in += batch.num_rows
         if batch.num_rows:
-            if not self._input.tuple_bytes:
-                self._input.tuple_bytes = max(1.0, batch.nbytes / batch.num_rows)
-                self._meet_stream(batch.schema)
-                self._begin()
+            self._begin_with(batch)
             self._input.add(batch, self.clock.now())
             self._steps.came += batch.num_rows
         self._note_memory()
@@ -165,6 +187,11 @@ class WaitingJoin(SemiStreamJoin):
     def as_waiting(self) -> DrivenOperator:
         """This join: its stream tuples wait."""
         return self
+
+    @property
+    def popularity(self) -> Sketch | None:
+        """How often the stream asked for each key lately, with `measure`; None without."""
+        return self._input.counts
 
     @property
     def capacity(self) -> int:
@@ -204,6 +231,7 @@ class WaitingJoin(SemiStreamJoin):
         quiet
             Whether no more tuples are awaited: what there is room for then enters at once, and shares one pass.
         """
+        self._check_read()
         self.stats.iterations += 1
         if self._input.tuple_bytes:
             begun, left = self.clock.now(), self.stats.matched + self.stats.unmatched
@@ -223,20 +251,8 @@ class WaitingJoin(SemiStreamJoin):
         self.offer(batch)
         yield from self.drain()
 
-    def _note_memory(self) -> None:
-        self.stats.memory = self.budget.held()
-        self.stats.memory_peak = self.budget.peak
-
-    def _counted(self, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for out in results:
-            self.stats.results += out.num_rows
-            self._note_memory()
-            yield out
-        if self.order == "stream":
-            for out in self._results.release():
-                self.stats.results += out.num_rows
-                yield out
-        self._note_memory()
+    def _counted(self, step: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return super()._counted(chain(step, self._results.release()))
 
     # -- deadlines: [SSIJ] §IV.F -----------------------------------------------------------------------------------------
 
@@ -294,8 +310,8 @@ class WaitingJoin(SemiStreamJoin):
         """w of the next iteration."""
 
     @abstractmethod
-    def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
-        """One iteration that takes in up to w tuples."""
+    def _iterate(self, w: int, most: int | None = None) -> Iterator[pa.RecordBatch]:
+        """One iteration that takes in up to w tuples, and brings so many pages of a scan at most."""
 
     @abstractmethod
     def _room_now(self) -> int:
@@ -311,15 +327,16 @@ class WaitingJoin(SemiStreamJoin):
 
     # -- what operators have in common -----------------------------------------------------------------------------------
 
-    def _facts(self) -> PlanFacts:
-        """What the memory plan is made from, for the stream at hand."""
+    def _facts(self, ahead: Relation | None = None) -> PlanFacts:
+        """What the memory plan is made from, for the stream at hand; with `ahead`, a version that is not read yet."""
         return facts_of(
-            self.relation,
-            self._payload,
+            ahead or self.relation,
+            self._payload_of(ahead) if ahead else self._payload,
             algorithm=type(self).__name__.lower(),
             stream_bytes=self._input.tuple_bytes,
-            condition_row_bytes=self._waiting.condition_row_bytes,
-            condition_slot_bytes=self._waiting.condition_slot_bytes,
+            condition_row_bytes=self._waiting.condition_row_bytes + self._join_key.row_bytes,
+            condition_slot_bytes=self._waiting.condition_slot_bytes(self._input.tuple_bytes),
+            condition_pair_bytes=self._waiting.condition_pair_bytes,
             column_extra_bytes=self._waiting.column_extra_bytes,
         )
 
@@ -327,7 +344,7 @@ class WaitingJoin(SemiStreamJoin):
         """The part that takes tuples into H and probes it, for operators that have one."""
         return HashProbe(
             relation=self.relation,
-            stream_key=self.stream_key,
+            key=self._join_key,
             stream=self._input,
             H=H,
             results=self._results,
@@ -335,6 +352,13 @@ class WaitingJoin(SemiStreamJoin):
         )
 
     # -- stream tuples come and go ---------------------------------------------------------------------------------------
+
+    def _begin_with(self, batch: pa.RecordBatch) -> None:
+        """The first tuples of a stream say how large its tuples are."""
+        if not self._input.tuple_bytes:
+            self._input.tuple_bytes = max(1.0, batch.nbytes / batch.num_rows)
+            self._meet_stream(batch.schema)
+            self._begin()
 
     def _meet_stream(self, schema: pa.Schema) -> None:
         """The schema of the stream is known, or may have changed: see to it that its columns have where to wait."""
@@ -381,6 +405,185 @@ class WaitingJoin(SemiStreamJoin):
         stats.unmatched += alone.size
         yield from self._results.unmatched(alone)
 
+    # -- updates of the relation: [SSIJ] §IV.E ---------------------------------------------------------------------------
+
+    def before_update(self) -> Iterator[pa.RecordBatch]:
+        """Have no tuple wait that has met a part of the relation: such tuples meet the rest of the version they began with."""
+        yield from self._counted(self._finish_begun())
+
+    def refresh(self, relation: Relation | None = None) -> Iterator[pa.RecordBatch]:
+        """Go on with the latest version of the relation, or with a given one; gives the results of tuples that leave before.
+
+        A tuple is joined with one version, whole. What has met a part of the old version meets the rest of it first
+        (`before_update`); tuples that have met nothing see the new one. A version that cannot be joined with is refused, and the
+        join goes on with the old one. Of the old version nothing is held afterwards.
+        """
+        self._check_read()
+        new = self._successor(relation)
+        if new.version == self.relation.version:
+            return
+        yield from self.before_update()
+        yield from self._counted(self._make_room_for(new))
+        old = self.relation
+        old.opened.drop_indexes()  # whoever else has the old version open: two indexes would exceed the budget
+        try:
+            self._move_to(new)
+        except BaseException:
+            self._move_to(old)
+            raise
+        self._note_memory()
+
+    def _successor(self, relation: Relation | None) -> Relation:
+        """The version to go on with; refuses one of another relation, and one that the operator cannot be used with."""
+        new = self.relation.refresh() if relation is None else relation
+        if new.path != self.relation.path:
+            raise BadInput(
+                f"{new.path} is another relation than {self.relation.path}; make a new {type(self).__name__} for it"
+            )
+        new.check_identity(self.relation.identity)
+        self._check_version(new)
+        return new
+
+    def _check_version(self, relation: Relation) -> None:
+        """Refuse a version that lacks what the operator asks of a relation."""
+
+    def _finish_begun(self) -> Iterator[pa.RecordBatch]:
+        """Let tuples that have met a part of the relation meet the rest: iterations that take nothing in, until all have left."""
+        while self._waiting.used:
+            self.stats.iterations += 1
+            yield from self._iterate(0)
+
+    def _make_room_for(self, version: Relation) -> Iterator[pa.RecordBatch]:
+        """Join with the old version while more tuples wait than have room beside the new one."""
+        most = self._room_with(version) if self._waiting.used else 0
+        while self._waiting.used > most:
+            self.stats.iterations += 1
+            yield from self._iterate(0)
+
+    def _room_with(self, version: Relation) -> int:
+        """Tuples that may wait with another version."""
+        return self.capacity
+
+    @abstractmethod
+    def _move_to(self, relation: Relation) -> None:
+        """Read another version from now on: let go of what is held of the old one, `_follow`, and make the buffers anew."""
+
+    def _follow(self, relation: Relation, output: OutputPlan | None = None) -> None:
+        """Let the parts that all operators have go over to another version, with the room for results that it needs."""
+        self.relation, self._payload = relation, self._payload_of(relation)
+        self._join_key = self._key_of(self.on)
+        self._waiting.follow(relation)
+        output = output or self._output_plan()
+        self._check_room(output)
+        self._results.follow(relation, self._payload, output)
+
+    # -- tuples that are kept elsewhere, from one micro-batch to the next ------------------------------------------------
+
+    @property
+    def scan_pages(self) -> int | None:
+        """Pages of the scan that every tuple stays for; None where tuples wait for pages of their own."""
+        return None
+
+    @property
+    def position(self) -> int:
+        """The page that the scan comes to next."""
+        return self._position()
+
+    def go_to(self, position: int) -> None:
+        """Have the scan go on at a page. Nothing waits."""
+        self._go_to(position)
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until all that waits has left, at most, if it iterates from now on."""
+        return self._seconds_left() if self.waiting else 0.0
+
+    def settle(self) -> Iterator[pa.RecordBatch]:
+        """Let tuples leave that need no iteration; those that stay can be taken out."""
+        return self._counted(self._settled())
+
+    def take_out(self) -> Iterator[KeptTuples]:
+        """Give all tuples out that wait, after `settle`, in the order in which they leave. They are not counted here."""
+        waiting = self._waiting
+        slots, left = waiting.oldest(waiting.used), self._pages_left()
+        for a in range(0, slots.size, _PIECE):
+            some = slots[a : a + _PIECE]
+            numbers = waiting.number[some]
+            yield KeptTuples(waiting.columns(some), left[a : a + _PIECE], waiting.matched[some] == 1)
+            waiting.remove(some)
+            waiting.drop(numbers)
+            self.stats.tuples_in -= some.size
+        self._emptied()
+        for batch in self._input.clear():
+            n = batch.num_rows
+            self.stats.tuples_in -= n
+            yield KeptTuples(batch, np.full(n, NOT_MET, np.int64), np.zeros(n, np.bool_))
+
+    def put_back(self, kept: KeptTuples, came: Float64s) -> int:
+        """Take tuples in again that were taken out of this join or another; those put back before leave before them.
+
+        Parameters
+        ----------
+        kept
+            The tuples.
+        came
+            When each came, by the join's clock.
+
+        Returns
+        -------
+        int
+            How many of them there was room for, the first ones.
+        """
+        self._schema_for(kept.rows.schema)
+        if not len(kept):
+            return 0
+        self._begin_with(kept.rows)
+        begun = int((kept.left != NOT_MET).sum())
+        taken = self._room_for(begun) if begun else 0
+        ends = np.flatnonzero(np.diff(kept.left[:taken], append=NOT_MET)) + 1
+        for a, b in pairwise([0, *ends.tolist()]):
+            self._buffer(kept.rows.slice(a, b - a), came[a:b])
+            self._go_on(int(kept.left[a]), kept.matched[a:b])
+        if taken == begun:
+            self._buffer(kept.rows.slice(taken), came[taken:])
+            taken = len(kept)
+        self.stats.tuples_in += taken
+        return taken
+
+    def scan(self, pages: int) -> Iterator[pa.RecordBatch]:
+        """Go on by so many pages exactly, and take no tuples in: for a join that scans."""
+        while pages > 0 and self.scan_pages:
+            before = self._position()
+            yield from self._counted(self._iterate(0, pages))
+            pages -= (self._position() - before - 1) % self.scan_pages + 1
+
+    def _buffer(self, rows: pa.RecordBatch, came: Float64s) -> None:
+        """Have tuples in the stream buffer that came before now, and were counted then."""
+        ends = np.flatnonzero(np.diff(came, append=np.inf)) + 1
+        for a, b in pairwise([0, *ends.tolist()]):
+            self._input.add(rows.slice(a, b - a), float(came[a]))
+        self._input.offered -= rows.num_rows
+
+    def _settled(self) -> Iterator[pa.RecordBatch]:
+        """Results of tuples that need no iteration any more."""
+        return iter(())
+
+    def _pages_left(self) -> Int64s:
+        """Pages that each tuple in the store has still to meet, the oldest first; NOT_MET where a tuple can begin anew."""
+        left: Int64s = np.full(self._waiting.used, NOT_MET, np.int64)
+        return left
+
+    def _room_for(self, tuples: int) -> int:
+        """How many of so many tuples that have met pages can go on."""
+        raise NotImplementedError  # tuples of a join without a scan have met none
+
+    def _go_on(self, left: int, matched: Bools) -> None:
+        """The tuples in the stream buffer go on, with so many pages still to meet."""
+        raise NotImplementedError
+
+    def _emptied(self) -> None:
+        """The store is empty now: forget what else is known of its tuples."""
+
     # -- snapshots -------------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
@@ -403,6 +606,11 @@ class WaitingJoin(SemiStreamJoin):
     def _named(self, arrays: dict[str, AnyArray]) -> Snapshot:
         names = tuple(column.name for column in self._payload)
         return Snapshot(type(self).__name__, str(self.relation.path), self.relation.version, names, arrays)
+
+
+def _counts_for(relation: Relation, limit: int) -> int:
+    """Bytes of counters for the keys of a relation, within a budget of so many bytes."""
+    return Sketch.size(min(int(_COUNTS_SHARE * limit), _COUNTERS * relation.distinct_keys))
 
 
 def _columns(schema: pa.Schema | None) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from headrace.relation import Relation
 from headrace.relation.columns import Column
+from headrace.relation.reader import key_column
 from headrace.semistream.hash_queue import POINTER_BYTES, SLOT_BYTES
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.sizes import tuple_bytes
@@ -49,15 +50,20 @@ class OutputPlan:
     @classmethod
     def of(cls, facts: PlanFacts, limit: int, needed: float) -> OutputPlan:
         """For an operator that needs so many bytes besides the output."""
-        least = int(needed) + facts.result_bytes(_LEAST_OUTPUT) + _RESULT_BYTES * _LEAST_OUTPUT
+        least = int(needed) + cls._bytes(facts, _LEAST_OUTPUT)
         spare = (limit - least) // _OUTPUT_PARTS
-        width = facts.tuple_bytes + _RESULT_BYTES + _RESULT_COLUMNS
+        width = facts.tuple_bytes + _RESULT_BYTES + _RESULT_COLUMNS + facts.condition_pair_bytes
         rows = int(np.clip(spare // width, _LEAST_OUTPUT, _MOST_OUTPUT))
-        return cls(rows=rows, nbytes=facts.result_bytes(rows) + _RESULT_BYTES * rows, least=least)
+        return cls(rows=rows, nbytes=cls._bytes(facts, rows), least=least)
 
     def of_version(self, facts: PlanFacts) -> OutputPlan:
         """Room for as many results with another version of the relation."""
-        return replace(self, nbytes=facts.result_bytes(self.rows) + _RESULT_BYTES * self.rows)
+        return replace(self, nbytes=self._bytes(facts, self.rows))
+
+    @staticmethod
+    def _bytes(facts: PlanFacts, rows: int) -> int:
+        """Bytes of so many results while they are made, and of as many pairs while a condition tests them."""
+        return facts.result_bytes(rows) + int((_RESULT_BYTES + facts.condition_pair_bytes) * rows)
 
 
 def page_bytes(facts: PlanFacts) -> int:
@@ -83,6 +89,7 @@ def facts_of(
     stream_bytes: float,
     condition_row_bytes: float = 0.0,
     condition_slot_bytes: float = 0.0,
+    condition_pair_bytes: float = 0.0,
     column_extra_bytes: float = 0.0,
 ) -> PlanFacts:
     """The facts of an open relation, for the payload that is in the result. A column without a name is the stored key."""
@@ -101,6 +108,7 @@ def facts_of(
         tuple_bytes=width,
         texts=len(texts),
         index_bytes=relation.index_bytes,
+        levels=relation.index_levels,
         filter_bytes=relation.filter_bytes,
         stream_bytes=stream_bytes,
         seek=seek,
@@ -113,6 +121,7 @@ def facts_of(
         popular=relation.order == "frequency",
         condition_row_bytes=condition_row_bytes,
         condition_slot_bytes=condition_slot_bytes,
+        condition_pair_bytes=condition_pair_bytes,
         column_extra_bytes=column_extra_bytes,
         store_row_bytes=row,
         store_base_bytes=len(texts) * (page + 4),
@@ -133,3 +142,16 @@ def mean_text_bytes(relation: Relation, column: Column) -> float:
     if not column.name:
         return relation.page_size / max(1.0, relation.num_rows / max(1, relation.num_pages))
     return relation.variable_bytes[column.name] / max(1, relation.num_rows)
+
+
+def mean_bytes(relation: Relation, names: Sequence[str]) -> float:
+    """Mean bytes of some columns of a tuple of R."""
+    columns = {column.name: column for column in relation.payload(None)}
+    total = 0.0
+    for name in names:
+        column = columns.get(name)
+        if column is None:  # of the key, whose text takes at most what pages would have room for
+            total += 8 if relation.codec.integer else mean_text_bytes(relation, key_column(relation.codec))
+        else:
+            total += column.width or 4 + mean_text_bytes(relation, column)
+    return total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -65,14 +66,22 @@ class WaitingStore(Protocol):
         """Refuse a stream without the columns that a condition needs."""
         ...
 
+    def follow(self, relation: Relation) -> None:
+        """Compare with tuples of another version of the relation from now on."""
+        ...
+
     @property
     def condition_row_bytes(self) -> float:
         """Memory that a condition takes for a tuple of R in the disk buffer."""
         ...
 
+    def condition_slot_bytes(self, stream_bytes: float) -> float:
+        """Memory that a condition takes for a waiting tuple, with stream tuples of so many bytes."""
+        ...
+
     @property
-    def condition_slot_bytes(self) -> float:
-        """Memory that a condition takes for a waiting tuple."""
+    def condition_pair_bytes(self) -> float:
+        """Memory that a condition takes for a pair while it is tested."""
         ...
 
     @property
@@ -95,7 +104,7 @@ class HashWindow:
     """
 
     def __init__(self, relation: Relation, condition: Condition | None = None, *, alone: bool = False) -> None:
-        self.matching = None if condition is None else Matching(relation, condition, alone)
+        self.matching = None if condition is None else Matching(relation, condition, alone, rows=self)
         self.column_extra_bytes = 0.0  # known with the schema of the stream
         self._H = HashQueue(0)
         self._columns: SlotWindow | None = None  # there from the first stream tuple on
@@ -140,15 +149,24 @@ class HashWindow:
         if self.matching:
             self.matching.check(schema)
 
+    def follow(self, relation: Relation) -> None:
+        """Compare with tuples of another version of the relation from now on."""
+        if self.matching:
+            self.matching.follow(relation)
+
     @property
     def condition_row_bytes(self) -> float:
         """Memory that a condition takes for a tuple of R in the disk buffer."""
         return self.matching.tuple_bytes if self.matching else 0.0
 
+    def condition_slot_bytes(self, stream_bytes: float) -> float:
+        """Memory that a condition takes for a waiting tuple, with stream tuples of so many bytes."""
+        return self.matching.slot_bytes(stream_bytes) if self.matching else 0.0
+
     @property
-    def condition_slot_bytes(self) -> float:
-        """Memory that a condition takes for a waiting tuple."""
-        return self.matching.slot_bytes if self.matching else 0.0
+    def condition_pair_bytes(self) -> float:
+        """Memory that a condition takes for a pair while it is tested."""
+        return self.matching.pair_bytes if self.matching else 0.0
 
     def resize(self, capacity: int) -> None:
         """Have room for so many tuples; those that wait stay."""
@@ -174,9 +192,18 @@ class HashWindow:
         assert self._columns is not None, "the first stream tuple makes the columns"
         return self._columns.take(self._H.number[slots], slots)
 
+    def some_columns(self, names: Sequence[str], slots: Int32s) -> pa.RecordBatch:
+        """Some columns of the tuples in these slots."""
+        assert self._columns is not None, "the first stream tuple makes the columns"
+        return self._columns.take(self._H.number[slots], slots, names)
+
     def waited(self, slots: Int32s, now: float) -> Float64s:
         """Seconds since these tuples were offered."""
         return self._H.waited(slots, now)
+
+    def hashes(self, slots: Int32s) -> UInt64s:
+        """The hashes by which tuples are found."""
+        return self._H.hashes(slots)
 
     def oldest(self, count: int) -> Int32s:
         """Slots of the tuples that came first, in order."""

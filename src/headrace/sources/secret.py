@@ -18,10 +18,11 @@ _NAME = (
     r"|(?:api|access|account|private|shared|storage)[-_.]?key|secret[-_.]?access[-_.]?key|secret[-_.]?key)"
 )
 _SECRET_NAME = re.compile(rf"(?:^|.*[^a-z]|.*ssl){_NAME}$", re.IGNORECASE)
-_IN_URL = re.compile(r"([a-z][a-z0-9+.-]*://[^\s:/@?#\"']*):[^\s/\"']+@", re.IGNORECASE)
+# Both begin with fixed characters, and not with a name of any length: that would take quadratic time in long texts.
+_IN_URL = re.compile(r"(://[^\s:/@?#\"']*):[^\s/\"']+@")
 _GIVEN = re.compile(
     # name=value, name: value, "name": "value", name="value"; a value in quotes ends with its quote.
-    rf"(?<![a-z])((?:[\w.-]*[._-]|ssl)?{_NAME})([\"']?\s*[=:]\s*)"
+    rf"(?:(?<![a-z])|(?<=ssl))({_NAME})([\"']?\s*[=:]\s*)"
     r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s&;,\"'})\]]+)",
     re.IGNORECASE,
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.conditions import On, parse_on
+from headrace.conditions import Condition, On, check_condition, parse_on, renamed
 from headrace.errors import BadInput
 
 if TYPE_CHECKING:
@@ -32,7 +32,12 @@ class ColumnNames:
     @classmethod
     def of(cls, session: SparkSession) -> ColumnNames:
         """As a session is set to compare them."""
-        return cls(str(session.conf.get(_SETTING, "false")).lower() == "true")
+        return cls.set_to({_SETTING: str(session.conf.get(_SETTING, "false"))})
+
+    @classmethod
+    def set_to(cls, settings: Mapping[str, str]) -> ColumnNames:
+        """As a session with these settings will compare them."""
+        return cls(settings.get(_SETTING, "false").lower() == "true")
 
     def folded(self, name: str) -> str:
         """The form in which two names are equal if Spark takes them for the same."""
@@ -58,6 +63,11 @@ class ColumnNames:
         left = tuple(self.resolve(name, stream) for name in given.left)
         right = tuple(self.resolve(name, relation) for name in given.right)
         return on if (left, right) == (given.left, given.right) else dict(zip(left, right, strict=True))
+
+    def resolve_condition(self, condition: Condition, left: Sequence[str], right: Sequence[str]) -> Condition:
+        """A condition with the names that its two sides have."""
+        check_condition(condition)
+        return renamed(condition, lambda name: self.resolve(name, left), lambda name: self.resolve(name, right))
 
     def free(self, name: str, taken: Iterable[str], suffix: str | None) -> str:
         """The name of a relation's column in a result with other columns: with the suffix if Spark could not tell them apart."""

@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import BadInput, choice
+from headrace.semistream import ALGORITHMS
 from headrace.semistream.base import How, Order
 from headrace.semistream.deferred.deferral import Deferral, Unmatched
+from headrace.semistream.waiting_join import WaitingJoin
 from headrace.units import parse_duration
 
 _OFTEN, _SELDOM = 0.25, 10.0  # seconds between two heartbeats, at least and at most
 _BEATS = 8  # heartbeats until a deadline: a row leaves late by an eighth of it at most for want of a micro-batch
+#: Algorithms whose queue can be kept.
+QUEUEING = tuple(name for name, join in ALGORITHMS.items() if issubclass(join, WaitingJoin))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +26,9 @@ class Defer:
     ----------
     deadline
         "10s": rows that must be read for may wait so long, in the run log, to share reads. Rows found in memory leave in their
-        micro-batch. A bounded run ends with `hr.finish`.
+        micro-batch. A published join (`enrich(algorithm="meshjoin")`) keeps its queue and the place of its scan from one
+        micro-batch to the next, and lets rows leave when the algorithm says so, or earlier so that no deadline passes. A bounded
+        run ends with `hr.finish`.
     unmatched
         What becomes of rows without a match, instead of `how`: "drop" (inner), "null" (left), "dead_letter" (put aside as Parquet
         in `state`), or "retry" (kept, and tried again when the relation has a new version; a dead letter after `retry_for`).
@@ -72,9 +78,15 @@ class Defer:
         deferral = self.deferral()
         if deferral is None:
             return
-        if algorithm not in ("auto", "adaptive"):
+        if algorithm in QUEUEING and deferral.sorts_out:
             raise BadInput(
-                f"{deferral.asked} works with algorithm='auto'; algorithm={algorithm!r} joins the rows of a task to their end"
+                f"unmatched={self.unmatched!r} works with algorithm='auto'; algorithm={algorithm!r} keeps its queue and takes"
+                " unmatched='drop' or 'null'"
+            )
+        if algorithm not in ("auto", "adaptive", *QUEUEING):
+            raise BadInput(
+                f"{deferral.asked} works with algorithm='auto' and with joins whose rows wait ({', '.join(QUEUEING)});"
+                f" algorithm={algorithm!r} joins the rows of a task to their end"
             )
         if order != "any":
             raise BadInput(f"{deferral.asked} lets rows leave in another order; order={order!r} cannot be kept")

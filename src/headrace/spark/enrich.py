@@ -18,12 +18,12 @@ import pyarrow as pa
 from headrace.conditions import Condition, parse_on
 from headrace.errors import BadInput, choice
 from headrace.relation import Relation
-from headrace.semistream import ALGORITHMS, check_condition
+from headrace.semistream import ALGORITHMS, algorithm_for, check_condition
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.deferred.deferral import MARK, Deferral
 from headrace.spark.choice import Algorithm
 from headrace.spark.column_names import ColumnNames
-from headrace.spark.defer import Defer
+from headrace.spark.defer import QUEUEING, Defer
 from headrace.spark.enrich_step import EnrichStep, Waiting
 from headrace.spark.executors import workers_of
 from headrace.spark.plan import Plan
@@ -68,7 +68,8 @@ def enrich(
     rel
         An open relation, in a directory that driver and executors see under the same path.
     on
-        "col", ["a", "b"], or {"stream column": "relation column"}: the relation's whole key.
+        "col", ["a", "b"], or {"stream column": "relation column"}: the relation's whole key; or any of its columns, for meshjoin,
+        ameshjoin and rmeshjoin, of which auto then takes meshjoin.
     how
         inner, left, semi or anti. A null key matches nothing.
     memory
@@ -77,18 +78,19 @@ def enrich(
         "auto": AdaptiveJoin, unless this machine has a calibration (`headrace calibrate`) whose models expect another algorithm
         to be faster; chosen once for the query from its first rows. Or one by its name: adaptive, inl, meshjoin, ameshjoin,
         rmeshjoin, hybridjoin, xhybridjoin, ssij. The published ones share no memory: each worker has its part of the budget, and
-        joins the rows of a task as one stream, to its end.
+        joins the rows of a task as one stream, to its end; with a deadline, all but inl keep their queue from one micro-batch to
+        the next.
     order
         "stream": the results of a task's rows come in the order of the rows. "any" is faster.
     condition
-        What must hold besides, or instead where `on` is left out: hr.compare, between, band, within, all_of. Besides `on` it is
-        for auto, meshjoin, ameshjoin and rmeshjoin; alone it is for the last three, of which auto takes meshjoin, and ssij
-        takes a range of its key, hr.between(key, low, high, of="right").
+        What must hold besides, or instead where `on` is left out: any condition, such as hr.between, hr.edit_distance or
+        hr.predicate. Besides `on` it is for auto, meshjoin, ameshjoin and rmeshjoin; alone it is for the last three, of which
+        auto takes meshjoin, and ssij takes a range of its key, hr.between(key, low, high, of="right").
     columns
         Payload columns wanted in the result; all by default.
     suffix
-        Added to the name of a payload column that the stream has too; None refuses it. Names in `on` and `columns`, and those of
-        the two sides, are compared as spark.sql.caseSensitive says.
+        Added to the name of a payload column that the stream has too; None refuses it. Names in `on`, `columns` and
+        `condition`, and those of the two sides, are compared as spark.sql.caseSensitive says.
     workers
         Tasks that an executor runs at the same time; found out by default.
     version_column
@@ -103,8 +105,6 @@ def enrich(
     """
     choice("algorithm", algorithm, ("auto", *ALGORITHMS))
     choice("order", order, ("any", "stream"))
-    if on is None and condition is not None and algorithm in ("auto", ADAPTIVE):
-        algorithm = "meshjoin"  # no key to look up: every page is wanted
     check_condition(algorithm, condition)
     if on is None and condition is None:
         raise BadInput("neither on= nor condition= is given; say what to join on, on='product_id' for example")
@@ -119,13 +119,15 @@ def enrich(
     place = len(plan.steps) + len(plan.earlier)
     stream = stream_schema(plan.schema)
     names = ColumnNames.of(session)
+    on = None if on is None else names.resolve_on(on, stream.names, rel.schema.names)
+    condition = None if condition is None else names.resolve_condition(condition, stream.names, rel.schema.names)
     join = RelationJoin(
         path=str(rel.path),
         identity=rel.identity,
         disk=rel.disk.kind,
-        on=on if on is None else names.resolve_on(on, stream.names, rel.schema.names),
+        on=on,
         how=defer.how(how),
-        algorithm=algorithm,
+        algorithm=algorithm_for(algorithm, on, condition, rel),
         order=order,
         condition=condition,
         memory=parse_size(memory, name="memory"),
@@ -141,7 +143,8 @@ def enrich(
         defer.check_join(join.algorithm, join.order)
         key = _check_deferral(df, join, stream, deferral)
         waiting = Waiting(deferral, _keeping(df, plan, rel, key, defer, deferral))
-        join = replace(join, algorithm=ADAPTIVE, mark=MARK if deferral.sorts_out else None)
+        if join.algorithm not in QUEUEING:
+            join = replace(join, algorithm=ADAPTIVE, mark=MARK if deferral.sorts_out else None)
         source = by_shard(df, key, waiting.log.shards, deferral)
         plan = Plan(source, (), (), df.schema, stream=df.schema, earlier=plan.logs)
     # The operator is made here only to have everything refused here that can be refused.
@@ -157,7 +160,7 @@ def enrich(
             shedding,
             plan.schema,
             rel,
-            keys=operator.stream_key if on is not None else (),
+            keys=operator.stream_key if on is not None and set(parse_on(on).right) == set(rel.key) else (),
             place=place,
             state=state_path(session, given, "shed=hr.Shedding(..., state=DIRECTORY)"),
             workers=join.workers,
@@ -193,14 +196,17 @@ def _defer(defer: Defer | None, deadline: str | float | None) -> Defer:
 
 
 def _check_deferral(df: DataFrame, join: RelationJoin, stream: pa.Schema, deferral: Deferral) -> tuple[str, ...]:
-    """Refuse a join whose rows cannot wait; gives the stream's columns of the key."""
+    """Refuse a join whose rows cannot wait; gives the columns that rows come to their shards by: the key, or a condition's."""
     if not df.isStreaming:
         raise BadInput(
             f"{deferral.asked} is for a streaming DataFrame: a batch one is joined at once; filter it by how='anti' if need be"
         )
     deferral.check(stream)
-    assert join.on is not None  # a condition alone is not for algorithm='auto'
-    key = tuple(parse_on(join.on).left)
+    if join.on is None:
+        assert join.condition is not None
+        key = join.condition.left_columns
+    else:
+        key = tuple(parse_on(join.on).left)
     missing = [name for name in key if stream.names.count(name) != 1]
     if missing:
         raise BadInput(f"the stream has no one column {missing[0]!r}; its columns are {', '.join(stream.names)}")

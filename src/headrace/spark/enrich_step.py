@@ -5,6 +5,7 @@ rows -> open    the relation at the micro-batch's version     worker.py, state/v
      -> choose  the algorithm, once for the query             choice.py
      -> join    to the end                                    relation_join.py
         or defer  with what waits in the run log              state/shards.py
+        or queue  with the queue that the run log keeps       state/shards.py
      -> cast    to the types that Spark wants                 schemas.py
      -> report  what the task did                             reports.py
 """
@@ -12,7 +13,10 @@ rows -> open    the relation at the micro-batch's version     worker.py, state/v
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -21,17 +25,19 @@ from headrace.errors import MemoryRefused
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
 from headrace.semistream.deferred.deferral import Deferral
+from headrace.semistream.protocols import QueueingOperator
 from headrace.spark import worker
 from headrace.spark.choice import Algorithm, choose_once
 from headrace.spark.executors import executor_directory
 from headrace.spark.recorded import RecordedJoin
-from headrace.spark.relation_join import ADAPTIVE, OpenJoin, RelationJoin, joined
+from headrace.spark.relation_join import ADAPTIVE, OpenJoin, RelationJoin, joined, open_join, queue_of
 from headrace.spark.reports import TaskReport
 from headrace.spark.schemas import ResultColumns
 from headrace.spark.shed import ShedStep
 from headrace.spark.shed_task import Divider
 from headrace.spark.state.choices import Chosen
-from headrace.spark.state.shards import deferred
+from headrace.spark.state.shards import deferred, queued
+from headrace.spark.state.versions import open_at
 from headrace.spark.steps import Batches, SparkTask, StateKeeping
 
 
@@ -108,8 +114,8 @@ class EnrichStep:
         if chosen is not None:  # otherwise there are no rows
             chosen, kept = self._operator(chosen, relation)
             with worker.in_use(kept, self.join) as opened:
-                for out in self._results(opened, batches, task):
-                    yield self.result.cast(out, relation.version)
+                for out, version in self._results(opened, batches, task):
+                    yield self.result.cast(out, version)
             stats, shared = opened.operator.stats, opened.member is not None
         seconds = clock.now() - begun
         shed = None if divider is None else divider.done(seconds)
@@ -150,9 +156,22 @@ class EnrichStep:
             fallback = Chosen(ADAPTIVE, f"adaptive: {chosen.algorithm}, chosen at first, no longer fits: {error}")
             return fallback, worker.operator_of(self.id, self.join, ADAPTIVE, relation)
 
-    def _results(self, opened: OpenJoin, batches: Batches, task: SparkTask) -> Batches:
-        """Rows joined to their end or, where rows may wait, with what the run log holds."""
-        if self.waiting is None:
-            return joined(opened, self.join, batches)
-        assert opened.member is not None  # rows wait in AdaptiveJoin alone
-        return deferred(self.waiting.deferral, self.waiting.log, self.stream, opened.member, batches, task)
+    def _results(self, opened: OpenJoin, batches: Batches, task: SparkTask) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Rows joined to their end or, where rows may wait, with what the run log holds; and the version of the relation."""
+        waiting, version = self.waiting, opened.operator.relation.version
+        if waiting is None:
+            return ((out, version) for out in joined(opened, self.join, batches))
+        if opened.member is not None:
+            outs = deferred(waiting.deferral, waiting.log, self.stream, opened.member, batches, task)
+            return ((out, version) for out in outs)
+        return queued(waiting.deferral, waiting.log, self.stream, queue_of(opened), self._at_version, batches, task)
+
+    @contextmanager
+    def _at_version(self, version: int) -> Iterator[QueueingOperator]:
+        """The same join with another version of the relation, as long as it is needed."""
+        join = self.join
+        relation = open_at(Path(join.path), join.identity, join.disk, version, None)
+        try:
+            yield queue_of(open_join(join, self.algorithm.default.algorithm, relation, executor_directory()))
+        finally:
+            relation.close()

@@ -23,6 +23,7 @@ from headrace.progressive.policies import POLICIES, FlushPolicy, policy_of
 from headrace.runlog.log import safe_name
 from headrace.spark import pair_step
 from headrace.spark.batch_as_stream import once
+from headrace.spark.column_names import ColumnNames
 from headrace.spark.executors import workers_of
 from headrace.spark.pair_step import OWED, PairStep, Sides, shard_memory
 from headrace.spark.plan import Plan
@@ -106,6 +107,7 @@ def progressive_join(
     if not left.isStreaming and not right.isStreaming:
         raise BadInput("neither side is a stream; join two batch DataFrames with left.join(right, ...)")
     session = left.sparkSession
+    condition = ColumnNames.of(session).resolve_condition(condition, left.columns, right.columns)
     plans = Plan.of(left), Plan.of(right)
     sides = Sides(
         condition=condition,

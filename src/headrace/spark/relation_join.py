@@ -16,7 +16,8 @@ from headrace.semistream import ALGORITHMS, AdaptiveJoin, ConditionalJoin
 from headrace.semistream.adaptive.conditional import needed_columns
 from headrace.semistream.adaptive.group import Group
 from headrace.semistream.base import How, Order
-from headrace.semistream.protocols import BatchOperator, GroupMember
+from headrace.semistream.protocols import BatchOperator, GroupMember, QueueingOperator
+from headrace.semistream.waiting_join import WaitingJoin
 from headrace.spark.steps import Batches
 
 ADAPTIVE = "adaptive"
@@ -97,6 +98,13 @@ def open_join(join: RelationJoin, algorithm: str, relation: Relation, directory:
         **options,
     )
     return OpenJoin(operator)
+
+
+def queue_of(opened: OpenJoin) -> QueueingOperator:
+    """The operator of a published join, whose queue can be kept: `Defer.check_join` has refused all others."""
+    operator = opened.operator
+    assert isinstance(operator, WaitingJoin)
+    return operator
 
 
 def open_alone(join: RelationJoin, relation: Relation) -> OpenJoin:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import TimeoutExpired
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.errors import OutsideFailure
 
@@ -125,9 +124,3 @@ def _first_line(error: Exception) -> str:
     """The error of Java that a call ended with, without its stack."""
     text = str(getattr(error, "java_exception", error))
     return text.strip().split("\n")[0]
-
-
-def reason(failure: Any) -> str:
-    """The error at the bottom of a failure: Spark wraps what happened in a worker in tracebacks of Python and of Java."""
-    found = re.findall(r"^[\w.]+(?:Error|Exception|errors\.\w+): .+", str(failure), re.MULTILINE)
-    return str(found[-1]) if found else "Spark stopped it"

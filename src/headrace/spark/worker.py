@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -17,13 +17,16 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark import TaskContext
 
+from headrace.clock import SystemClock
 from headrace.memory import release_freed_memory
 from headrace.relation import Relation
+from headrace.semistream.protocols import GroupMember
 from headrace.spark.executors import executor_directory
 from headrace.spark.relation_join import OpenJoin, RelationJoin, open_alone, open_join
 from headrace.spark.state.versions import open_at, open_for_batch
 from headrace.spark.steps import Batches, Reporter, SparkTask, Step
 
+_BETWEEN_NOTES = 60.0  # seconds between two notes of what keys are asked for: some hundred KiB are written
 _OPERATORS = 8  # operators kept in a worker: a query has few, and those of queries that have ended are of no use
 
 
@@ -94,6 +97,7 @@ OperatorKey = tuple[str, str, str, int]  # step, algorithm, identity and version
 
 _relations: dict[str, Relation] = {}
 _operators: dict[OperatorKey, OpenJoin] = {}  # the least recently used first
+_noted: dict[str, float] = {}  # when this process last noted the popularity of keys, by the relation's identity
 
 
 def relation_at(join: RelationJoin, version: int, follow: bool, task: SparkTask) -> Relation:
@@ -132,6 +136,23 @@ def operator_of(step: str, join: RelationJoin, algorithm: str, relation: Relatio
     return kept
 
 
+def _note_popularity(member: GroupMember) -> None:
+    """Now and then keep what the executor's workers have counted beside a relation that is stored by popularity.
+
+    `Relation.compact(order="frequency")` orders by it. It is of use to that alone, so a directory that cannot be written to, or a
+    disk that is full, is no reason to fail a task.
+    """
+    relation, counts, now = member.relation, member.popularity, SystemClock().now()
+    if (
+        relation.order != "frequency" or counts.window < counts.horizon // 2
+    ):  # else half of what it counts is not known yet
+        return
+    if now - _noted.get(relation.identity, -_BETWEEN_NOTES) >= _BETWEEN_NOTES:
+        _noted[relation.identity] = now
+        with suppress(OSError):
+            relation.note_popularity(counts)
+
+
 @contextmanager
 def in_use(kept: OpenJoin, join: RelationJoin) -> Iterator[OpenJoin]:
     """The operator for one task. One that fails in it is not used again: rows of the task may still wait in it."""
@@ -142,6 +163,8 @@ def in_use(kept: OpenJoin, join: RelationJoin) -> Iterator[OpenJoin]:
     used.operator.reset_stats()
     try:
         yield used
+        if entered and member is not None:
+            _note_popularity(member)
     except BaseException:
         for key in [k for k, v in _operators.items() if v is kept]:
             del _operators[key]

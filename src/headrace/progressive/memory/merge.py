@@ -14,9 +14,11 @@ from headrace.progressive.memory.row_chunks import POOL, take
 from headrace.progressive.memory.spill import ANYWHERE, SEGMENT_BYTES, Spill, cells_of
 
 TOGETHER = 8  # segments that are read together in the order of cells, at most, since a record of each is held
-_STAGED = 8  # flushes of a side whose tuples are distributed to partitions together
+_STAGED = 8  # flushes of a side whose tuples are distributed to partitions together, at least
+_MOST_STAGED = 512  # flushes of a side that wait for that, however few tuples each has and however much memory there is
 _LISTS = 32  # the list of a side's segments takes at most this part of the budget
 _LEAST_SEGMENTS = 2  # of a partition, however many partitions there are
+_MOST_SEGMENTS = 64  # of a partition, however much memory there is, since a pause reads each with a request of its own
 Position = tuple[int, int]  # the offset of a record, and the first of its rows that is still to come
 
 
@@ -151,7 +153,7 @@ class Merger:
     """Keeps the segments of a side few, so that the memory for their list is bounded however long the stream is.
 
     Tuples of several flushes are distributed to partitions together, since a flush may have few of each. When a partition has
-    more than `most` segments, the smaller half of them is merged, so that segments grow geometrically, and a tuple is rewritten
+    too many segments, the smallest of them are merged, so that segments grow geometrically, and a tuple is rewritten
     a logarithmic number of times.
 
     Parameters
@@ -160,16 +162,21 @@ class Merger:
         The side's segments.
     partitioning
         Says which partition a cell belongs to.
-    most
-        The number of segments of a partition, at most; segments that are pinned come on top.
+    limit
+        The bytes of the budget, of which the list of segments takes a small part.
     """
 
-    def __init__(self, spill: Spill, partitioning: Partitioning, most: int) -> None:
-        self._spill, self._partitioning, self._most = spill, partitioning, most
+    def __init__(self, spill: Spill, partitioning: Partitioning, limit: int) -> None:
+        self._spill, self._partitioning = spill, partitioning
+        self._most = most_segments(limit, partitioning.partitions)
+        self._most_staged = max(_STAGED, min(_MOST_STAGED, limit // _LISTS // SEGMENT_BYTES // 2))
 
     def after_flush(self) -> None:
-        """Distribute what flushes have written, if there is enough of it."""
-        if self._spill.staged.size >= _STAGED:
+        """Distribute what flushes have written, if there is enough of it. Flushes of a few tuples each wait for more."""
+        spill, staged = self._spill, self._spill.staged
+        # A record of each is held while they are read together: no more than TOGETHER whole ones.
+        enough = spill.fact("length", staged).sum() >= TOGETHER * spill.record_bytes
+        if staged.size >= self._most_staged or (staged.size >= _STAGED and enough):
             self.distribute()
 
     def distribute(self) -> None:
@@ -257,7 +264,7 @@ def _up_to(partition: Int32s, cell: UInt64s, end: tuple[int, int]) -> int:
 
 def most_segments(limit: int, partitions: int) -> int:
     """The number of segments of a partition, at most, so that the list of a side's segments takes a small part of a budget."""
-    return min(TOGETHER, max(_LEAST_SEGMENTS, limit // _LISTS // SEGMENT_BYTES // partitions))
+    return min(_MOST_SEGMENTS, max(_LEAST_SEGMENTS, limit // _LISTS // SEGMENT_BYTES // partitions))
 
 
 def most_partitions(limit: int) -> int:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.arrays import Int32s, Int64s
-from headrace.memory import Reservation
+from headrace.memory import Reservation, trim_malloc
 from headrace.progressive.memory.lazy_arrays import LazyArrays
 
 # Arrow's own pool keeps freed memory for later use: with chunks that come and go, three times what is in use.
@@ -48,6 +48,7 @@ class RowChunks:
         self._most_bytes = most_bytes
         self._chunks: dict[int, Chunk] = {}
         self._next = 0
+        self._freed = 0  # bytes of rows that were freed since malloc was last asked to return them
         self._chunk, self._row = arrays.allocate(np.int32), arrays.allocate(np.int32)  # of each slot
 
     @property
@@ -104,6 +105,7 @@ class RowChunks:
                 del self._chunks[name]
             after = chunk.rows.nbytes if kept.size else 0
             self._tuples.resize(self._tuples.nbytes - before + after)
+            self._return_freed(before)
         self._merge(everywhere=True)
 
     def renumber(self, live: Int32s, number: Int32s) -> None:
@@ -139,6 +141,15 @@ class RowChunks:
             self._tuples.resize(self._tuples.nbytes - before + old.rows.nbytes)
             names.pop(at)
             at -= 1
+            if everywhere:
+                self._return_freed(before)
+
+    def _return_freed(self, nbytes: int) -> None:
+        """Let malloc return what was freed, a chunk's worth at a time: what it keeps comes on top of the new chunks."""
+        self._freed += nbytes
+        if self._freed >= self._most_bytes:
+            trim_malloc()
+            self._freed = 0
 
     # -- reading ---------------------------------------------------------------------------------------------------------
 

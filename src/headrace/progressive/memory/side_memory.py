@@ -106,6 +106,15 @@ class SideMemory:
         """The slots in use."""
         return self.in_partitions(np.ones(self._partitioning.partitions, np.bool_), self.used)
 
+    def latest_by_partition(self, slots_at_once: int) -> Int64s:
+        """The latest arrival in each partition, -1 where none is in memory; found in steps, since copies take memory."""
+        latest = np.full(self._partitioning.partitions, -1, np.int64)
+        for first in range(0, self.touched, slots_at_once):
+            some = slice(first, min(self.touched, first + slots_at_once))
+            used = self.partition[some] >= 0
+            np.maximum.at(latest, self.partition[some][used], self.arrived[some][used])
+        return latest
+
     def more_bytes(self, slots: int) -> int:
         """The bytes that the index grows by with this many more slots."""
         return max(0, self.used + slots - self.touched) * self.slot_bytes

@@ -15,7 +15,7 @@ from headrace.memory import MemoryBudget, Reservation, trim_malloc
 from headrace.progressive.grids.partitioning import NO_DOUBLES, SIDES, CellEntries, Partitioning
 from headrace.progressive.grids.partitioning_for import partitioning_for
 from headrace.progressive.memory.meetings import Meetings
-from headrace.progressive.memory.merge import Merger, most_partitions, most_segments
+from headrace.progressive.memory.merge import Merger, most_partitions
 from headrace.progressive.memory.side_memory import SideMemory, slot_bytes
 from headrace.progressive.memory.spill import Spill, SpilledRows
 from headrace.progressive.output import Output, all_rows, in_schema, plain_schema, side_name
@@ -227,8 +227,7 @@ class Sides:
             buckets=buckets,
             counted=self._counted,
         )
-        most = most_segments(self.budget.limit, partitions)
-        self._spills[number], self._mergers[number] = spill, Merger(spill, self.partitioning, most)
+        self._spills[number], self._mergers[number] = spill, Merger(spill, self.partitioning, self.budget.limit)
         self.present = [side for side in self._memories if side is not None]
 
     def _make_output(self, left: pa.Schema, right: pa.Schema) -> Output:

@@ -64,6 +64,11 @@ class FlushPolicy(ABC):
             return min(self.share, held)
         return min(held, max(1, round(self.share * held)))
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what it learns, and of what it computes with in a flush; 0 where that is next to nothing."""
+        return 0
+
     def arrive(self, side: int, cells: UInt64s, partitions: Int32s) -> None:  # noqa: B027
         """Learn of tuples that have just arrived. Most policies need no more than PartitionStats has."""
 

@@ -10,6 +10,6 @@ memory.py              the memory while the join runs
 memory_plan.py         parts of fixed size; split.py: parts that move; structure_sizes.py: bytes of a row, a key, a tuple
 workload.py            what the stream has shown; forecast.py: which split would take the least time
 hot_set.py             the hot set; local_hot_set.py: of one process; shared_hot_set.py: of a group
-keyed_store.py         tuples by key; sketch.py: counts of keys
+keyed_store.py         tuples by key
 group.py               groups of processes; group_memory.py: what they share; shared_memory.py: memory that several processes map
 """

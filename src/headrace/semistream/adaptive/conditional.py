@@ -12,7 +12,7 @@ from headrace.arrays import Bools, Int32s
 from headrace.clock import Clock
 from headrace.conditions import Condition
 from headrace.errors import BadInput, MemoryRefused
-from headrace.relation import Relation
+from headrace.relation import Relation, Sketch
 from headrace.semistream.adaptive.group import Group
 from headrace.semistream.adaptive.join import AdaptiveJoin
 from headrace.semistream.adaptive.memory_plan import least_memory
@@ -48,8 +48,7 @@ class ConditionalJoin(SemiStreamJoin):
     relation, on, memory, how, columns, suffix, order, group
         See AdaptiveJoin.
     condition
-        What a pair must satisfy: compare, between, band, within, intersects or all_of. Its columns need not be among `columns`.
-        None: nothing more.
+        What a pair must satisfy, any condition; its columns need not be among `columns`. None: nothing more.
     flag
         The name of a last column that says whether the row has a match, for how="left": payload columns may be null in a match.
 
@@ -94,9 +93,13 @@ class ConditionalJoin(SemiStreamJoin):
                 f" {format_size(least)} or more"
             )
         super().__init__(relation, on, limit, how=how, columns=columns, suffix=suffix, clock=clock)
-        noted = self.budget.reserve("condition", limit // _SHARE)
-        each = _ROW_BYTES + (self._matching.slot_bytes if self._matching else 0)
-        self._most = max(_LEAST_ROWS, noted.nbytes // workers // each)  # rows that are joined together
+        noted = self.budget.reserve("condition", limit // _SHARE).nbytes // workers
+        each = _ROW_BYTES
+        if self._matching:
+            each += int(self._matching.slot_bytes(0.0))
+            if self._matching.tests:
+                self._matching.test_room = noted = noted // 2  # the other half is for the columns of pairs
+        self._most = max(_LEAST_ROWS, noted // each)  # rows that are joined together
         self._keyed = AdaptiveJoin(
             relation, on, self.budget, columns=inside, suffix=_INNER_SUFFIX, clock=clock, order=order, group=group
         )
@@ -137,7 +140,7 @@ class ConditionalJoin(SemiStreamJoin):
         """Join one batch to its end, in stream order if that was asked for."""
         schema = self._schema_for(batch.schema)
         for at in range(0, max(1, batch.num_rows), self._most):
-            yield from self._join_some(batch.slice(at, self._most), schema)
+            yield from self._to_the_end(self._join_some(batch.slice(at, self._most), schema))
 
     def offer(self, batch: pa.RecordBatch) -> None:
         """Hand over stream rows. `advance` looks them up; those that miss wait. For order="any"."""
@@ -146,6 +149,7 @@ class ConditionalJoin(SemiStreamJoin):
 
     def advance(self) -> Iterator[pa.RecordBatch]:
         """Look up what was offered; read for what waits when there is much of it."""
+        self._check_read()
         handed, self._handed = self._handed, []
         for batch in handed:
             at = 0
@@ -154,7 +158,7 @@ class ConditionalJoin(SemiStreamJoin):
                 at += some.num_rows
                 if self._held_rows + some.num_rows > self.capacity:
                     yield from self._read_for_held()
-                yield from self._join_some(some, self._schema_for(batch.schema), wait=True)
+                yield from self._to_the_end(self._join_some(some, self._schema_for(batch.schema), wait=True))
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         """Have every row leave."""
@@ -269,6 +273,11 @@ class ConditionalJoin(SemiStreamJoin):
     @property
     def _held_rows(self) -> int:
         return sum(int(batch.num_rows) for batch in self._held)
+
+    @property
+    def popularity(self) -> Sketch:
+        """How often the stream asked for each key lately: the counts that the hot set is chosen by."""
+        return self._keyed.popularity
 
     @property
     def wanted_rows(self) -> int:

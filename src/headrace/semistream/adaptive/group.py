@@ -61,7 +61,9 @@ class GroupMembership:
         if slot is None:
             return False
         try:
-            if shared.memory is not before or self._version is None:
+            if memory.plan.index_memory.paged:
+                self._version = memory.open_index()
+            elif shared.memory is not before or self._version is None:
                 self._version = memory.relation.opened.with_indexes(shared.sidecars("index"))
             hot = SharedHotSet(shared, slot, self._version.codec.integer, memory.horizon)
             buffer = shared.memory.piece(*shared.read_buffer_memory(slot))
@@ -79,4 +81,6 @@ class GroupMembership:
         self._memory.hot.end()
         self.shared.close_slot(self.slot)
         self.slot = None
+        if self._memory.plan.index_memory.paged:
+            self._version = None  # an idle worker holds nothing
         self._memory.detach()

@@ -2,11 +2,12 @@
 
     header | index | filter | sketch | regions, a segment each | slots, one a worker: read buffer, young store
 
-The header is one record (`_header_type`). A worker joins in a slot: its read buffer and young store lie there, so what a process
-fetched serves the next one that gets the slot, and an idle process holds nothing. Segments lie in regions. A generation is a list
-of segments (a directory), written beside the last one and then made current by storing its number. Readers never lock: they note
-in their slot the generation they read (a pin), and a region that is out of the current generation is written again only when no
-living reader is pinned to a generation that had it.
+The header is one record (`_header_type`). An index that does not fit as a whole is not here: workers read it while they join. A
+worker joins in a slot: its read buffer and young store lie there, so what a process fetched serves the next one that gets the
+slot, and an idle process holds nothing. Segments lie in regions. A generation is a list of segments (a directory), written
+beside the last one and then made current by storing its number. Readers never lock: they note in their slot the generation they
+read (a pin), and a region that is out of the current generation is written again only when no living reader is pinned to a
+generation that had it.
 
 Every field that several processes use is an aligned 64-bit integer, stored and loaded at once. The order of the stores is part of
 the protocol.
@@ -25,12 +26,12 @@ import numpy as np
 from headrace.arrays import Int64s, UInt8s
 from headrace.relation import Relation
 from headrace.relation.columns import Column
+from headrace.relation.sketch import Sketch
 from headrace.relation.store import ArrayAllocator
 from headrace.semistream.adaptive.hot_set import SEGMENTS
 from headrace.semistream.adaptive.keyed_store import KeyedStore, Records
 from headrace.semistream.adaptive.memory_plan import MemoryPlan
 from headrace.semistream.adaptive.shared_memory import SharedMemory
-from headrace.semistream.adaptive.sketch import Sketch
 
 Sidecar = Literal["index", "filter"]
 REGIONS = SEGMENTS + 1  # one is spare: a new segment is written before an old one goes
@@ -100,8 +101,9 @@ class GroupMemory:
         at = header = _up(self.header_type.itemsize)
         self._sidecars: dict[Sidecar, list[tuple[int, int]]] = {"index": [], "filter": []}
         shards = relation.opened.manifest.shards
+        there = {"index": not plan.index_memory.paged, "filter": plan.filter > 0}
         for part, places in self._sidecars.items():
-            for facts in shards if part == "index" or plan.filter else []:
+            for facts in shards if there[part] else []:
                 size = getattr(facts, part).bytes
                 places.append((at, size))
                 at += _up(size)

@@ -22,9 +22,9 @@ import numpy as np
 from headrace.arrays import Int32s, Int64s, UInt32s, UInt64s
 from headrace.relation.columns import Column
 from headrace.relation.keys import ByteKeys, Keys
+from headrace.relation.sketch import Sketch
 from headrace.relation.store import StoreFull, TupleSources
 from headrace.semistream.adaptive.keyed_store import KeyedStore
-from headrace.semistream.adaptive.sketch import Sketch
 from headrace.semistream.adaptive.structure_sizes import YoungSize
 
 #: Segments of a full hot set. There is room for one more, so that a new one is written before an old one goes.

@@ -17,7 +17,7 @@ from headrace.clock import Clock
 from headrace.conditions import Condition
 from headrace.errors import BadInput, choice
 from headrace.memory import MemoryBudget
-from headrace.relation import Relation
+from headrace.relation import Relation, Sketch
 from headrace.semistream.adaptive.group import Group, GroupMembership
 from headrace.semistream.adaptive.keyed_store import Arrays
 from headrace.semistream.adaptive.lookup import KeyLookup
@@ -172,6 +172,7 @@ class AdaptiveJoin(SemiStreamJoin):
         if quiet:
             yield from self.drain()
             return
+        self._check_read()
         if self.shed is not None:
             self._execution.shed_surplus(self.shed)
         yield from self._counted(self._execution.advance())
@@ -185,17 +186,6 @@ class AdaptiveJoin(SemiStreamJoin):
         self.offer(batch)
         yield from self.drain()
 
-    def _counted(self, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for out in results:
-            self.stats.results += out.num_rows
-            self._note_memory()
-            yield out
-        self._note_memory()
-
-    def _note_memory(self) -> None:
-        self.stats.memory = self.budget.held()
-        self.stats.memory_peak = self.budget.peak
-
     @contextmanager
     def _running(self, deadline: str | float | None) -> Iterator[None]:
         with super()._running(deadline):
@@ -208,6 +198,11 @@ class AdaptiveJoin(SemiStreamJoin):
     def as_waiting(self) -> DrivenOperator | None:
         """This join, with order="any": rows that miss may wait for those of later batches."""
         return self if self.order == "any" else None
+
+    @property
+    def popularity(self) -> Sketch:
+        """How often the stream asked for each key lately: the counts that the hot set is chosen by."""
+        return self._memory.hot.sketch
 
     @property
     def batch_rows(self) -> int | None:
@@ -248,7 +243,7 @@ class AdaptiveJoin(SemiStreamJoin):
 
     def take_in(self) -> Iterator[pa.RecordBatch]:
         """Rows are taken in as they are looked up, by `advance`."""
-        return iter(())
+        return self._counted(iter(()))
 
     def has_waited(self, seconds: float) -> None:
         """Rows that miss wait for others, however long the stream takes."""

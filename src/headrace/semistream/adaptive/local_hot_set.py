@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from headrace.arrays import UInt32s
 from headrace.relation.columns import Column
+from headrace.relation.sketch import Sketch
 from headrace.semistream.adaptive.hot_set import HotSet
 from headrace.semistream.adaptive.keyed_store import KeyedStore
-from headrace.semistream.adaptive.sketch import Sketch
 from headrace.semistream.adaptive.structure_sizes import YoungSize
 
 

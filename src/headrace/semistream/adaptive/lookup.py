@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,35 @@ class DistinctKeys:
     hashes: UInt64s
     counts: Int32s
     matches: Matches
+
+
+@dataclass(frozen=True)
+class RowPages:
+    """The pages that the keys of rows may be in: those of row i are place[starts[i] : starts[i + 1]]."""
+
+    starts: Int64s
+    place: Int64s
+
+    @classmethod
+    def of(cls, row: Int32s, place: Int64s, rows: int) -> RowPages:
+        """Of pairs of a row, of so many, and a place."""
+        order = np.argsort(row, kind="stable")
+        return cls(np.searchsorted(row[order], np.arange(rows + 1)), place[order])
+
+    @cached_property
+    def first(self) -> Int64s:
+        """The first page of each row; 0 where there is none."""
+        some = self.starts[1:] > self.starts[:-1]
+        out = np.zeros(some.size, np.int64)
+        out[some] = self.place[self.starts[:-1][some]]
+        return out
+
+    def take(self, rows: Int64s) -> KeyPages:
+        """The pages of some rows, which are numbered anew."""
+        many = self.starts[rows + 1] - self.starts[rows]
+        within = np.arange(int(many.sum())) - np.repeat(np.cumsum(many) - many, many)
+        key = np.repeat(np.arange(rows.size, dtype=np.int32), many)
+        return KeyPages(key, self.place[np.repeat(self.starts[rows], many) + within])
 
 
 class KeyLookup:
@@ -166,6 +196,16 @@ class KeyLookup:
             return keys.argsort().astype(np.int32)
         return np.argsort(self._first_places(keys), kind="stable").astype(np.int32)
 
+    def pages_of(self, batch: pa.RecordBatch, rows: Int32s) -> RowPages:
+        """The pages of some rows of a batch, looked up together: so they share the index pages that are read."""
+        keys, _ = self._encode(batch.take(pa.array(rows)))
+        pairs = self._memory.version.pairs(keys, keys.hashes(), np.arange(len(keys)))
+        return RowPages.of(rows[pairs.key], pairs.place, batch.num_rows)
+
+    def pages(self, part: DistinctKeys) -> KeyPages:
+        """The pages that distinct keys may be in."""
+        return self._memory.version.pairs(part.keys, part.hashes, np.arange(part.hashes.size))
+
     def first_places(self, batch: pa.RecordBatch, rows: pa.Array) -> Int64s:
         """The first page that the key of each of these rows may be in; 0 where there is none."""
         keys, _ = self._memory.version.codec.encode([batch.column(name).take(rows) for name in self._stream_key])
@@ -191,3 +231,11 @@ class KeyLookup:
         memory.workload.hit_curve = HitCurve.of(before, part.counts[some], sketch.window, sketch.strangers())
         sketch.add(part.hashes, part.counts)
         memory.workload.observe(rows, n, missed, absent)
+
+
+def first_rows(part: DistinctKeys) -> Int64s:
+    """The first row that has each of the distinct keys; no row is without a key."""
+    uid = part.matches.uid
+    first = np.empty(part.hashes.size, np.int64)
+    first[uid[::-1]] = np.arange(uid.size)[::-1]
+    return first

@@ -14,14 +14,15 @@ from headrace.memory import MemoryBudget, release_freed_memory
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
 from headrace.relation.columns import Column
+from headrace.relation.paged_index import open_index
 from headrace.relation.reader import PageReader, Version
+from headrace.relation.sketch import Sketch
 from headrace.relation.store import StoreFull
 from headrace.semistream.adaptive.forecast import better_split
 from headrace.semistream.adaptive.hot_set import HotSet
 from headrace.semistream.adaptive.keyed_store import Arrays, dump_store, load_store, refill
 from headrace.semistream.adaptive.local_hot_set import LocalHotSet
 from headrace.semistream.adaptive.memory_plan import FEW_ABSENT, MemoryPlan
-from headrace.semistream.adaptive.sketch import Sketch
 from headrace.semistream.adaptive.split import Split, first_split, resized, sketch_horizon, split_beside
 from headrace.semistream.adaptive.workload import EMA, FIRST_BATCH_ROWS, Workload
 
@@ -93,12 +94,17 @@ class JoinMemory:
 
     def allocate(self) -> None:
         """Have all parts in memory of this process's own."""
+        self.version = self.open_index()
         self.reader = PageReader(self.version, self.plan.read)
         sketch, integer = Sketch(self.plan.sketch, self.horizon), self.version.codec.integer
         self.hot = LocalHotSet(self.payload, integer, self.split.young, sketch, self._read_filters)
         self._reserved["filter"].resize(self.plan.filter)
         self.hot.keep_filter(True)
         self._adopt(self.split)
+
+    def open_index(self) -> Version:
+        """Return the relation's version with an index of this process's own, as the plan says."""
+        return open_index(self.relation.opened, self.plan.index_memory, lambda: self.stats)
 
     def _read_filters(self) -> list[UInt32s]:
         shards = self.relation.num_shards if self.plan.filter else 0
@@ -118,6 +124,7 @@ class JoinMemory:
     def detach(self) -> None:
         """Leave the parts in shared memory to another process; what this one holds beside them goes back to the system."""
         del self.hot, self.reader
+        self.version = self.relation.opened
         release_freed_memory()
 
     # -- around a slice ----------------------------------------------------------------------------------------------------

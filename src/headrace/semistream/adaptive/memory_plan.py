@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.errors import MemoryRefused
+from headrace.relation.index_memory import IndexMemory
 from headrace.semistream.adaptive.structure_sizes import YoungSize, entry_bytes, row_bytes
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.units import format_size
@@ -52,6 +53,8 @@ class MemoryPlan:
         What the plan was made from.
     index, filter, sketch, read, output, input, process
         Bytes of the parts of fixed size; a part that there is no room for has none.
+    index_memory
+        How the index is held: as a whole, by all workers together, or its upper part, by each.
     output_rows
         Rows of a result batch at most.
     moving
@@ -67,6 +70,7 @@ class MemoryPlan:
     """
 
     facts: PlanFacts
+    index_memory: IndexMemory
     index: int
     filter: int
     sketch: int
@@ -104,9 +108,26 @@ class MemoryPlan:
 
 def least_memory(facts: PlanFacts, workers: int = 1) -> int:
     """The smallest budget, in bytes, that a join can work with."""
+    return _index_bytes(_index_in(facts, 0, workers), workers) + _least_beside(facts, workers)
+
+
+def _least_beside(facts: PlanFacts, workers: int) -> int:
+    """The least bytes beside the index."""
     output = _MIN_OUTPUT * _output_row(facts)
     stream = MIN_SLICE * row_bytes(facts, 1.0, 1.0) + _least_young(facts)
-    return facts.index_bytes + _MIN_SKETCH + workers * (_MIN_READ_PAGES * facts.page_size + output + stream)
+    return _MIN_SKETCH + workers * (_MIN_READ_PAGES * facts.page_size + output + stream)
+
+
+def _index_in(facts: PlanFacts, room: int, workers: int) -> IndexMemory:
+    """How the index is held in so many bytes: once for all workers if it fits as a whole, else in part by each of them."""
+    each = facts.index_in(room if facts.index_bytes <= room else room // workers)
+    # The least parts of many workers may take more than the whole.
+    return each if _index_bytes(each, workers) < facts.index_bytes else IndexMemory(nbytes=facts.index_bytes)
+
+
+def _index_bytes(index: IndexMemory, workers: int) -> int:
+    """Bytes of the index for all workers."""
+    return index.nbytes * (workers if index.paged else 1)
 
 
 def plan_memory(facts: PlanFacts, limit: int, *, workers: int = 1, ordered: bool, relation: object = "") -> MemoryPlan:
@@ -125,12 +146,15 @@ def plan_memory(facts: PlanFacts, limit: int, *, workers: int = 1, ordered: bool
     relation
         The relation's name in a refusal.
     """
-    least = least_memory(facts, workers)
+    beside = _least_beside(facts, workers)
+    index = _index_in(facts, limit - beside, workers)
+    index_bytes = _index_bytes(index, workers)
+    least = index_bytes + beside
     if limit < least:
         each = f" for each of {workers} workers" if workers > 1 else ""
         raise MemoryRefused(
             f"memory={format_size(limit)} is too small to join with {relation}: the index needs"
-            f" {format_size(facts.index_bytes)} and the buffers {format_size((least - facts.index_bytes) // workers)}{each};"
+            f" {format_size(index_bytes)} and the buffers {format_size(beside // workers)}{each};"
             f" give {format_size(least)} or more"
         )
     process = workers * min(_PROCESS_BYTES, (limit - least) // workers // _PROCESS_SHARE) if workers > 1 else 0
@@ -144,7 +168,7 @@ def plan_memory(facts: PlanFacts, limit: int, *, workers: int = 1, ordered: bool
         )
         filter_bytes = 0
     spare -= filter_bytes
-    beside_index = limit - facts.index_bytes - filter_bytes
+    beside_index = limit - index_bytes - filter_bytes
     read = (
         workers * 2 * facts.page_size * _read_pages(facts, spare // workers, beside_index // workers, workers, ordered)
     )
@@ -163,7 +187,8 @@ def plan_memory(facts: PlanFacts, limit: int, *, workers: int = 1, ordered: bool
         sketch = _MIN_SKETCH
     return MemoryPlan(
         facts=facts,
-        index=facts.index_bytes,
+        index_memory=index,
+        index=index_bytes,
         filter=filter_bytes,
         sketch=sketch,
         read=read,

@@ -7,7 +7,7 @@ Tuples that were read are held in the young store until the results of their sli
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from math import inf
 
 import numpy as np
@@ -38,7 +38,6 @@ class OrderedExecution:
         self._results = results
         self._offered: list[tuple[pa.RecordBatch, pa.Schema]] = []
         self.deadline: float | None = None  # seconds after it was offered in which a row should have left
-        self._joining: Generator[pa.RecordBatch] | None = None  # results of a batch of which not all have left
 
     def offer(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
         """Take in a batch, with the schema of its results."""
@@ -63,25 +62,9 @@ class OrderedExecution:
         """Put nothing aside: no row waits for others."""
 
     def advance(self) -> Iterator[pa.RecordBatch]:
-        """Join what was offered, slice by slice.
-
-        A caller may stop in the middle: the next step goes on there, so that no result is overtaken. One that closes the step has
-        given its batch up: a task that is tried again must not get the rest of what it left.
-        """
-        while self._joining is not None or self._offered:
-            if self._joining is None:
-                self._joining = self._join(*self._offered.pop(0))
-            out = next(self._joining, None)
-            if out is None:
-                self._joining = None
-                continue
-            try:
-                yield out
-            except GeneratorExit:
-                joining, self._joining = self._joining, None
-                if joining is not None:
-                    joining.close()
-                raise
+        """Join what was offered, slice by slice."""
+        while self._offered:
+            yield from self._join(*self._offered.pop(0))
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         """Join what was offered: nothing else waits."""
@@ -91,7 +74,7 @@ class OrderedExecution:
         """No row waits that could be given back."""
         return None
 
-    def _join(self, batch: pa.RecordBatch, schema: pa.Schema) -> Generator[pa.RecordBatch]:
+    def _join(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         memory, at = self._memory, 0
         while at < batch.num_rows:
             memory.replan_if_due()

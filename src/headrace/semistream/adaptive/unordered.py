@@ -28,7 +28,7 @@ from headrace.kernels.store import expand_pages
 from headrace.memory import release_freed_memory
 from headrace.relation.reader import FoundRows, KeyPages
 from headrace.relation.store import StoreFull
-from headrace.semistream.adaptive.lookup import DistinctKeys, KeyLookup
+from headrace.semistream.adaptive.lookup import DistinctKeys, KeyLookup, RowPages, first_rows
 from headrace.semistream.adaptive.memory import JoinMemory
 from headrace.semistream.adaptive.page_results import PageResults
 from headrace.semistream.adaptive.split import PHASE_SHARE
@@ -209,15 +209,24 @@ class UnorderedExecution:
             memory.relation.disk.spend({"c_X": len(self._waiting[0][0])})
             self._waiting.append(self._swept)  # a row that has left: where it comes in the order, the last phase ended
         batch = self._put_together()
-        order = self._lookup.by_page(batch)
+        # An index that is read is asked once, in its own order, for all rows that take part.
+        paged, by_key = memory.plan.index_memory.paged, memory.relation.order == "key"
+        known: RowPages | None = None
+        if paged and not by_key:
+            known = self._lookup.pages_of(batch, np.arange(batch.num_rows, dtype=np.int32))
+            order = np.argsort(known.first, kind="stable").astype(np.int32)
+        else:
+            order = self._lookup.by_page(batch)
         if self._swept is not None:
             mark = int(np.flatnonzero(order == batch.num_rows - 1)[0])
             order = np.concatenate([order[mark + 1 :], order[:mark]])
         leaving, at = int(np.ceil(share * order.size)), 0
+        if paged and by_key:
+            known = self._lookup.pages_of(batch, order[: leaving + 1])
         while at < leaving:
-            some = order[at : at + self._piece(batch, order, at, leaving)]
+            some = order[at : at + self._piece(batch, order, at, leaving, known)]
             memory.publish_unless_room(some.size)
-            yield from self._pinned(self._join_piece(batch.take(pa.array(some)), schema))
+            yield from self._pinned(self._join_piece(batch.take(pa.array(some)), schema, known, some))
             at += some.size
             if self.deadline is not None and memory.clock.now() > self._oldest + self.deadline:
                 memory.stats.late += some.size  # or fewer: when each of them came is not known
@@ -233,7 +242,7 @@ class UnorderedExecution:
             self._waiting_rows = len(rest)
             self._waiting_bytes = sum(column.nbytes for column in self._waiting[0])
 
-    def _piece(self, batch: pa.RecordBatch, order: Int32s, at: int, leaving: int) -> int:
+    def _piece(self, batch: pa.RecordBatch, order: Int32s, at: int, leaving: int, known: RowPages | None) -> int:
         """How many rows to read for together from order[at] on: a piece, without the page that goes on in the next one.
 
         That page would be read for both, and where to go back is a seek.
@@ -242,7 +251,8 @@ class UnorderedExecution:
         if at + rows == order.size:
             return rows
         border = order[at + rows - min(rows // 2, _BORDER) : at + rows + 1]
-        new = np.flatnonzero(np.diff(self._lookup.first_places(batch, pa.array(border))))
+        places = self._lookup.first_places(batch, pa.array(border)) if known is None else known.first[border]
+        new = np.flatnonzero(np.diff(places))
         return rows if not new.size else rows - (border.size - 2 - int(new[-1]))
 
     def _put_together(self) -> pa.RecordBatch:
@@ -253,11 +263,14 @@ class UnorderedExecution:
         release_freed_memory()  # the pieces that they were
         return pa.RecordBatch.from_arrays(columns, schema=stream)
 
-    def _join_piece(self, piece: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Results of rows that waited."""
+    def _join_piece(
+        self, piece: pa.RecordBatch, schema: pa.Schema, known: RowPages | None, rows: Int32s
+    ) -> Iterator[pa.RecordBatch]:
+        """Results of rows that waited: `rows` of those whose pages are known."""
         memory, how = self._memory, self._results.how
         part = self._lookup.distinct(piece)
-        yield from self._read_and_join(piece, schema, part)
+        pairs = self._lookup.pages(part) if known is None else known.take(rows[first_rows(part)].astype(np.int64))
+        yield from self._read_and_join(piece, schema, part, pairs)
         count, uid = part.matches.count, part.matches.uid
         matched = int((count[uid] > 0).sum())
         memory.stats.matched += matched
@@ -268,14 +281,18 @@ class UnorderedExecution:
             matches = Matches(uid, part.matches.src, part.matches.pos, count, memory.hot.sources())
             yield from self._results.emit(piece, schema, matches, memory.plan.output_rows, which)
 
-    def _read_and_join(self, batch: pa.RecordBatch, schema: pa.Schema, part: DistinctKeys) -> Iterator[pa.RecordBatch]:
-        """Results of some rows, page by page. Keys worth it get an entry in the young store on the way."""
+    def _read_and_join(
+        self, batch: pa.RecordBatch, schema: pa.Schema, part: DistinctKeys, pairs: KeyPages
+    ) -> Iterator[pa.RecordBatch]:
+        """Results of some rows, whose keys have these pages, page by page.
+
+        Keys worth it get an entry in the young store on the way.
+        """
         memory = self._memory
         young, matches, keys, begun = memory.hot.young, part.matches, part.keys, memory.clock.now()
         n = part.hashes.size
         rows = np.argsort(matches.uid, kind="stable").astype(np.int32)
         starts = np.concatenate([[0], np.cumsum(part.counts)]).astype(np.int64)
-        pairs = memory.version.pairs(keys, part.hashes, np.arange(n))
         kept = np.zeros(n, np.bool_)
         kept[self._lookup.worth_keeping(part.hashes, part.counts)] = True
         where, count = np.zeros(pairs.size, np.int32), np.zeros(pairs.size, np.int32)

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.errors import BadInput
 from headrace.semistream.deferred.dead_letters import LETTER
+from headrace.semistream.deferred.queue_rows import QUEUE_NAMES
 from headrace.semistream.deferred.remaining import EXTRA, FATE
 
 Unmatched = Literal["drop", "null", "dead_letter", "retry"]
@@ -49,7 +50,7 @@ class Deferral:
 
     def check(self, stream: pa.Schema) -> None:
         """Refuse a stream that has a column with a name that is needed here."""
-        taken = [*EXTRA.names, FATE, MARK, *(LETTER.names if self.sorts_out else ())]
+        taken = [*EXTRA.names, FATE, MARK, *QUEUE_NAMES, *(LETTER.names if self.sorts_out else ())]
         for name in stream.names:
             if name in taken:
                 raise BadInput(f"the stream has a column {name!r}, a name that is needed for rows put aside; rename it")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from headrace.errors import RelationReplaced
 from headrace.relation import Relation
@@ -80,7 +80,7 @@ class Notes:
         return asdict(self)
 
     @classmethod
-    def of(cls, decision: Decision | None) -> Notes:
+    def of(cls, decision: Decision | None) -> Self:
         """Read the notes of a decision; if all that it left was given out by hr.finish, only the times still hold.
 
         Facts that an earlier release did not note have their defaults.

@@ -65,16 +65,26 @@ class PhaseTiming:
         limit = self.deferral.deadline
         if limit is None or not waiting + more:
             return waiting > 0
-        notes, now = self._notes, self.clock.now()
-        if notes.at > self.now or (notes.waiting and notes.earliest > self.now):
-            return True  # the clock was set back, so nobody knows how long they have waited
+        notes = self._notes
+        if self.clock_was_set_back:
+            return True
         first = min(notes.earliest, self.now)
-        # The next micro-batch begins an interval after this one did; later, if this one has taken longer than others by now.
-        interval = max(self.times.interval(limit), self.deferral.period)
-        begins = max(self.now + _SLACK * interval, now + _SLACK * self.times.rest())
         # As many rows as wait of this micro-batch may come with the next one.
         fresh = max(notes.fresh, more, waiting - notes.waiting)
-        return first + limit <= begins + self._phase(waiting + fresh)
+        return first + limit <= self.next_begins(limit) + self._phase(waiting + fresh)
+
+    @property
+    def clock_was_set_back(self) -> bool:
+        """Whether nobody knows how long rows have waited."""
+        return self._notes.at > self.now or (self._notes.waiting > 0 and self._notes.earliest > self.now)
+
+    def next_begins(self, deadline: float) -> float:
+        """When the next micro-batch will have begun, with high probability.
+
+        That is an interval after this one began; later, if this one has taken longer than others by now.
+        """
+        interval = max(self.times.interval(deadline), self.deferral.period)
+        return max(self.now + _SLACK * interval, self.clock.now() + _SLACK * self.times.rest())
 
     def warning(self, memory: int) -> str:
         """Say why the deadline cannot be kept, if even rows that leave at once cannot; it is said some micro-batches before.

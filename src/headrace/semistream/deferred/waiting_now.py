@@ -7,6 +7,7 @@ from math import inf
 
 from headrace.runlog import Decision, RunLog, ShardLog, last_decision
 from headrace.semistream.deferred.notes import Notes
+from headrace.semistream.deferred.queue_notes import QueueNotes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,10 @@ class ShardWaiting:
     """when the first of them came; None if that is not noted"""
     due: float | None = None
     """when the first of those that wait for their deadline is to leave"""
+    first_batch: int | None = None
+    """the micro-batch in which the first of them came, where a queue is kept"""
+    delay: float | None = None
+    """micro-batches that a row stays for at the pace of the last ones, where every row stays for a scan of the relation"""
     warning: str = ""
     """why the deadline cannot be kept, if it cannot"""
 
@@ -34,7 +39,7 @@ class ShardWaiting:
         """Read it from a shard's last decision. One of a join of two streams has no notes of rows that wait."""
         if "waiting" not in decision.facts:
             return cls(shard=shard, batch=decision.batch, owed=decision.owed)
-        notes = Notes.of(decision)
+        notes, queue = Notes.of(decision), QueueNotes.of(decision)
         first = min(notes.earliest, notes.oldest)
         due = None if notes.deadline is None or not notes.waiting else notes.earliest + notes.deadline
         return cls(
@@ -45,6 +50,8 @@ class ShardWaiting:
             for_match=notes.retrying,
             oldest=first if decision.owed and first < inf else None,
             due=due,
+            first_batch=None if queue.first_batch < 0 else queue.first_batch,
+            delay=queue.delay,
             warning=notes.warning,
         )
 

@@ -70,6 +70,8 @@ class HybridCost:
         Whether R is stored by popularity; else popular keys lie anywhere.
     overhead
         Seconds of an iteration that no tuple or page causes; see MeshCost.
+    index
+        Seconds to read the index pages that lead to a partition, where the index is not in memory as a whole.
     """
 
     pages: int
@@ -85,10 +87,14 @@ class HybridCost:
     skew: float = 1.0
     popular: bool = True
     overhead: float = 0.0
+    index: float = 0.0
 
     @classmethod
-    def of(cls, facts: PlanFacts) -> HybridCost:
-        """The model for these facts, with the overhead of its algorithm. A tuple without a match makes no result."""
+    def of(cls, facts: PlanFacts, index_reads: float = 0.0) -> HybridCost:
+        """The model for these facts, with the overhead of its algorithm. A tuple without a match makes no result.
+
+        `index_reads`: index pages that are read for the tuple that has waited longest.
+        """
         f = facts.factors
         cost = cls(
             pages=facts.pages,
@@ -103,6 +109,7 @@ class HybridCost:
             output=facts.matches * f.c_O,
             skew=facts.skew,
             popular=facts.popular,
+            index=index_reads * (facts.seek + facts.transfer),
         )
         return cost.with_overhead(facts.overhead)
 
@@ -131,7 +138,7 @@ class HybridCost:
         """c_loop, eq. 5 (eq. 2 where k = l): seconds of an iteration."""
         probes = (k + l) * self.rows_per_page
         cpu = self.overhead + probes * self.probe + w * (self.stream + self.output)
-        return self.seek + k * self.transfer + cpu
+        return self.index + self.seek + k * self.transfer + cpu
 
     def rate(self, memory: float, k: float, l: float = 0) -> float:
         """mu, eq. 6: stream tuples a second with all of a memory in use."""

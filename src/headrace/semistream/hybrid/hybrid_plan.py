@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace.relation.index_memory import IndexMemory
 from headrace.semistream.hash_queue import POINTER_BYTES
 from headrace.semistream.hybrid.hybrid_cost import HybridCost
 from headrace.semistream.mesh.mesh_plan import Tuning, default_pages
@@ -21,7 +22,7 @@ class HybridPlan:
     Parameters
     ----------
     output, index
-        ArrayAllocator for results; bytes of the index, as far as they are counted.
+        Room for results; how the index is held, with the bytes that are counted.
     room
         Bytes for disk buffer, H and Q.
     cost
@@ -33,7 +34,7 @@ class HybridPlan:
     """
 
     output: OutputPlan
-    index: int
+    index: IndexMemory
     room: int
     cost: HybridCost
     k: int
@@ -52,10 +53,10 @@ class HybridPlan:
         count_index: bool = True,
     ) -> HybridPlan:
         """The given sizes, and for those that are None the ones with the best service rate, or the default of equal parts."""
+        index = hybrid_index(facts, limit, k=k, l=l, count_index=count_index)
         output = hybrid_output(facts, limit, k=k, l=l, count_index=count_index)
-        index = facts.index_bytes if count_index else 0
-        room = limit - output.nbytes - index
-        cost = HybridCost.of(facts)
+        room = limit - output.nbytes - index.nbytes
+        cost = HybridCost.of(facts, index.reads)
         if tuning == "default":
             k = k or default_pages(facts, room)
             l = k if l is None else l
@@ -69,7 +70,7 @@ class HybridPlan:
     def parts(self) -> dict[str, int]:
         """Bytes of each part."""
         return {
-            "index": self.index,
+            "index": self.index.nbytes,
             "disk buffer": int((self.k + self.l) * self.cost.page_bytes),
             "hash table": int(self.h_S * self.cost.slot_bytes),
             "queue": self.h_S * POINTER_BYTES,
@@ -81,6 +82,20 @@ def hybrid_output(
     facts: PlanFacts, limit: int, *, k: int | None, l: int | None, count_index: bool = True
 ) -> OutputPlan:
     """Room for results beside the index, the pages that were asked for, and the smallest window."""
+    index = hybrid_index(facts, limit, k=k, l=l, count_index=count_index)
+    return OutputPlan.of(facts, limit, index.nbytes + _pages_and_window(facts, k, l))
+
+
+def hybrid_index(
+    facts: PlanFacts, limit: int, *, k: int | None, l: int | None, count_index: bool = True
+) -> IndexMemory:
+    """How the index is held beside the same; one that is not counted is in memory as a whole."""
+    if not count_index:
+        return IndexMemory(nbytes=0)
+    return facts.index_in(limit - OutputPlan.of(facts, limit, _pages_and_window(facts, k, l)).least, bitmap=True)
+
+
+def _pages_and_window(facts: PlanFacts, k: int | None, l: int | None) -> int:
+    """Bytes of the pages that were asked for, and of the smallest window."""
     pages = min(k or 1, facts.pages) + min(l or 0, facts.pages)
-    index = facts.index_bytes if count_index else 0
-    return OutputPlan.of(facts, limit, index + pages * page_bytes(facts) + least_window_bytes(facts))
+    return pages * page_bytes(facts) + least_window_bytes(facts)

@@ -12,11 +12,12 @@ from headrace.arrays import Int32s
 from headrace.clock import Clock
 from headrace.errors import BadInput, choice
 from headrace.relation import Relation
+from headrace.relation.paged_index import open_index
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.deadlines import StepTime
 from headrace.semistream.hash_queue import POINTER_BYTES
 from headrace.semistream.hybrid.hybrid_cost import HybridCost
-from headrace.semistream.hybrid.hybrid_plan import HybridPlan, hybrid_output
+from headrace.semistream.hybrid.hybrid_plan import HybridPlan, hybrid_index, hybrid_output
 from headrace.semistream.hybrid.partition_loader import PartitionLoader, concat_slots
 from headrace.semistream.mesh.mesh_plan import Tuning
 from headrace.semistream.plan_facts import PlanFacts
@@ -41,7 +42,7 @@ class HybridJoin(WaitingJoin):
     ----------
     relation
         Its keys are unique: a tuple that has met one match is done.
-    on, memory, how, columns, suffix, clock, order, shed
+    on, memory, how, columns, suffix, clock, order, shed, measure
         See WaitingJoin.
     k
         Pages of the disk buffer, a partition of R. Tuned by default.
@@ -52,6 +53,7 @@ class HybridJoin(WaitingJoin):
         The Zipf exponent of the stream, for tuning.
     count_index
         Whether the index is part of the memory. The text leaves it out of M; False does so too, to compare with its figures.
+        An index that is part of it and does not fit is read in part.
 
     Example
     -------
@@ -69,7 +71,8 @@ class HybridJoin(WaitingJoin):
 
     Deviations: as printed, a tuple whose key is not in R stays in Q for ever, and its partition is loaded again and again once
     it is the oldest. Here the oldest tuple leaves when its partition has been loaded, matched or not, and tuples that the
-    index proves to have no page leave without a read when they are the oldest. Every tuple counts as a miss.
+    index proves to have no page leave without a read when they are the oldest. Every tuple counts as a miss. The text's R does
+    not change; after `refresh` all that waits is joined with the new version, since a tuple meets R in one load.
     """
 
     unique_keys = True
@@ -86,6 +89,7 @@ class HybridJoin(WaitingJoin):
         clock: Clock | None = None,
         order: Order = "any",
         shed: StreamShedder | None = None,
+        measure: bool = False,
         k: int | None = None,
         tuning: Tuning = "optimal",
         skew: float = 1.0,
@@ -95,13 +99,28 @@ class HybridJoin(WaitingJoin):
         check_hybrid(type(self).__name__, relation, k, skew)
         self.k, self.skew, self.count_index = k, skew, count_index
         super().__init__(
-            relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock, order=order, shed=shed
+            relation,
+            on,
+            memory,
+            how=how,
+            columns=columns,
+            suffix=suffix,
+            clock=clock,
+            order=order,
+            shed=shed,
+            measure=measure,
         )
-        self._memory.hold("index", relation.index_bytes if count_index else 0)
-        self._pages = self._probe_of(self._H)
-        self._swappable = PartitionLoader(relation, self.stream_key, self._H)
+        self._open_index()
 
     # -- memory ----------------------------------------------------------------------------------------------------------
+
+    def _open_index(self) -> None:
+        """Have the index of the relation, as a whole or in part, and what looks keys up in it."""
+        index = hybrid_index(self._facts(), self._memory.room, k=self.k, l=0, count_index=self.count_index)
+        self._memory.hold("index", index.nbytes)
+        version = open_index(self.relation.opened, index, lambda: self.stats)
+        self._pages = self._probe_of(self._H)
+        self._swappable = PartitionLoader(self.relation, self.stream_key, self._H, version)
 
     @staticmethod
     def plan(
@@ -112,15 +131,20 @@ class HybridJoin(WaitingJoin):
 
     def cost(self, stream_bytes: float) -> HybridCost:
         """The cost model for stream tuples of so many bytes. [XHJ] §4.3"""
-        return HybridCost.of(replace(self._facts(), stream_bytes=stream_bytes))
+        facts = replace(self._facts(), stream_bytes=stream_bytes)
+        index = hybrid_index(facts, self._memory.room, k=self.k, l=0, count_index=self.count_index)
+        return HybridCost.of(facts, index.reads)
 
     @property
     def sizes(self) -> HybridPlan:
         """The sizes that it has; known with the first stream tuple."""
         return self._plan
 
-    def _facts(self) -> PlanFacts:
-        return replace(super()._facts(), skew=self.skew)
+    def _facts(self, ahead: Relation | None = None) -> PlanFacts:
+        return replace(super()._facts(ahead), skew=self.skew)
+
+    def _planned(self, facts: PlanFacts) -> HybridPlan:
+        return self.plan(facts, self._memory.room, k=self.k, tuning=self.tuning, count_index=self.count_index)
 
     def _new_store(self) -> HashWindow:
         self._H = HashWindow(self.relation)
@@ -130,9 +154,10 @@ class HybridJoin(WaitingJoin):
         return hybrid_output(self._facts(), self._memory.room, k=self.k, l=0, count_index=self.count_index)
 
     def _begin(self) -> None:
-        self._plan = plan = self.plan(
-            self._facts(), self._memory.room, k=self.k, tuning=self.tuning, count_index=self.count_index
-        )
+        self._make_buffers(self._planned(self._facts()))
+
+    def _make_buffers(self, plan: HybridPlan) -> None:
+        self._plan = plan
         hold_hybrid(self._memory, plan)
         self._H.resize(max(1, plan.h_S))
         self._swappable.resize(plan.k)
@@ -159,7 +184,7 @@ class HybridJoin(WaitingJoin):
         plan, partitions = self._plan, -(-self._swappable.places.size // self._plan.k)
         return self._steps.bound(min(self.waiting, partitions), plan.cost.loop(1, plan.k, plan.l))
 
-    def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
+    def _iterate(self, w: int, most: int | None = None) -> Iterator[pa.RecordBatch]:
         """One iteration of Algorithm 1, lines 4 to 23."""
         yield from self._pages.take_in(w)  # lines 4-7
         oldest, absent, place = self._swappable.oldest()  # line 15
@@ -169,6 +194,28 @@ class HybridJoin(WaitingJoin):
             for pages in self._swappable.load(place, self.stats):  # line 16
                 yield from self._pages.probe(self._swappable.reader, pages, self.stats, met)  # lines 17-19
             yield from self._leave(with_oldest(concat_slots(met), oldest))  # lines 20-21
+
+    # -- updates ---------------------------------------------------------------------------------------------------------
+
+    def _check_version(self, relation: Relation) -> None:
+        check_hybrid(type(self).__name__, relation, self.k, self.skew)
+
+    def _finish_begun(self) -> Iterator[pa.RecordBatch]:
+        """A tuple waits until the one partition that it needs is loaded, so those that wait have met nothing that counts."""
+        return iter(())
+
+    def _room_with(self, version: Relation) -> int:
+        return max(1, self._planned(self._facts(version)).h_S)
+
+    def _move_to(self, relation: Relation) -> None:
+        """Load partitions of another version; what waits looks its keys up in the new index."""
+        plan = self._planned(self._facts(relation)) if self._input.tuple_bytes else None
+        shrink_hybrid(self._memory, self._H, plan)
+        vars(self).pop("_swappable", None)  # what it holds of the old index goes before the new one is there
+        self._follow(relation)
+        self._open_index()
+        if plan:
+            self._make_buffers(plan)
 
 
 def with_oldest(met: Int32s, oldest: Int32s) -> Int32s:
@@ -197,6 +244,15 @@ def hold_hybrid(memory: Reservations, plan: HybridPlan) -> None:
     memory.hold("disk buffer", plan.parts["disk buffer"])
     memory.hold("hash table", int(tuples * plan.cost.slot_bytes))
     memory.hold("queue", tuples * POINTER_BYTES)
+
+
+def shrink_hybrid(memory: Reservations, H: HashWindow, plan: HybridPlan | None) -> None:
+    """Give back what another version of the relation may need: pages, index, output, and slots beyond those of its plan."""
+    if plan:
+        H.resize(min(H.capacity, max(1, plan.h_S)))
+        memory.hold("hash table", int(H.capacity * plan.cost.slot_bytes))
+        memory.hold("queue", H.capacity * POINTER_BYTES)
+    memory.hold_all({"disk buffer": 0, "index": 0, "output": 0})
 
 
 def check_hybrid(name: str, relation: Relation, k: int | None, skew: float) -> None:

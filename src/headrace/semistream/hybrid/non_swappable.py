@@ -10,7 +10,7 @@ from headrace.arrays import Int32s, Int64s, UInt64s
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
 from headrace.relation.keys import Keys
-from headrace.relation.reader import PageReader
+from headrace.relation.reader import PageReader, Version
 from headrace.semistream.hash_probe import HashProbe
 
 
@@ -19,15 +19,15 @@ class NonSwappable:
 
     Parameters
     ----------
-    relation
-        R, stored by popularity.
+    relation, version
+        R, stored by popularity; and its version with an index that is not in memory as a whole, if it is not.
     """
 
     keys: Keys
     hashes: UInt64s
 
-    def __init__(self, relation: Relation) -> None:
-        self._relation = relation
+    def __init__(self, relation: Relation, version: Version | None = None) -> None:
+        self._relation, self._version = relation, version or relation.opened
         self.new: list[
             tuple[Int32s, UInt64s]
         ] = []  # slots and hashes of stream tuples that have not looked anything up
@@ -54,10 +54,11 @@ class NonSwappable:
 
     def most_popular(self, pages: int) -> Int64s:
         """The first pages of the relation; of each shard in proportion to its pages. Sorted."""
-        relation = self._relation
-        shards = [relation.opened.places(s) for s in range(relation.num_shards)]
+        shards = [self._version.places(s, pages) for s in range(self._relation.num_shards)]
+        sizes = [max(1, index.pages) for index in self._version.indexes]
         places = np.concatenate([np.empty(0, np.int64), *shards])
-        depth = np.concatenate([np.empty(0), *((np.arange(some.size) + 0.5) / max(1, some.size) for some in shards)])
+        depths = ((np.arange(some.size) + 0.5) / size for some, size in zip(shards, sizes, strict=True))
+        depth = np.concatenate([np.empty(0), *depths])
         return np.sort(places[np.argsort(depth, kind="stable")[:pages]])
 
     def served(self, most: int) -> Iterator[tuple[Int32s, Int32s]]:

@@ -9,8 +9,8 @@ import numpy as np
 from headrace.arrays import Int32s, Int64s
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
-from headrace.relation.reader import PageReader
-from headrace.semistream.page_ranges import all_places
+from headrace.relation.reader import PageReader, Version
+from headrace.semistream.page_ranges import FilePages, ListedPages, PageRanks, all_places
 from headrace.semistream.waiting_store import HashWindow
 
 
@@ -23,14 +23,20 @@ class PartitionLoader:
         R, and the stream's columns that must equal its key.
     H
         The tuples that wait.
+    version
+        The relation's version with an index that is not in memory as a whole, if it is not.
     """
 
-    def __init__(self, relation: Relation, stream_key: tuple[str, ...], H: HashWindow) -> None:
-        self._relation, self._version = relation, relation.opened
+    def __init__(
+        self, relation: Relation, stream_key: tuple[str, ...], H: HashWindow, version: Version | None = None
+    ) -> None:
+        self._relation, self._version = relation, version or relation.opened
         self._stream_key = stream_key
         self._H = H
         self.k = 1
-        self.places = all_places(relation)  # pages that are loaded when they are needed
+        # Pages that are loaded when they are needed. A list of them would be as large as the index.
+        listed = self._version is relation.opened
+        self.places: PageRanks = ListedPages(all_places(relation)) if listed else FilePages(self._version, bitmap=True)
         self.reader = PageReader(self._version, relation.page_size, whole=True)
 
     def resize(self, k: int, without: Int64s | None = None) -> None:
@@ -38,7 +44,7 @@ class PartitionLoader:
         self.k = k
         self.reader = PageReader(self._version, k * self._relation.page_size, whole=True)
         if without is not None:
-            self.places = np.setdiff1d(self.places, without, assume_unique=True)
+            self.places = self.places.without(without)
 
     def oldest(self) -> tuple[Int32s, Int32s, int]:
         """The slot of the oldest tuple that may have a match, older ones that the index proves to have none, and its page."""
@@ -66,8 +72,8 @@ class PartitionLoader:
 
     def partition(self, place: int) -> Int64s:
         """The aligned run of k pages that a page is in."""
-        first = int(np.searchsorted(self.places, place)) // self.k * self.k
-        return self.places[first : first + self.k]
+        first = int(self.places.rank(np.array([place]))[0]) // self.k * self.k
+        return self.places.run(first, self.k)
 
     def load(self, place: int, stats: JoinStats) -> Iterator[Int64s]:
         """Load the partition that a page is in; yields the addresses of its pages."""

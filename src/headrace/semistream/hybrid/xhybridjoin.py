@@ -11,10 +11,17 @@ from headrace.arrays import Int32s
 from headrace.clock import Clock
 from headrace.errors import BadInput, choice
 from headrace.relation import Relation
+from headrace.relation.paged_index import open_index
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.hybrid.hybrid_cost import HybridCost
-from headrace.semistream.hybrid.hybrid_plan import HybridPlan, hybrid_output
-from headrace.semistream.hybrid.hybridjoin import check_hybrid, hold_hybrid, loop_comes_round, with_oldest
+from headrace.semistream.hybrid.hybrid_plan import HybridPlan, hybrid_index, hybrid_output
+from headrace.semistream.hybrid.hybridjoin import (
+    check_hybrid,
+    hold_hybrid,
+    loop_comes_round,
+    shrink_hybrid,
+    with_oldest,
+)
 from headrace.semistream.hybrid.non_swappable import NonSwappable
 from headrace.semistream.hybrid.partition_loader import PartitionLoader, concat_slots
 from headrace.semistream.mesh.mesh_plan import Tuning
@@ -38,7 +45,7 @@ class XHybridJoin(WaitingJoin):
     ----------
     relation
         Stored by popularity, with unique keys.
-    on, memory, how, columns, suffix, clock, order, shed, k, skew, count_index
+    on, memory, how, columns, suffix, clock, order, shed, measure, k, skew, count_index
         See HybridJoin.
     l
         Pages of the non-swappable part. Tuned by default; 0 is HYBRIDJOIN.
@@ -86,6 +93,7 @@ class XHybridJoin(WaitingJoin):
         clock: Clock | None = None,
         order: Order = "any",
         shed: StreamShedder | None = None,
+        measure: bool = False,
         k: int | None = None,
         l: int | None = None,
         tuning: Tuning = "optimal",
@@ -94,23 +102,33 @@ class XHybridJoin(WaitingJoin):
     ) -> None:
         if l is not None and l < 0:
             raise BadInput(f"l={l} is not a number of pages; give 0 or more")
-        if relation.order != "frequency":
-            raise BadInput(
-                f"XHybridJoin needs a relation stored by popularity, and {relation.path} is stored by key; make it with"
-                " Relation.create(..., order='frequency', frequencies=...), or use HybridJoin"
-            )
         self.tuning: Tuning = choice("tuning", tuning, ("optimal", "default"))  # type: ignore[assignment]
-        check_hybrid(type(self).__name__, relation, k, skew)
         self.k, self.l, self.skew, self.count_index = k, l, skew, count_index
+        self._check_version(relation)
         super().__init__(
-            relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock, order=order, shed=shed
+            relation,
+            on,
+            memory,
+            how=how,
+            columns=columns,
+            suffix=suffix,
+            clock=clock,
+            order=order,
+            shed=shed,
+            measure=measure,
         )
-        self._memory.hold("index", relation.index_bytes if count_index else 0)
-        self._pages = self._probe_of(self._H)
-        self._swappable = PartitionLoader(relation, self.stream_key, self._H)
-        self._non_swappable = NonSwappable(relation)
+        self._open_index()
 
     # -- memory ----------------------------------------------------------------------------------------------------------
+
+    def _open_index(self) -> None:
+        """Have the index of the relation, as a whole or in part, and what looks keys up in it."""
+        index = hybrid_index(self._facts(), self._memory.room, k=self.k, l=self.l, count_index=self.count_index)
+        self._memory.hold("index", index.nbytes)
+        version = open_index(self.relation.opened, index, lambda: self.stats)
+        self._pages = self._probe_of(self._H)
+        self._swappable = PartitionLoader(self.relation, self.stream_key, self._H, version)
+        self._non_swappable = NonSwappable(self.relation, version)
 
     @staticmethod
     def plan(
@@ -127,15 +145,20 @@ class XHybridJoin(WaitingJoin):
 
     def cost(self, stream_bytes: float) -> HybridCost:
         """The cost model for stream tuples of so many bytes. [XHJ] §4.3"""
-        return HybridCost.of(replace(self._facts(), stream_bytes=stream_bytes))
+        facts = replace(self._facts(), stream_bytes=stream_bytes)
+        index = hybrid_index(facts, self._memory.room, k=self.k, l=self.l, count_index=self.count_index)
+        return HybridCost.of(facts, index.reads)
 
     @property
     def sizes(self) -> HybridPlan:
         """The sizes that it has; known with the first stream tuple."""
         return self._plan
 
-    def _facts(self) -> PlanFacts:
-        return replace(super()._facts(), skew=self.skew)
+    def _facts(self, ahead: Relation | None = None) -> PlanFacts:
+        return replace(super()._facts(ahead), skew=self.skew)
+
+    def _planned(self, facts: PlanFacts) -> HybridPlan:
+        return self.plan(facts, self._memory.room, k=self.k, l=self.l, tuning=self.tuning, count_index=self.count_index)
 
     def _new_store(self) -> HashWindow:
         self._H = HashWindow(self.relation)
@@ -145,9 +168,10 @@ class XHybridJoin(WaitingJoin):
         return hybrid_output(self._facts(), self._memory.room, k=self.k, l=self.l, count_index=self.count_index)
 
     def _begin(self) -> None:
-        self._plan = plan = self.plan(
-            self._facts(), self._memory.room, k=self.k, l=self.l, tuning=self.tuning, count_index=self.count_index
-        )
+        self._make_buffers(self._planned(self._facts()))
+
+    def _make_buffers(self, plan: HybridPlan) -> None:
+        self._plan = plan
         hold_hybrid(self._memory, plan)
         self._H.resize(max(1, plan.h_S))
         self._non_swappable.load(plan.l, self._pages, self.stats)  # line 1
@@ -175,7 +199,7 @@ class XHybridJoin(WaitingJoin):
         plan, partitions = self._plan, -(-self._swappable.places.size // self._plan.k)
         return self._steps.bound(min(self.waiting, partitions), plan.cost.loop(1, plan.k, plan.l))
 
-    def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
+    def _iterate(self, w: int, most: int | None = None) -> Iterator[pa.RecordBatch]:
         """One iteration of Algorithm 1, lines 4 to 23."""
         yield from self._pages.take_in(w, self._non_swappable.new)  # lines 4-7
         yield from self._look_up_new()  # lines 8-14
@@ -198,3 +222,41 @@ class XHybridJoin(WaitingJoin):
                 met.append(slots)
                 yield from self._results.found(slots, part.at[some], part.row[some])
         yield from self._leave(concat_slots(met), hits=True)
+
+    # -- updates ---------------------------------------------------------------------------------------------------------
+
+    def _check_version(self, relation: Relation) -> None:
+        if relation.order != "frequency":
+            raise BadInput(
+                f"XHybridJoin needs a relation stored by popularity, and {relation.path} is stored by key; make it with"
+                " Relation.create(..., order='frequency', frequencies=...), or use HybridJoin"
+            )
+        check_hybrid(type(self).__name__, relation, self.k, self.skew)
+
+    def _finish_begun(self) -> Iterator[pa.RecordBatch]:
+        """A tuple waits until the one page that it needs is there, so those that wait have met nothing that counts."""
+        return iter(())
+
+    def _room_with(self, version: Relation) -> int:
+        return max(1, self._planned(self._facts(version)).h_S)
+
+    def _move_to(self, relation: Relation) -> None:
+        """Load another version's pages, the non-swappable part too, which all that waits looks up again: the key may be there."""
+        plan = self._planned(self._facts(relation)) if self._input.tuple_bytes else None
+        shrink_hybrid(self._memory, self._H, plan)
+        for part in ("_swappable", "_non_swappable"):
+            vars(self).pop(part, None)  # what it holds of the old index goes before the new one is there
+        self._follow(relation)
+        self._open_index()
+        if plan:
+            self._make_buffers(plan)
+            slots = self._H.oldest(self._H.used)
+            self._non_swappable.new.append((slots, self._H.hashes(slots)))
+
+    # -- tuples that are kept elsewhere ----------------------------------------------------------------------------------
+
+    def _settled(self) -> Iterator[pa.RecordBatch]:
+        """Tuples of popular keys leave, which needs no read."""
+        yield from self._early()
+        if self._non_swappable.new:
+            yield from self._look_up_new()

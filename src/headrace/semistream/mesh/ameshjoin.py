@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
-from headrace.arrays import Int64s
+from headrace.arrays import Bools, Int64s
 from headrace.clock import Clock
 from headrace.conditions import Condition
 from headrace.errors import BadInput
@@ -18,6 +17,8 @@ from headrace.semistream.hash_queue import POINTER_BYTES
 from headrace.semistream.mesh.cyclic_scan import CyclicScan
 from headrace.semistream.mesh.mesh_cost import MeshCost
 from headrace.semistream.mesh.mesh_plan import MeshPlan, mesh_output
+from headrace.semistream.mesh.meshjoin import empty_window
+from headrace.semistream.mesh.packets import Packets, go_on
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.protocols import StreamShedder
 from headrace.semistream.waiting_join import WaitingJoin
@@ -142,6 +143,8 @@ class AMeshJoin(WaitingJoin):
     iteration that goes past the last page reads in two requests.
     """
 
+    any_column = True
+
     def __init__(
         self,
         relation: Relation,
@@ -173,7 +176,7 @@ class AMeshJoin(WaitingJoin):
         )
         self._pages = self._probe_of(self._H)
         self._scan = CyclicScan(relation)
-        self._Q: deque[tuple[int, int]] = deque()  # packets: tuples, startPage
+        self._Q = Packets()
         self._next = (0, 0)  # w and b of the next iteration, once they are asked for
         self.last: tuple[int, int, float] | None = None
         """tuples and pages of the last iteration, and the seconds it took"""
@@ -201,7 +204,7 @@ class AMeshJoin(WaitingJoin):
     @property
     def packets(self) -> list[tuple[int, int]]:
         """Q: tuples and start page of each packet, oldest first."""
-        return list(self._Q)
+        return [(tuples, (self._scan.page + left) % self._scan.pages) for tuples, left in self._Q]
 
     @property
     def page(self) -> int:
@@ -210,19 +213,18 @@ class AMeshJoin(WaitingJoin):
 
     # -- the algorithm: [MESH] Fig. 6 ------------------------------------------------------------------------------------
 
-    def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
+    def _iterate(self, w: int, most: int | None = None) -> Iterator[pa.RecordBatch]:
         """One iteration of Fig. 6, lines 3 to 14."""
         self._wanted_now()
         b, self._next = self._next[1], (0, 0)  # line 3
+        b = b if most is None else min(b, most)
         begun, offered = self.clock.now(), self._input.rows
         self._resize(w, b)
         before, currPage, N_R = self._H.used, self._scan.page, self._scan.pages
         yield from self._pages.take_in(w)  # line 5
-        if self._H.used > before:  # line 6
-            self._Q.append((self._H.used - before, currPage))
+        self._Q.enter(self._H.used - before, N_R)  # line 6
         if not N_R:
-            yield from self._leave(self._H.oldest(self._H.used))
-            self._Q.clear()
+            yield from self._leave(self._H.oldest(self._Q.leave()))
             return
         wrapped = max(0, currPage + b - N_R)
         for places in (self._scan.places[currPage : currPage + b], self._scan.places[:wrapped]):  # line 4
@@ -233,15 +235,14 @@ class AMeshJoin(WaitingJoin):
     def _join_pages(self, pages: Int64s) -> Iterator[pa.RecordBatch]:
         """Lines 7 to 14 for pages from currPage on; a packet leaves before its start page comes again."""
         N_R, reader, done = self._scan.pages, self._scan.reader, 0
-        while self._Q:
-            left = (self._Q[0][1] - self._scan.page - 1) % N_R + 1  # pages that the oldest packet has still to meet
-            if left > pages.size - done:
-                break
+        while (left := self._Q.next_leaves) is not None and left <= pages.size - done:
             yield from self._pages.probe(reader, pages[done : done + left], self.stats)  # line 8
-            yield from self._leave(self._H.oldest(self._Q.popleft()[0]))  # lines 9-12
             done += left
+            self._Q.saw(left)
+            yield from self._leave(self._H.oldest(self._Q.leave()))  # lines 9-12
             self._scan.page = (self._scan.page + left) % N_R  # line 13
         yield from self._pages.probe(reader, pages[done:], self.stats)
+        self._Q.saw(pages.size - done)
         self._scan.page = (self._scan.page + pages.size - done) % N_R
 
     def offer(self, batch: pa.RecordBatch) -> None:
@@ -284,8 +285,10 @@ class AMeshJoin(WaitingJoin):
         """The cost model for the stream at hand. [MESH] §3.2"""
         return self.cost_model(self._facts())
 
-    def _facts(self) -> PlanFacts:
+    def _facts(self, ahead: Relation | None = None) -> PlanFacts:
         """As WaitingJoin has it, but gathered once a stream: each iteration asks for it. What reads cost may change."""
+        if ahead is not None:
+            return super()._facts(ahead)
         if self._known is None or self._known[0] is not self._input.schema:
             self._known = self._input.schema, super()._facts()
         facts, disk, page = self._known[1], self.relation.disk, self.relation.page_size
@@ -339,6 +342,42 @@ class AMeshJoin(WaitingJoin):
         memory.hold("stream buffer", 0)
         memory.hold("disk buffer", disk_buffer)
         memory.hold("stream buffer", stream_buffer)
+
+    # -- updates ---------------------------------------------------------------------------------------------------------
+
+    def _move_to(self, relation: Relation) -> None:
+        """Scan another version from its first page on; the tuner is asked for sizes that suit it. Nothing is in H."""
+        self._known, self._next, self.last = None, (0, 0), None
+        empty_window(self._H, self._memory)
+        self._follow(relation)
+        self._pages, self._scan = self._probe_of(self._H), CyclicScan(relation)
+        if self._input.tuple_bytes:
+            self._begin()
+
+    # -- tuples that are kept elsewhere ----------------------------------------------------------------------------------
+
+    @property
+    def scan_pages(self) -> int | None:
+        """N_R: every tuple meets each page once."""
+        return self._scan.pages
+
+    def _pages_left(self) -> Int64s:
+        return self._Q.pages_left()
+
+    def _room_for(self, tuples: int) -> int:
+        facts = self._facts()
+        each = slot_bytes(facts) + POINTER_BYTES
+        spare = self.most_memory - self._H.used * each - page_bytes(facts)
+        tuples = max(0 if self._H.used else 1, min(tuples, int(spare / (each + facts.stream_bytes))))
+        if tuples:
+            self._resize(tuples, 1)
+        return tuples
+
+    def _go_on(self, left: int, matched: Bools) -> None:
+        go_on(self._pages, self._H, self._Q, left, matched)
+
+    def _emptied(self) -> None:
+        self._Q.clear()
 
     # -- snapshots -------------------------------------------------------------------------------------------------------
 

@@ -47,9 +47,9 @@ class CyclicScan:
         for _, _, addresses in self.reader.read(places, stats, bridge=False):
             yield addresses
 
-    def next_pages(self, stats: JoinStats) -> Iterator[Int64s]:
-        """Read the next b pages, fewer before the end of R; yields their addresses."""
-        places = self.places[self.page : self.page + self.b]
+    def next_pages(self, stats: JoinStats, most: int | None = None) -> Iterator[Int64s]:
+        """Read the next b pages, fewer before the end of R or if so many are the most; yields their addresses."""
+        places = self.places[self.page : self.page + (self.b if most is None else min(self.b, most))]
         yield from self.read(places, stats)
         self.page = (self.page + places.size) % max(1, self.pages)
 
@@ -68,9 +68,9 @@ class SteppedScan(CyclicScan):
         self.page = self._ahead = page
         self._loaded = np.empty(0, np.int64)
 
-    def next_pages(self, stats: JoinStats) -> Iterator[Int64s]:
+    def next_pages(self, stats: JoinStats, most: int | None = None) -> Iterator[Int64s]:
         """The pages of the next step, from the buffer, which is filled when it is empty; yields their addresses."""
-        wanted = min(self.step, self.pages - self.page)
+        wanted = min(self.step if most is None else min(self.step, most), self.pages - self.page)
         while wanted:
             if not self._loaded.size:
                 places = self.places[self._ahead : self._ahead + self.b]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
+from headrace.arrays import Bools, Int64s
 from headrace.clock import Clock
 from headrace.conditions import Condition
 from headrace.errors import BadInput, MemoryRefused, choice
@@ -16,8 +16,10 @@ from headrace.semistream.base import How, On, Order
 from headrace.semistream.mesh.cyclic_scan import CyclicScan
 from headrace.semistream.mesh.mesh_cost import MeshCost
 from headrace.semistream.mesh.mesh_plan import MeshPlan, Tuning, mesh_output
+from headrace.semistream.mesh.packets import Packets, go_on
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.protocols import StreamShedder
+from headrace.semistream.reservations import Reservations
 from headrace.semistream.waiting_join import WaitingJoin
 from headrace.semistream.waiting_plan import OutputPlan
 from headrace.semistream.waiting_store import HashWindow
@@ -35,11 +37,14 @@ class MeshJoin(WaitingJoin):
 
     Parameters
     ----------
-    relation, on, memory, how, columns, suffix, clock, order, shed
+    relation, memory, how, columns, suffix, clock, order, shed
         See WaitingJoin.
+    on
+        Any columns of the relation, its key or others: "col", ["a", "b"], or {"stream column": "relation column"}. Those of the
+        relation are not in the result again; key columns that are not joined on are in it like any other.
     condition
-        What pairs must satisfy besides `on`, or instead of it where `on` is None: compare, between, band, within, intersects or
-        all_of ([MESH] §3.4). Alone it leaves no use for the key, whose columns then are in the result like any other.
+        What pairs must satisfy besides `on`, or instead of it where `on` is None ([MESH] §3.4): any condition, of numbers, texts,
+        vectors, or a function of yours. See headrace.conditions.
     w, b
         Stream tuples and pages an iteration. Without them b follows from `tuning`, and w is what the memory allows.
     tuning
@@ -55,14 +60,21 @@ class MeshJoin(WaitingJoin):
     >>> op = MeshJoin(rel, on="id", memory="1MiB")
     >>> pa.Table.from_batches(op.run([pa.record_batch({"id": [2, 1, 2]})])).sort_by("skey").to_pydict()
     {'id': [1, 2, 2], 'skey': [100, 110, 110]}
+    >>> op = MeshJoin(rel, on="skey", memory="1MiB")  # not the key, and no index on it
+    >>> pa.Table.from_batches(op.run([pa.record_batch({"skey": [120, 7]})])).to_pydict()
+    {'skey': [120], 'id': [3]}
 
     References
     ----------
     [MESH] §3.1 (Fig. 4), §3.2, §3.3, §3.4.
 
     Deviations: when the stream ends, or a batch is joined to its end, what is left enters H at once, as far as there is room,
-    instead of w tuples an iteration; without it a last packet would wait for scans that no new tuple shares.
+    instead of w tuples an iteration; without it a last packet would wait for scans that no new tuple shares. The text's R does
+    not change; `refresh` lets what is in H finish the scan of the old version first, one scan of R at most, in which nothing is
+    taken in.
     """
+
+    any_column = True
 
     def __init__(
         self,
@@ -97,8 +109,7 @@ class MeshJoin(WaitingJoin):
         )
         self._pages = self._probe_of(self._H)
         self._scan = CyclicScan(relation)
-        self._Q: deque[tuple[int, int]] = deque()  # packets: tuples, and the iteration at whose start they leave
-        self._iteration = 0
+        self._Q = Packets()
 
     # -- memory ----------------------------------------------------------------------------------------------------------
 
@@ -153,18 +164,49 @@ class MeshJoin(WaitingJoin):
         scans = 1 + self._input.rows // plan.tuples
         return self._steps.bound(scans * (plan.packets + 1), plan.cost.loop(plan.w, plan.b))
 
-    def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
+    def _iterate(self, w: int, most: int | None = None) -> Iterator[pa.RecordBatch]:
         """One iteration of Fig. 4, lines 2 to 10."""
         H, Q = self._H, self._Q
-        while Q and Q[0][1] <= self._iteration:  # lines 3-6: the oldest packet has met every page
-            yield from self._leave(H.oldest(Q.popleft()[0]))
+        yield from self._settled()  # lines 3-6
         before = H.used
         yield from self._pages.take_in(w)  # lines 2, 7
-        if H.used > before:  # line 8
-            Q.append((H.used - before, self._iteration + self._plan.packets))
-        for pages in self._scan.next_pages(self.stats):  # line 2
+        Q.enter(H.used - before, self._scan.pages)  # line 8
+        for pages in self._scan.next_pages(self.stats, Q.most(most)):  # line 2
             yield from self._pages.probe(self._scan.reader, pages, self.stats)  # lines 9-10
-        self._iteration += 1
+            Q.saw(pages.size)
+
+    def _settled(self) -> Iterator[pa.RecordBatch]:
+        """Packets that have met every page leave."""
+        yield from self._leave(self._H.oldest(self._Q.leave()))
+
+    # -- tuples that are kept elsewhere ----------------------------------------------------------------------------------
+
+    @property
+    def scan_pages(self) -> int | None:
+        """N_R: every tuple meets each page once."""
+        return self._scan.pages
+
+    def _pages_left(self) -> Int64s:
+        return self._Q.pages_left()
+
+    def _room_for(self, tuples: int) -> int:
+        return min(tuples, self._H.room)
+
+    def _go_on(self, left: int, matched: Bools) -> None:
+        go_on(self._pages, self._H, self._Q, left, matched)
+
+    def _emptied(self) -> None:
+        self._Q.clear()
+
+    # -- updates ---------------------------------------------------------------------------------------------------------
+
+    def _move_to(self, relation: Relation) -> None:
+        """Scan another version from its first page on, with sizes for as many pages as it has. Nothing is in H."""
+        empty_window(self._H, self._memory)
+        self._follow(relation)
+        self._pages, self._scan = self._probe_of(self._H), CyclicScan(relation)
+        if self._input.tuple_bytes:
+            self._begin()
 
     # -- snapshots -------------------------------------------------------------------------------------------------------
 
@@ -181,6 +223,12 @@ def checked_sizes(w: int | None, b: int | None) -> tuple[int | None, int | None]
         if value is not None and value < 1:
             raise BadInput(f"{name}={value} is not a number of {what}; give 1 or more")
     return w, b
+
+
+def empty_window(H: HashWindow, memory: Reservations) -> None:
+    """Give back all that H, in which nothing waits, and the buffers around it hold."""
+    H.resize(0)
+    memory.hold_all(dict.fromkeys(("disk buffer", "stream buffer", "hash table", "queue"), 0))
 
 
 def too_small(op: WaitingJoin, plan: MeshPlan, b: int | None, room: int) -> MemoryRefused:

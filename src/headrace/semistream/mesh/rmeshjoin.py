@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
+from headrace.arrays import Bools, Int64s
 from headrace.clock import Clock
 from headrace.conditions import Condition
 from headrace.errors import BadInput, choice
@@ -16,7 +16,8 @@ from headrace.semistream.base import How, On, Order
 from headrace.semistream.mesh.cyclic_scan import SteppedScan
 from headrace.semistream.mesh.mesh_cost import PARTITIONS, RMeshCost
 from headrace.semistream.mesh.mesh_plan import MeshPlan, Tuning, mesh_output
-from headrace.semistream.mesh.meshjoin import checked_sizes, too_small
+from headrace.semistream.mesh.meshjoin import checked_sizes, empty_window, too_small
+from headrace.semistream.mesh.packets import Packets, go_on
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.protocols import StreamShedder
 from headrace.semistream.waiting_join import WaitingJoin
@@ -45,6 +46,8 @@ class RMeshJoin(WaitingJoin):
 
     Deviations: how an iteration takes its pages from the buffer is our reading of those lines.
     """
+
+    any_column = True
 
     def __init__(
         self,
@@ -83,8 +86,7 @@ class RMeshJoin(WaitingJoin):
         )
         self._pages = self._probe_of(self._H)
         self._scan = SteppedScan(relation)
-        self._Q: deque[tuple[int, int]] = deque()  # packets: tuples, and the iteration at whose start they leave
-        self._iteration = 0
+        self._Q = Packets()
 
     # -- memory ----------------------------------------------------------------------------------------------------------
 
@@ -149,18 +151,49 @@ class RMeshJoin(WaitingJoin):
         scans = 1 + self._input.rows // plan.tuples
         return self._steps.bound(scans * (plan.packets + 1), plan.cost.loop(plan.w, plan.b))
 
-    def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
+    def _iterate(self, w: int, most: int | None = None) -> Iterator[pa.RecordBatch]:
         """One iteration of Fig. 4; its pages are N_R / partitions, whatever a read brings."""
         H, Q = self._H, self._Q
-        while Q and Q[0][1] <= self._iteration:  # lines 3-6: the oldest packet has met every page
-            yield from self._leave(H.oldest(Q.popleft()[0]))
+        yield from self._settled()  # lines 3-6
         before = H.used
         yield from self._pages.take_in(w)  # lines 2, 7
-        if H.used > before:  # line 8
-            Q.append((H.used - before, self._iteration + self._plan.packets))
-        for pages in self._scan.next_pages(self.stats):  # line 2
+        Q.enter(H.used - before, self._scan.pages)  # line 8
+        for pages in self._scan.next_pages(self.stats, Q.most(most)):  # line 2
             yield from self._pages.probe(self._scan.reader, pages, self.stats)  # lines 9-10
-        self._iteration += 1
+            Q.saw(pages.size)
+
+    def _settled(self) -> Iterator[pa.RecordBatch]:
+        """Packets that have met every page leave."""
+        yield from self._leave(self._H.oldest(self._Q.leave()))
+
+    # -- tuples that are kept elsewhere ----------------------------------------------------------------------------------
+
+    @property
+    def scan_pages(self) -> int | None:
+        """N_R: every tuple meets each page once."""
+        return self._scan.pages
+
+    def _pages_left(self) -> Int64s:
+        return self._Q.pages_left()
+
+    def _room_for(self, tuples: int) -> int:
+        return min(tuples, self._H.room)
+
+    def _go_on(self, left: int, matched: Bools) -> None:
+        go_on(self._pages, self._H, self._Q, left, matched)
+
+    def _emptied(self) -> None:
+        self._Q.clear()
+
+    # -- updates ---------------------------------------------------------------------------------------------------------
+
+    def _move_to(self, relation: Relation) -> None:
+        """Scan another version from its first page on, with sizes for as many pages as it has. Nothing is in H."""
+        empty_window(self._H, self._memory)
+        self._follow(relation)
+        self._pages, self._scan = self._probe_of(self._H), SteppedScan(relation)
+        if self._input.tuple_bytes:
+            self._begin()
 
     # -- snapshots -------------------------------------------------------------------------------------------------------
 

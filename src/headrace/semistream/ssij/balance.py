@@ -7,6 +7,7 @@ import numpy as np
 from headrace.arrays import Int32s, Int64s, UInt8s
 from headrace.kernels.pairs import wanted_by_half
 from headrace.relation.disk import Disk, PlanKind
+from headrace.semistream.page_ranges import PageRanks
 
 _FIRST = 0.8  # share of SB before the first pass
 _LEAST, _MOST = 0.02, 0.995  # shares between which it moves: neither side vanishes, or nothing could be learned of it
@@ -59,7 +60,7 @@ def sharing(
     page_size: int,
     longest: int,
     plan: PlanKind,
-    places: Int64s,
+    places: PageRanks,
     ranks: Int32s,
     starts: Int32s,
     slots: Int32s,

@@ -17,7 +17,6 @@ from headrace.kernels.pairs import cross_off
 from headrace.relation import Relation
 from headrace.relation.disk import PlanKind
 from headrace.relation.keys import Keys
-from headrace.relation.reader import key_column
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.deadlines import seconds
 from headrace.semistream.page_ranges import Spans, keys_of, range_columns
@@ -26,7 +25,7 @@ from headrace.semistream.protocols import StreamShedder
 from headrace.semistream.sizes import tuple_bytes
 from headrace.semistream.snapshot import Snapshot
 from headrace.semistream.ssij.memory import SSIJMemory
-from headrace.semistream.ssij.memory_plan import SSIJPlan, ssij_output
+from headrace.semistream.ssij.memory_plan import SSIJPlan, ssij_index, ssij_output
 from headrace.semistream.ssij.page_cache import Policy
 from headrace.semistream.ssij.page_search import search_pages
 from headrace.semistream.ssij.stream_buffer import LIST_BYTES, PAIR_BYTES, StreamBuffer
@@ -49,7 +48,7 @@ class SSIJ(WaitingJoin):
 
     Parameters
     ----------
-    relation, on, memory, how, columns, suffix, clock, order, shed
+    relation, on, memory, how, columns, suffix, clock, order, shed, measure
         See WaitingJoin. order="stream" excludes deadlines, which change the order.
     IB_thresh
         Tuples of an online phase. By default what 4% of the memory has room for, 16 to 8,192.
@@ -101,6 +100,7 @@ class SSIJ(WaitingJoin):
         clock: Clock | None = None,
         order: Order = "any",
         shed: StreamShedder | None = None,
+        measure: bool = False,
         IB_thresh: int | None = None,
         SB_thresh: int | None = None,
         max_scan: int = 200,
@@ -136,8 +136,9 @@ class SSIJ(WaitingJoin):
             order=order,
             condition=condition,
             shed=shed,
+            measure=measure,
         )
-        self._memory.hold("index", relation.index_bytes)
+        self._memory.hold("index", ssij_index(self._facts(), self._memory.room).nbytes)
         self._urgency = Urgency(relation, self.clock)
         self._ending = False
         self._check_order(deadline)
@@ -151,7 +152,7 @@ class SSIJ(WaitingJoin):
 
     # -- the phases: [SSIJ] §IV.B ----------------------------------------------------------------------------------------
 
-    def _iterate(self, w: int) -> Iterator[pa.RecordBatch]:
+    def _iterate(self, w: int, most: int | None = None) -> Iterator[pa.RecordBatch]:
         """An online phase if IB_thresh tuples are there, and a join phase if SB_thresh tuples wait; both before a deadline."""
         parts, IB_thresh = self._parts, self._parts.plan.IB
         if self._input.rows >= IB_thresh or self._ending or self._pressed:
@@ -179,12 +180,14 @@ class SSIJ(WaitingJoin):
         taken, numbers = self._input.take(count)[:2] if urgent is None else self._input.take_rows(urgent)
         columns = [[name] for name in self._range] if self._range else [list(self.stream_key)]
         keys, rows = keys_of(self.relation.codec, taken, columns)
+        if self.stream_key and self.popularity is not None:
+            self._input.count_keys(keys[0].hashes())
         self.relation.disk.spend({"c_S": count, "c_X": rows.size})
         if rows.size < count:
             yield from self._leave_at_once(taken, numbers, np.setdiff1d(np.arange(count), rows, assume_unique=True))
             taken, numbers, deadlines = taken.take(pa.array(rows)), numbers[rows], deadlines[rows]
         slots = SB.enter(taken, numbers, self.clock.now(), deadlines)
-        version = self.relation.opened
+        version = parts.version
         # Lines 1-2: MB, by one pass over the index in the order of the keys
         MB = Spans.equal(version, keys[0]) if len(keys) == 1 else Spans.between(version, *keys)
         SB.pending[slots] = MB.pages(slots.size)
@@ -384,6 +387,7 @@ class SSIJ(WaitingJoin):
             ranges=self._range,
             memory=self._memory,
             stream=self._input,
+            stats=lambda: self.stats,
             SB_thresh=self.SB_thresh,
             split=self.split,
             cache=self.cache,
@@ -391,8 +395,8 @@ class SSIJ(WaitingJoin):
         )
         return self._parts.SB
 
-    def _facts(self) -> PlanFacts:
-        return replace(super()._facts(), longest=self.max_scan)
+    def _facts(self, ahead: Relation | None = None) -> PlanFacts:
+        return replace(super()._facts(ahead), longest=self.max_scan)
 
     def _output_plan(self) -> OutputPlan:
         return ssij_output(self._facts(), self._memory.room)
@@ -412,27 +416,49 @@ class SSIJ(WaitingJoin):
 
     # -- updates: [SSIJ] §IV.E -------------------------------------------------------------------------------------------
 
-    def before_update(self) -> Iterator[pa.RecordBatch]:
-        """A forced join phase: no tuple has seen a part of the relation and waits for the rest."""
-        yield from self._counted(self._join_phase())
+    def _check_version(self, relation: Relation) -> None:
+        range_columns(self.condition, self.on, relation)
 
-    def refresh(self, relation: Relation | None = None) -> Iterator[pa.RecordBatch]:
-        """Go on with the latest version of the relation, or a given one, after a forced join phase; changed pages leave CR."""
-        yield from self.before_update()
-        new = self.relation.refresh() if relation is None else relation
-        if new.path != self.relation.path:
-            raise BadInput(f"{new.path} is another relation than {self.relation.path}; make a new SSIJ for it")
-        self.relation = new
-        payload = new.payload(self.columns)
-        if self.how in ("inner", "left"):
-            self._payload = (key_column(new.codec), *payload) if self._key_columns else payload
-        facts = self._facts()
-        output = self._results.follow(new, self._payload, facts)
-        self._memory.hold("index", new.index_bytes)
+    def _finish_begun(self) -> Iterator[pa.RecordBatch]:
+        """A forced join phase: no tuple has seen a part of the relation and waits for the rest."""
         if self._input.tuple_bytes:
-            self._parts.follow(new, facts, output, self._ordered_tuples())
+            yield from self._join_phase()
+
+    def _move_to(self, relation: Relation) -> None:
+        """Read another version; pages that it does not have leave CR."""
+        facts = self._facts(relation)
+        output = self._results.output.of_version(facts)
+        index = ssij_index(facts, self._memory.room)
+        if self._input.tuple_bytes:
+            self._parts.make_room(replace(self._parts.plan, facts=facts, output=output, index=index).parts)
         else:
-            self._parts.move_to(new)
+            self._memory.hold_all({"output": output.nbytes, "index": index.nbytes})
+        self._follow(relation, output)
+        if self._input.tuple_bytes:
+            self._parts.follow(relation, facts, output, self._ordered_tuples())
+            self._urgency.begin(relation, self._parts.places.size, self._parts.plan.scan)
+        else:
+            self._parts.move_to(relation)
+
+    # -- tuples that are kept elsewhere ----------------------------------------------------------------------------------
+
+    def _settled(self) -> Iterator[pa.RecordBatch]:
+        """A join phase if a tuple has had results from one of its pages and waits for another: all others can begin anew."""
+        SB = self._parts.SB
+        if SB.matched[SB.slots()].any():
+            yield from self._join_phase()
+
+    def _buffer(self, rows: pa.RecordBatch, came: Float64s) -> None:
+        super()._buffer(rows, came)
+        self._urgency.IB.add(came + (np.inf if self.deadline is None else self.deadline))
+        self._parts.book()
+
+    def _emptied(self) -> None:
+        parts = self._parts
+        parts.II.clear()
+        parts.SB.forget()
+        self._urgency.IB.take(self._input.rows)
+        parts.book()
 
     # -- snapshots -------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from math import inf
@@ -14,14 +14,15 @@ from headrace.errors import MemoryRefused
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
 from headrace.relation.disk import PlanKind
-from headrace.relation.reader import PageReader
+from headrace.relation.paged_index import open_index
+from headrace.relation.reader import PageReader, Version
 from headrace.semistream.input_buffer import InputBuffer
-from headrace.semistream.page_ranges import all_places
+from headrace.semistream.page_ranges import FilePages, all_places
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.reservations import Reservations
 from headrace.semistream.snapshot import Arrays
 from headrace.semistream.ssij.balance import Balance, sharing
-from headrace.semistream.ssij.memory_plan import SSIJPlan
+from headrace.semistream.ssij.memory_plan import SSIJPlan, ssij_index
 from headrace.semistream.ssij.page_cache import FRAME_BYTES, PageCache, Policy
 from headrace.semistream.ssij.stream_buffer import PAIR_BYTES, SLOT_BYTES, InvertedIndex, StreamBuffer
 from headrace.semistream.waiting_plan import OutputPlan
@@ -35,13 +36,14 @@ class SSIJMemory:
     ----------
     relation, ranges
         R, and the stream's columns that name a range of keys, if there are such.
-    memory, stream
-        The operator's reservations and its input buffer, IB.
+    memory, stream, stats
+        The operator's reservations, its input buffer, IB, and what returns its counters.
     SB_thresh, split, cache, read_plan
         See SSIJ.
     """
 
-    plan: SSIJPlan  # there from the first stream tuple on, and so is the reader
+    plan: SSIJPlan  # there from the first stream tuple on, and so are the version with its index, and the reader
+    version: Version
     reader: PageReader
 
     def __init__(
@@ -51,19 +53,20 @@ class SSIJMemory:
         ranges: tuple[str, str] | None,
         memory: Reservations,
         stream: InputBuffer,
+        stats: Callable[[], JoinStats],
         SB_thresh: int | None,
         split: float | None,
         cache: Policy,
         read_plan: PlanKind,
     ) -> None:
         self.relation = relation
-        self.places = all_places(relation)
+        self.places = FilePages(relation.opened)
         self.SB = StreamBuffer(relation.codec, ranges)
         self.II = InvertedIndex(self.places)
         self.CR = PageCache(relation.page_size, 0)
         self.balance = Balance()
         self.lent = False  # whether the tuples in IB are of a batch that belongs to the caller
-        self._memory, self._IB = memory, stream
+        self._memory, self._IB, self._stats = memory, stream, stats
         self._SB_thresh, self._split, self._cache, self._read_plan = SB_thresh, split, cache, read_plan
         self._ordered_tuples = inf
         self.SB_now = 0  # tuples that start a join phase
@@ -85,9 +88,15 @@ class SSIJMemory:
         for part, nbytes in plan.parts.items():
             self._memory.hold(part, nbytes)
         left = plan.left - self._memory.held("SB")
-        self.CR = PageCache(plan.facts.page_size, min(left // plan.frame_bytes, self.places.size), self._cache)
-        self.reader = self._new_reader()
+        # Frames for more pages than the relation has: a later version may have more.
+        self.CR = PageCache(plan.facts.page_size, max(0, left // plan.frame_bytes), self._cache)
+        self._open()
         self._size_buffer()
+
+    def _open(self) -> None:
+        """Have the index as the plan says, and a read buffer."""
+        self.version = open_index(self.relation.opened, self.plan.index, self._stats)
+        self.reader = self._new_reader()
 
     def _new_reader(self) -> PageReader:
         plan = self.plan
@@ -124,14 +133,31 @@ class SSIJMemory:
     def follow(self, relation: Relation, facts: PlanFacts, output: OutputPlan, ordered_tuples: float) -> None:
         """Hold what another version of the relation needs. Nothing is in SB; pages that the version does not have leave CR."""
         self.move_to(relation)
-        self.plan, self._ordered_tuples = replace(self.plan, facts=facts, output=output), ordered_tuples
-        self.reader = self._new_reader()
+        index = ssij_index(facts, self.plan.limit)
+        self.plan = replace(self.plan, facts=facts, output=output, index=index)
+        self._ordered_tuples = ordered_tuples
+        self._memory.hold("index", index.nbytes)
+        vars(self).pop("version", None)  # what it holds of the old index goes before the new one is there
+        self._open()
         self._size_buffer()
+
+    def make_room(self, parts: dict[str, int]) -> None:
+        """Reserve what parts take with another version of the relation; SB, which is empty, and CR give way."""
+        frame = self.CR.page_size + FRAME_BYTES
+        self._memory.hold("SB", 0)
+        missing = sum(parts.values()) - self._memory.held(*parts) - self._memory.budget.left
+        if missing > 0:
+            self.CR.shrink(max(0, self.CR.used - -(-missing // frame)))
+            self._memory.hold("CR", self.CR.frames * frame)
+        self._memory.hold_all(parts)
 
     def move_to(self, relation: Relation) -> None:
         """Go over to another version of the relation; pages that it does not have leave CR."""
-        self.places = all_places(relation)
-        self.CR.follow(self.relation.opened, relation.opened, self.places)
+        old, new, self.places = self.relation.opened, relation.opened, FilePages(relation.opened)
+        # A list of all pages would be as large as the index. Without it, pages stay in CR that no index leads to: of no use, they
+        # are the first to give way.
+        listed = self.CR.used > 0 and not self.plan.index.paged
+        self.CR.follow(old, new, all_places(relation) if listed else new.places_of(old, self.CR.places))
         self.relation = relation
 
     def read_plans(self, P_u: Int32s) -> Iterator[tuple[int, Int64s]]:
@@ -192,7 +218,7 @@ class SSIJMemory:
     def CR_capacity(self) -> int:
         """Pages that CR may have beside SB, II and IB as they are."""
         free = self._moving - self._beside_CR if self._split is None else int(self._split * self._moving)
-        return max(0, min(free // (self.CR.page_size + FRAME_BYTES), self.places.size))
+        return max(0, min(free // (self.CR.page_size + FRAME_BYTES), self.places.size, self.CR.most))
 
     def book(self, pages: int = 0) -> None:
         """Reserve what the parts hold now; CR gives way. `pages`: CR is about to have so many."""
@@ -203,9 +229,7 @@ class SSIJMemory:
         if self._searched:  # tuples that came meanwhile get their room when the pages have been searched
             self._unbooked = True
             waiting = min(waiting, self._moving - frames * frame)
-        parts = {"CR": frames * frame, "SB and II": waiting}
-        for part in sorted(parts, key=lambda part: parts[part] - self._memory.held(part)):
-            self._memory.hold(part, parts[part])  # what shrinks comes first
+        self._memory.hold_all({"CR": frames * frame, "SB and II": waiting})
 
     @contextmanager
     def searched(self) -> Iterator[None]:

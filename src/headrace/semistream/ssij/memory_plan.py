@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.relation.index_memory import IndexMemory
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.ssij.page_cache import FRAME_BYTES
 from headrace.semistream.ssij.stream_buffer import (
@@ -47,8 +48,8 @@ class SSIJPlan:
 
     Parameters
     ----------
-    facts, limit, output
-        What the plan was made from, the memory, and the room for results.
+    facts, limit, output, index
+        What the plan was made from, the memory, the room for results, and how the index is held.
     scan, halves, planned
         Pages of one read request at most; how many such requests the read buffer holds; pages of one read plan.
     IB, chunk
@@ -58,6 +59,7 @@ class SSIJPlan:
     facts: PlanFacts
     limit: int
     output: OutputPlan
+    index: IndexMemory
     scan: int
     halves: int
     planned: int
@@ -67,8 +69,8 @@ class SSIJPlan:
     @classmethod
     def of(cls, facts: PlanFacts, limit: int, *, IB_thresh: int | None = None) -> SSIJPlan:
         """Shares of the memory beside output and index, and what the relation and the disk can use of them."""
-        output = ssij_output(facts, limit)
-        left = limit - output.nbytes - facts.index_bytes
+        output, index = ssij_output(facts, limit), ssij_index(facts, limit)
+        left = limit - output.nbytes - index.nbytes
         # A disk that serves one request at a time has nothing to overlap with.
         halves = 1 if facts.serial else 2
         scan = max(1, min(facts.longest, facts.pages, int(_SCAN_SHARE * left) // facts.page_size // halves))
@@ -79,6 +81,7 @@ class SSIJPlan:
             facts=facts,
             limit=limit,
             output=output,
+            index=index,
             scan=scan,
             halves=halves,
             planned=planned,
@@ -93,7 +96,7 @@ class SSIJPlan:
         plan_bytes = min(self.planned, facts.pages) * _PLAN_BYTES
         return {
             "output": self.output.nbytes,
-            "index": facts.index_bytes,
+            "index": self.index.nbytes,
             "read buffer": self.scan * self.halves * facts.page_size + plan_bytes,
             "IB": int(self.IB * facts.stream_bytes) + self.chunk * _WORK_BYTES,
         }
@@ -151,7 +154,17 @@ class SSIJPlan:
 
 def ssij_output(facts: PlanFacts, limit: int) -> OutputPlan:
     """Room for results beside the index, three pages, the smallest SB with II and the smallest online phase."""
+    return OutputPlan.of(facts, limit, ssij_index(facts, limit).nbytes + _least_parts(facts))
+
+
+def ssij_index(facts: PlanFacts, limit: int) -> IndexMemory:
+    """How the index is held beside the same."""
+    return facts.index_in(limit - OutputPlan.of(facts, limit, _least_parts(facts)).least)
+
+
+def _least_parts(facts: PlanFacts) -> int:
+    """Bytes of three pages, of the smallest SB with II, and of the smallest online phase."""
     waiting = LEAST_WINDOW * (_ASSUMED_COLUMNS + SLOT_BYTES + NUMBER_BYTES + PAIR_BYTES + LIST_BYTES)
     online = (_LEAST_IB + _LEAST_CHUNK) * (_ASSUMED_COLUMNS + _WORK_BYTES)
     pages = _LEAST_PAGES * (facts.page_size + FRAME_BYTES)
-    return OutputPlan.of(facts, limit, facts.index_bytes + pages + waiting + online)
+    return pages + waiting + online

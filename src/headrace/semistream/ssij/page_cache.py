@@ -35,6 +35,7 @@ class PageCache:
     def __init__(self, page_size: int, most: int, policy: Policy = "utility") -> None:
         self.page_size = page_size
         self.policy = policy
+        self.most = most
         self.frames = 0  # all below are in use or free; all above have given their memory back
         self._map = mmap.mmap(-1, max(1, most) * page_size)
         self._memory: UInt8s = np.frombuffer(self._map, np.uint8)

@@ -12,7 +12,9 @@ import pyarrow as pa
 from headrace.arrays import Bools, Float64s, Int32s, Int64s, UInt8s
 from headrace.errors import BadInput
 from headrace.kernels.pairs import count_pages, free_slots, take_slots, unpack
+from headrace.relation import Relation
 from headrace.relation.keys import IntKeys, KeyCodec, Keys, concat_keys
+from headrace.semistream.page_ranges import PageRanks
 from headrace.semistream.stream_window import StreamWindow
 
 SLOT_BYTES = (
@@ -48,7 +50,7 @@ class StreamBuffer:
         The stream's two columns that name a range of keys, if tuples have two keys.
     """
 
-    condition_row_bytes = condition_slot_bytes = 0.0  # a range of keys is looked up in the index, and takes nothing
+    condition_row_bytes = condition_pair_bytes = 0.0  # a range of keys is looked up in the index, and takes nothing
 
     def __init__(self, codec: KeyCodec, ranges: tuple[str, str] | None = None) -> None:
         self._codec = codec
@@ -78,7 +80,14 @@ class StreamBuffer:
         self._keys: list[list[Keys]] = [[] for _ in range(ends)]  # others
         self._count = 0
 
+    def condition_slot_bytes(self, stream_bytes: float) -> float:
+        """Memory that a condition takes for a waiting tuple: nothing."""
+        return 0.0
+
     # -- the stream's columns --------------------------------------------------------------------------------------------
+
+    def follow(self, relation: Relation) -> None:
+        """Keys of another version of the relation are of the same types."""
 
     def begin_stream(self, schema: pa.Schema) -> None:
         """Hold tuples of this schema from now on. Nothing waits."""
@@ -242,14 +251,14 @@ class InvertedIndex:
 
     Parameters
     ----------
-    places
-        Of all pages of the relation, sorted: a pair is the rank of its page and a slot in one number.
+    pages
+        Of the relation: a pair is the rank of its page and a slot in one number.
     most
         KeyPages there is room for.
     """
 
-    def __init__(self, places: Int64s, most: int = 0) -> None:
-        self._all, self._most = places, most
+    def __init__(self, pages: PageRanks, most: int = 0) -> None:
+        self._all, self._most = pages, most
         self._pairs: Int64s = np.frombuffer(_new_memory(max(1, most) * PAIR_BYTES), np.int64)
         self.pairs = 0
         self._distinct = 0
@@ -276,7 +285,7 @@ class InvertedIndex:
     def add(self, places: Int64s, slots: Int32s) -> None:
         """Add tuples that wait for pages."""
         assert self._lists is None, "lists are read and then cleared"
-        self._pairs[self.pairs : self.pairs + places.size] = (np.searchsorted(self._all, places) << 32) | slots
+        self._pairs[self.pairs : self.pairs + places.size] = (self._all.rank(places) << 32) | slots
         self.pairs += places.size
 
     @property

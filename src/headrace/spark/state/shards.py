@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.errors import RunLogError
+from headrace.relation.batch_versions import batch_notes, hold_versions
 from headrace.runlog import RunLog
 from headrace.semistream.deferred.deferral import Deferral
 from headrace.semistream.deferred.join import DeferredJoin
-from headrace.semistream.protocols import GroupMember
+from headrace.semistream.deferred.queued_join import AtVersion, QueuedJoin
+from headrace.semistream.protocols import GroupMember, QueueingOperator
 from headrace.spark.steps import Batches, SparkTask, StateKeeping
 
 _AFTER_ALL = 1 << 62  # the micro-batch of hr.finish: later than every other
@@ -60,6 +63,41 @@ def deferred(
                 yield from join.finish(stream)
             else:
                 yield from join.join(rows, stream)
+
+
+def queued(
+    deferral: Deferral,
+    keeping: StateKeeping,
+    stream: pa.Schema,
+    operator: QueueingOperator,
+    at_version: AtVersion,
+    batches: Batches,
+    task: SparkTask,
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """The results of a task's rows with a join that keeps its queue, each with the version of the relation that they are of.
+
+    Parameters
+    ----------
+    deferral, keeping, stream, batches
+        See `deferred`.
+    operator
+        The join.
+    at_version
+        Opens it with another version of the relation.
+    """
+    log, number = open_log(
+        keeping,
+        task,
+        "this join keeps its queue from one micro-batch to the next, and the task is not of a streaming query",
+    )
+    assert task.query is not None
+    notes = batch_notes(operator.relation.path, task.query)
+    for shard, rows in by_shard(batches, stream, _rows):
+        with log.shard(shard) as held:
+            hold = partial(hold_versions, notes, f"{log.path.name}-{shard}")
+            join = QueuedJoin(operator, held, deferral, number, at_version=at_version, hold=hold, run=task.run)
+            for out in join.finish(stream) if task.finishing else join.join(rows, stream):
+                yield out, join.version
 
 
 def by_shard(

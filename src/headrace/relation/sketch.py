@@ -1,4 +1,4 @@
-"""Sketch: ageing counts of the keys of a stream, in a fixed number of bytes. (DESIGN D5)"""
+"""Sketch: ageing counts of a stream's keys in a fixed number of bytes. Joins count, relations are ordered by it. (DESIGN D5)"""
 
 from __future__ import annotations
 
@@ -60,6 +60,19 @@ class Sketch:
     def dump(self) -> UInt8s:
         """Counters and window as one array, for a snapshot."""
         return np.concatenate([self._cells, np.array([self.window], np.int64).view(np.uint8)])
+
+    @classmethod
+    def of_dump(cls, dumped: UInt8s) -> Sketch:
+        """Make a sketch of what `dump` gave, to be read; one that goes on counting would need its horizon."""
+        sketch = cls(dumped.size - 8, np.iinfo(np.int64).max)
+        sketch.load(dumped)
+        return sketch
+
+    @classmethod
+    def sound(cls, dumped: UInt8s) -> bool:
+        """Tell whether `dump` may have given this array."""
+        cells = dumped.size - 8
+        return dumped.dtype == np.uint8 and cells >= _LINE and cls.size(cells) == cells
 
     def load(self, dumped: UInt8s) -> None:
         """Go on from what `dump` gave."""
