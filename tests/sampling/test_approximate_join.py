@@ -1,6 +1,7 @@
 """ApproximateJoin: against plain Python, in any division into batches, on from snapshots, the text's examples, and refusals."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -161,7 +162,8 @@ def test_contract_a_snapshot_after_every_batch_goes_on_the_same(method, options)
         part.restore(pa.ipc.open_stream(sink.getvalue()).read_next_batch())
         name = ("left", "right")[side]
         assert Counter(pairs_of(part.insert(name, batch))) == Counter(pairs_of(whole.insert(name, batch)))
-        assert part.stats == whole.stats
+        same = {"memory": {}, "memory_peak": 0}  # rows that wait to be compacted are left out of a snapshot
+        assert replace(part.stats, **same) == replace(whole.stats, **same)
     assert part.stats.results > 50
     assert part.stats.sketched == bool(more)
 
@@ -204,7 +206,9 @@ def test_oracle_texts_and_several_columns():
     """Keys that are no integers are hashed; what the hash does not decide is tested."""
     rng = np.random.default_rng(1)
     rows = [
-        pa.record_batch({name: np.arange(200), "a": [f"v{i}" for i in rng.integers(0, 9, 200)], "x": rng.integers(0, 9, 200)})
+        pa.record_batch(
+            {name: np.arange(200), "a": [f"v{i}" for i in rng.integers(0, 9, 200)], "x": rng.integers(0, 9, 200)}
+        )
         for name in ("left", "right")
     ]
     condition = hr.all_of(hr.equal("a"), hr.compare("x", "<", "x"))
@@ -215,7 +219,9 @@ def test_oracle_texts_and_several_columns():
         (i, j) for i, x in enumerate(left) for j, y in enumerate(right) if x["a"] == y["a"] and x["x"] < y["x"]
     }
     dropping = ApproximateJoin(condition, tuples=20, method="rajhash")
-    some = {p for side, batch in zip(("left", "right"), rows, strict=True) for p in pairs_of(dropping.insert(side, batch))}
+    some = {
+        p for side, batch in zip(("left", "right"), rows, strict=True) for p in pairs_of(dropping.insert(side, batch))
+    }
     assert 0 < len(some) < len(found) and some < found
 
 
@@ -314,7 +320,7 @@ def test_contract_memory_stays_within_its_bytes(method, options):
 
 def test_exact_in_too_little_memory_is_refused_by_name():
     op = ApproximateJoin(hr.equal("k"), memory="64KiB", method="exact")
-    with pytest.raises(MemoryRefused, match="memory='64KiB'|asked"):
+    with pytest.raises(MemoryRefused, match=r"memory='64KiB'|asked"):
         for at in range(100):
             list(op.insert("left", batch_of(0, range(100), list(range(at, at + 100)))))
     with pytest.raises(BadInput, match="in the middle of a batch"):
@@ -371,3 +377,21 @@ def test_a_batch_that_is_refused_leaves_no_trace():
 def test_a_snapshot_of_another_join_is_refused():
     with pytest.raises(BadInput, match="the snapshot is of"):
         join_of("raj", {}, 10).restore(join_of("raj", {}, 12).snapshot())
+
+
+@pytest.mark.parametrize(("method", "options"), METHODS, ids=IDS)
+def test_counting_is_joining_without_the_results(method, options):
+    """`count` says how many results each row has, and leaves the memory that `insert` leaves."""
+    made, counted = (join_of(method, options, 40, seed=3) for _ in range(2))
+    for side, batch in script_of(stream(400, 20, 8), [6, 25]):
+        name = ("left", "right")[side]
+        found = Counter(pair[side] for pair in pairs_of(made.insert(name, batch)))
+        assert counted.count(name, batch).tolist() == [found[row] for row in batch[name].to_pylist()]
+    assert made.stats.results == counted.stats.results > 50
+    assert made.snapshot() == counted.snapshot()
+
+
+def test_counting_where_pairs_must_be_tested_is_refused():
+    op = ApproximateJoin(hr.all_of(hr.equal("k"), hr.compare("left", "<", "right")), tuples=10)
+    with pytest.raises(BadInput, match="use insert"):
+        op.count("left", batch_of(0, [1], [1]))

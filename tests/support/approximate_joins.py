@@ -1,4 +1,4 @@
-"""The approximate joins of [PQP] ch. 8 in plain Python, one tuple at a time, with lists that are scanned: what others must equal."""
+"""The approximate joins of [PQP] ch. 8 in plain Python: one tuple at a time, and lists that are scanned."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class PlainJoin:
         elif self.method == "rrpj":
             if len(self.held[0]) + len(self.held[1]) >= self.all:
                 self._flush()
-            held.append(new)
+            self.held[side].append(new)
         elif self.method == "rajhash" and not self.anywhere:
             self._place_in_stratum(side, new, word)
         elif self.variable:

@@ -233,14 +233,14 @@ def _slot_for(m, side, part, word, sampled, flushed, seed):
     return s
 
 
-@kernel(int64(JOIN_VALUES, int64, U64, I32, U64, U8, int64, uint64, i32, i64, i32, i32))
-def take_in(m, side, codes, parts, words, sampled, flushed, seed, taken, stop, rows, slots):
+@kernel(int64(JOIN_VALUES, int64, U64, I32, U64, U8, int64, uint64, i32, i64, i64, i32, i32))
+def take_in(m, side, codes, parts, words, sampled, flushed, seed, taken, matches, stop, rows, slots):
     """Take in tuples of a side. Returns the number of pairs (row, slot of the other side) that were written.
 
     It goes on from stop = (row, slot to be joined next), and leaves there where it stopped: the output is full, or
     numbers[OVERFLOW] is set, since there are more values than can be counted exactly. taken[i] is the slot of row i, -1 if it
     was dropped; a later row may have the same slot. `sampled` says of each row whether it is placed by sampling or by
-    priority, and a flush removes `flushed` tuples.
+    priority, and a flush removes `flushed` tuples. If there is room in `matches`, pairs are counted there and not written.
     """
     other = 1 - side
     n = 0
@@ -254,6 +254,9 @@ def take_in(m, side, codes, parts, words, sampled, flushed, seed, taken, stop, r
                 break
             _count_scanned(m, side, parts[i])
             s = np.int64(m.lists[other, FIRST, e]) if e >= 0 else np.int64(-1)
+            if matches.size:
+                matches[i] = m.lists[other, KEPT, e] if e >= 0 else 0
+                s = np.int64(-1)
         while s >= 0 and n < rows.size:
             rows[n] = i
             slots[n] = s

@@ -6,7 +6,7 @@ values that it holds tuples of, ordered by the count of partners and then by a r
 count that was true earlier is never too large: the heap keeps such counts, and `lowest` brings the top up to date.
 
     code --> entry --> left tuples  o-o-o      slots of the left side, by partition a queue too
-                   \\-> right tuples o-o       slots of the right side
+                   +-> right tuples o-o        slots of the right side
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from headrace.arrays import Int32s, UInt8s
+from headrace.arrays import AnyArray, Int32s, Int64s, UInt64s
 from headrace.conditions import Condition, check_condition
 from headrace.errors import BadInput, MemoryRefused, choice, shown
 from headrace.kernels import approximate_join as kernels
@@ -21,7 +21,7 @@ from headrace.progressive.grids.partitioning_for import partitioning_for
 from headrace.progressive.memory.row_chunks import copied_bytes
 from headrace.progressive.output import BatchRows, Output, in_schema, left_and_right, plain_schema, side_name
 from headrace.sampling.held_rows import WASTE, HeldRows
-from headrace.sampling.join_memory import ENTRY_BYTES, SLOT_BYTES, Dropping, JoinMemory, arrival_numbers
+from headrace.sampling.join_memory import ENTRY_BYTES, SLOT_BYTES, ArrivingTuples, Dropping, JoinMemory
 from headrace.sampling.pending import Pending
 from headrace.sampling.sampled_side import SampledRows
 from headrace.sampling.sampler import MAX_SLOTS, ROWS_AT_ONCE
@@ -178,6 +178,31 @@ class ApproximateJoin:
         self._pending.add(self._take_all(number, self._accept(number, batch)))
         return self._pending.drain()
 
+    def count(self, side: Literal["left", "right"], batch: pa.RecordBatch) -> Int64s:
+        """Take in tuples of one side, and say how many results each has, in the place of the results."""
+        number = SIDES.index(choice("side", side, SIDES))
+        self._pending.check_none("count")
+        if self._finished:
+            raise BadInput("this join has been finished; make another")
+        batch = self._accept(number, batch)
+        if not self._partitioning.exact or self._ask is not None:
+            raise BadInput(
+                f"{self.condition!r} is tested on every pair, so that results cannot be counted without making them; use insert"
+            )
+        out = np.zeros(batch.num_rows, np.int64)
+        step = self._at_once(ROWS_AT_ONCE, _LEAST_ROWS, _ROW_WORK)
+        for at in range(0, batch.num_rows, step):
+            piece = batch.slice(at, step)
+            rows, arriving = self._arriving(number, piece, counted=True)
+            assert self._held is not None
+            for _ in self._held.take_in(number, arriving, 1):
+                raise AssertionError("pairs are counted, not made")
+            out[at + rows] = arriving.matches
+            self._keep(number, piece, rows, arriving.taken)
+        self.stats.results += int(out.sum())
+        self._count()
+        return out
+
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Give the results that were not read. An approximate join owes no others."""
         self._pending.check_whole()
@@ -255,28 +280,32 @@ class ApproximateJoin:
     def _take_in(self, number: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Join tuples with the other side's memory, each as it comes, and keep those that find a place."""
         assert self._held is not None
-        held, stats = self._held, self.stats
-        keys = self._partitioning.read(number, batch)
-        home = self._partitioning.home(number, keys)
-        stats.tuples_in[number] += batch.num_rows
-        stats.skipped[number] += batch.num_rows - home.row.size
-        arrivals = arrival_numbers(held, number, home.row.size)
-        sampled: UInt8s = (uniform_floats(draw(self.seed, 2 + number, arrivals)) < self._dropping.sampled).view(
-            np.uint8
-        )
-        taken = np.full(home.row.size, -1, np.int32)
-        words = draw(self.seed, number, arrivals)
-        partitions = self._partitions_of(number, batch, home.row, home.cell)
+        rows, arriving = self._arriving(number, batch, counted=False)
         most = self._at_once(_PAIRS, _LEAST_PAIRS, _PAIR_BYTES)
-        for rows, slots in held.take_in(number, home.cell, partitions, words, sampled, taken, most):
-            yield from self._results(number, batch, home.row[rows], slots)
-        if held.slots != self._slots:
-            self._grow(held.slots)
-        self._keep(number, batch, home.row, taken)
+        for tuples, slots in self._held.take_in(number, arriving, most):
+            yield from self._results(number, batch, rows[tuples], slots)
+        self._keep(number, batch, rows, arriving.taken)
 
-    def _results(
-        self, number: int, batch: pa.RecordBatch, rows: Int32s, slots: Int32s
-    ) -> Iterator[pa.RecordBatch]:
+    def _arriving(self, number: int, batch: pa.RecordBatch, counted: bool) -> tuple[Int32s, ArrivingTuples]:
+        """The tuples of a batch that have a key: their rows, and what decides about them."""
+        assert self._held is not None
+        home = self._partitioning.home(number, self._partitioning.read(number, batch))
+        n = home.row.size
+        self.stats.tuples_in[number] += batch.num_rows
+        self.stats.skipped[number] += batch.num_rows - n
+        first = self._held.number(fields.ARRIVED)[number]
+        arrivals = np.arange(first, first + n)
+        coins = uniform_floats(draw(self.seed, 2 + number, arrivals))
+        return home.row, ArrivingTuples(
+            home.cell,
+            self._partitions_of(number, batch, home.row, home.cell),
+            draw(self.seed, number, arrivals),
+            (coins < self._dropping.sampled).view(np.uint8),
+            np.full(n, -1, np.int32),
+            np.zeros(n if counted else 0, np.int64),
+        )
+
+    def _results(self, number: int, batch: pa.RecordBatch, rows: Int32s, slots: Int32s) -> Iterator[pa.RecordBatch]:
         """The results of arriving rows with slots of the other side."""
         other, output = self._rows_of(1 - number), self._made_output()
         order = other.by_chunk(slots)
@@ -292,6 +321,8 @@ class ApproximateJoin:
         for side, of_side in enumerate(self._rows):
             if of_side is not None:
                 of_side.forget(held.freed(side))
+        if held.slots != self._slots:
+            self._grow(held.slots)
         own = self._rows_of(number)
         entered = held.entered(number, taken)
         if self.memory is not None:
@@ -327,15 +358,16 @@ class ApproximateJoin:
         if rows is not None and slots.size:
             rows.forget(slots)
 
-    def _partitions_of(self, number: int, batch: pa.RecordBatch, rows: Int32s, codes: np.ndarray) -> Int32s:
+    def _partitions_of(self, number: int, batch: pa.RecordBatch, rows: Int32s, codes: UInt64s) -> Int32s:
         """The partition of each row: its value modulo k, or the hash of its key if that is no single integer."""
+        values: AnyArray = codes
         columns = self._partitioning.columns[number]
         if len(columns) == 1 and pa.types.is_integer(batch.schema.field(columns[0]).type):
-            column = batch.column(columns[0]).fill_null(0).to_numpy(zero_copy_only=False)[rows]
-            if column.dtype != np.uint64:
-                return np.mod(column.astype(np.int64), self.partitions).astype(np.int32)
-            codes = column
-        return np.mod(codes, np.uint64(self.partitions)).astype(np.int32)
+            values = batch.column(columns[0]).fill_null(0).to_numpy(zero_copy_only=False)[rows]
+            if values.dtype != np.uint64:
+                values = values.astype(np.int64)  # k may be larger than a narrow type
+        out: Int32s = np.mod(values, values.dtype.type(self.partitions)).astype(np.int32)
+        return out
 
     def _at_once(self, most: int, least: int, each: int) -> int:
         """How many items of so many bytes are handled at a time."""
@@ -347,7 +379,9 @@ class ApproximateJoin:
         """The bytes in which arrivals of values are counted; 0 if they are not."""
         if not self._dropping.counts:
             if counters is not None:
-                raise BadInput(f"counters={shown(counters)} is for prob, probhash and mixture; {self.method} counts no values")
+                raise BadInput(
+                    f"counters={shown(counters)} is for prob, probhash and mixture; {self.method} counts no values"
+                )
             return 0
         if counters is None:
             return COUNTERS if self.memory is None else self.budget.limit // _WORK
@@ -407,7 +441,9 @@ class ApproximateJoin:
         return self._output
 
     def _make_output(self, left: pa.Schema, right: pa.Schema) -> Output:
-        return Output(self.condition, left, right, self._ask if self._partitioning.exact else self.condition, self.suffix)
+        return Output(
+            self.condition, left, right, self._ask if self._partitioning.exact else self.condition, self.suffix
+        )
 
     def _accept(self, number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return an arriving batch in the types that are kept. Whatever may be refused is looked at before anything changes."""
@@ -451,7 +487,9 @@ def _dropping(
     if replacement == "anywhere" and method != "rajhash":
         raise BadInput(f"replacement='anywhere' is for rajhash; {method} has no strata")
     if literal and (method != "rajhash" or replacement == "anywhere"):
-        raise BadInput("literal=True is for rajhash with replacement='stratum': it says what is done with an empty stratum")
+        raise BadInput(
+            "literal=True is for rajhash with replacement='stratum': it says what is done with an empty stratum"
+        )
     if (quality is not None) != (method == "mixture"):
         raise BadInput(
             f"quality={shown(quality)} and method={method!r}: give quality=, from 0 (as prob) to 1 (as raj), with"
@@ -481,10 +519,14 @@ def _check_size(method: str, tuples: int | None, memory: int | str | None) -> No
     """Refuse a size that no memory can have."""
     if method == "exact":
         if tuples is not None:
-            raise BadInput(f"method='exact' keeps everything, so that tuples={shown(tuples)} says nothing; leave it out")
+            raise BadInput(
+                f"method='exact' keeps everything, so that tuples={shown(tuples)} says nothing; leave it out"
+            )
         return
     if (tuples is None) == (memory is None):
-        raise BadInput("an approximate join needs its size: give either tuples=, of both sides together, or memory=, in bytes")
+        raise BadInput(
+            "an approximate join needs its size: give either tuples=, of both sides together, or memory=, in bytes"
+        )
     if tuples is not None and (isinstance(tuples, bool) or not isinstance(tuples, int) or not 2 <= tuples <= MAX_SLOTS):
         raise BadInput(f"tuples={shown(tuples)} is not a number of tuples of two sides; give 2 or more")
 
@@ -494,6 +536,6 @@ def _by_key(condition: Condition) -> tuple[HashPartitioning, Condition | None]:
     partitioning, ask = partitioning_for(condition)
     if not isinstance(partitioning, HashPartitioning):
         raise BadInput(
-            f"{condition!r} has no equal key, by which an approximate join counts and drops; use equal, or all_of with one of them"
+            f"{condition!r} has no equal key, by which approximate joins count and drop; use equal, or all_of with one of them"
         )
     return partitioning, ask

@@ -19,7 +19,7 @@ from headrace.splitmix import draw
 ROW_BYTES = 4 + 4 + 4  # of a slot, to find its row: its chunk, its row there, and its number in the list of the chunk
 SLOT_BYTES = 4 * fields.SLOT_FIELDS + ROW_BYTES
 ENTRY_BYTES = 4 + 8 + 4 + 4 + 2 * 4 * 4 + 4 * 8 + 2 * 8 + 2 * 4  # of a value, in all arrays of JoinValues together
-_LEAST = 1024  # slots of a side at the beginning, where their number grows
+_LEAST = 64  # slots of a side at the beginning, where their number grows
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,22 @@ class Dropping:
     def pool(self) -> bool:
         """Whether both sides share the slots."""
         return self.placing in (FLUSH, LOWEST_OF_BOTH)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivingTuples:
+    """Tuples of one side, in the order in which they come."""
+
+    codes: UInt64s
+    partitions: Int32s
+    words: UInt64s
+    """random words"""
+    sampled: UInt8s
+    """whether each is placed by sampling, and not by priority"""
+    taken: Int32s
+    """the slot of each, when it has been taken in; -1 if it was dropped"""
+    matches: Int64s
+    """the number of results of each, when it has been taken in; empty if the results themselves are wanted"""
 
 
 class JoinMemory:
@@ -130,25 +146,22 @@ class JoinMemory:
 
     # -- arrivals --------------------------------------------------------------------------------------------------------
 
-    def take_in(
-        self, side: int, codes: UInt64s, partitions: Int32s, words: UInt64s, sampled: UInt8s, taken: Int32s, most: int
-    ) -> Iterator[tuple[Int32s, Int32s]]:
+    def take_in(self, side: int, arriving: ArrivingTuples, most: int) -> Iterator[tuple[Int32s, Int32s]]:
         """Take in tuples of a side. Gives pairs of a tuple and a slot of the other side, at most `most` at a time.
 
-        When all are read, taken[i] is the slot of tuple i, or -1; `entered` says which of them are held.
+        When all are read, arriving.taken[i] is the slot of tuple i, or -1; `entered` says which of them are held.
         """
         if self.dropping.placing == KEEP_ALL:
-            self._need(codes.size)
-        m = self.values
-        m.numbers[fields.LEAST_SPARE : fields.LEAST_SPARE + 2] = m.numbers[fields.SPARE : fields.SPARE + 2]
-        flushed = max(1, round(self.dropping.share * int(m.numbers[fields.SIZE])))
+            self._need(arriving.codes.size)
+        numbers, a = self.values.numbers, arriving
+        numbers[fields.LEAST_SPARE : fields.LEAST_SPARE + 2] = numbers[fields.SPARE : fields.SPARE + 2]
+        flushed = max(1, round(self.dropping.share * int(numbers[fields.SIZE])))
         stop = np.array([0, kernels.BEGIN], np.int64)
         seed = np.uint64(self.seed & ((1 << 64) - 1))
-        while stop[0] < codes.size:
+        given = a.codes, a.partitions, a.words, a.sampled, flushed, seed, a.taken, a.matches
+        while stop[0] < a.codes.size:
             rows, slots = np.empty(most, np.int32), np.empty(most, np.int32)
-            n = kernels.take_in(
-                self.values, side, codes, partitions, words, sampled, flushed, seed, taken, stop, rows, slots
-            )
+            n = kernels.take_in(self.values, side, *given, stop, rows, slots)
             if n:
                 yield rows[:n], slots[:n]
             if self.values.numbers[fields.OVERFLOW]:
@@ -162,7 +175,8 @@ class JoinMemory:
     def freed(self, side: int) -> Int32s:
         """The slots of a side on the stack that may have held a tuple before the last `take_in`."""
         low, top = (int(self.values.numbers[which + side]) for which in (fields.LEAST_SPARE, fields.SPARE))
-        return self.values.slots[side, fields.PLACE, low:top] if self.dropping.pool else np.empty(0, np.int32)
+        freed: Int32s = self.values.slots[side, fields.PLACE, low : top if self.dropping.pool else low]
+        return freed
 
     def shrink(self, tuples: int) -> list[Int32s]:
         """Make room for this many tuples of both sides together, and no more. Returns the slots of each side that were freed.
@@ -267,9 +281,3 @@ def _shape(array: AnyArray) -> tuple[int, ...]:
 def _power_of_two(most: int) -> int:
     """The largest power of two that is not above a number."""
     return 1 << (most.bit_length() - 1) if most > 0 else 0
-
-
-def arrival_numbers(memory: JoinMemory, side: int, n: int) -> Int64s:
-    """The numbers of the next n tuples of a side, the first of a stream being 0."""
-    first = memory.number(fields.ARRIVED)[side]
-    return np.arange(first, first + n)

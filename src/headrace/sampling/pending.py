@@ -25,7 +25,8 @@ class Pending:
         while self._work:
             first = self._work[0]
             try:
-                yield from first
+                for out in first:  # not `yield from`, which would close the work when a reader stops early
+                    yield out  # noqa: UP028
             except Exception as error:
                 self._broken = error
                 raise
