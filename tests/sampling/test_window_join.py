@@ -329,3 +329,15 @@ def test_bad_batches_are_refused_by_name_and_change_nothing():
     with pytest.raises(hr.BadInput, match="Table is no batch of the right side"):
         op.insert("right", pa.table({"k": [1]}))
     assert op.stats.tuples_in == [1, 0]
+
+
+def test_contract_a_reader_that_stops_early_loses_nothing():
+    """What one call did not read comes with the next, though the iterator of the first is gone."""
+    inserts = script(L, R, [40])
+    op, found = WindowJoin(hr.equal("k"), window=hr.rows(100), method="all"), Counter()
+    for side, batch in inserts:
+        for out in op.insert(side, batch):
+            found += pairs_of([out])
+            break
+    found += pairs_of(op.finish())
+    assert found == pairs(WindowJoin(hr.equal("k"), window=hr.rows(100), method="all"), inserts)

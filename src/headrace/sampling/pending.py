@@ -25,8 +25,8 @@ class Pending:
         while self._work:
             first = self._work[0]
             try:
-                for out in first:  # not `yield from`, which would close the work when a reader stops early
-                    yield out  # noqa: UP028
+                for out in first:  # noqa: UP028 -- `yield from` would close the work when a reader stops early
+                    yield out
             except Exception as error:
                 self._broken = error
                 raise

@@ -23,6 +23,7 @@ from headrace.sampling.expire import Expire
 from headrace.sampling.fair import FairWindow
 from headrace.sampling.fifo import Fifo
 from headrace.sampling.join_totals import JoinTotals
+from headrace.sampling.pending import Pending
 from headrace.sampling.reservoir import Reservoir
 from headrace.sampling.sampled_side import SampledRows, SampledSide
 from headrace.sampling.sampler import ROWS_AT_ONCE, Sampler, check_size
@@ -143,11 +144,8 @@ class WindowJoin:
         self._sides: list[SampledSide | None] = [None, None]
         self._output: Output | None = None
         self._totals = self._totals_for(estimate, group_by, groups)
-        self._work: list[
-            Iterator[pa.RecordBatch]
-        ] = []  # of batches whose results are not read to the end, oldest first
+        self._pending = Pending()
         self._finished = False
-        self._broken: Exception | None = None
 
     # -- what a user calls -----------------------------------------------------------------------------------------------
 
@@ -157,18 +155,18 @@ class WindowJoin:
         The batch is taken in while results are read; what is not read comes with the results of the next call.
         """
         number = SIDES.index(choice("side", side, SIDES))
-        self._check_whole()
+        self._pending.check_whole()
         if self._finished:
             raise BadInput("this join has been finished; make another")
         batch = self._accept(number, batch)
-        self._work.append(self._take_all(number, batch))
-        return self._drain()
+        self._pending.add(self._take_all(number, batch))
+        return self._pending.drain()
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Give the results that were not read. A window join owes no others."""
-        self._check_whole()
+        self._pending.check_whole()
         self._finished = True
-        return self._drain()
+        return self._pending.drain()
 
     def estimate(
         self,
@@ -198,14 +196,14 @@ class WindowJoin:
         and rows `kept` in the samples; with a group its value, and `other` for values beyond the most groups.
         """
         asked = asked_of(count, sum, avg, confidence)
-        self._no_work("estimate")
+        self._pending.check_none("estimate")
         if self._totals is None:
             raise BadInput(f"this join was made without estimate=...; make it with {_declaration(asked, group_by)}")
         return self._totals.answer(asked, group_by, self._sides, self._times)
 
     def snapshot(self) -> pa.RecordBatch:
         """The state, as a record batch of one row, for `restore`."""
-        self._no_work("snapshot")
+        self._pending.check_none("snapshot")
         s = self.stats
         now = START if self._times is None else self._times.now
         counters = np.array([now, s.results, *s.tuples_in, *s.skipped, *s.late, *s.untimed], np.int64)
@@ -226,8 +224,8 @@ class WindowJoin:
             self._times.now = counters[0]
         s.results = counters[1]
         s.tuples_in, s.skipped, s.late, s.untimed = (counters[i : i + 2] for i in range(2, 10, 2))
-        self._sides, self._output, self._work = [None, None], None, []
-        self._finished, self._broken = False, None
+        self._sides, self._output, self._pending = [None, None], None, Pending()
+        self._finished = False
         self.partitioning, self._ask = partitioning_for(self.condition)
         if self._totals is not None and groups is not None:
             self._totals.restore_groups(groups)
@@ -326,31 +324,6 @@ class WindowJoin:
         if self.memory is None:
             return _PAIRS
         return max(_LEAST_PAIRS, min(_PAIRS, self.stats.memory_limit // _WORK // _PAIR_BYTES))
-
-    def _drain(self) -> Iterator[pa.RecordBatch]:
-        """The results of all batches that are not taken in to the end."""
-        while self._work:
-            first = self._work[0]
-            try:
-                yield from first
-            except Exception as error:
-                self._broken = error
-                raise
-            if self._work and self._work[0] is first:
-                self._work.pop(0)
-
-    def _check_whole(self) -> None:
-        """Refuse every call after an error in the middle of a batch."""
-        if self._broken is not None:
-            raise BadInput(
-                f"an error stopped this join in the middle of a batch ({self._broken}); make another, or restore a snapshot"
-            ) from self._broken
-
-    def _no_work(self, call: str) -> None:
-        """Refuse a call while a batch is not taken in to its end."""
-        self._check_whole()
-        if self._work:
-            raise BadInput(f"the results of the last insert were not read to the end; iterate over them before {call}")
 
     # -- sides -----------------------------------------------------------------------------------------------------------
 
