@@ -122,7 +122,7 @@ def _table(figure: Figure, raw: Raw) -> list[str]:
                 else ""
             )
         lines.append("| " + " | ".join(row) + " |")
-    return [*lines, *_clean_up(raw)] if figure.over else lines
+    return [*lines, *_clean_up(raw)] if figure.over and any(WHOLE in c for c in raw["cells"]) else lines
 
 
 def _clean_up(raw: Raw) -> list[str]:
