@@ -14,7 +14,7 @@ from headrace.errors import BadInput, MemoryRefused
 from headrace.sampling import ApproximateJoin
 from headrace.sampling.join_memory import ENTRY_BYTES
 from tests.support.approximate_joins import PlainJoin
-from tests.support.sample_streams import word_for
+from tests.support.sample_streams import below, words
 
 METHODS = [
     ("exact", {}),
@@ -242,17 +242,10 @@ def test_worked_example_of_the_plain_join():
     assert [v for _, v, _ in plain.strata[0][0]] == [90, 30] and [v for _, v, _ in plain.strata[1][8]] == [48]
 
 
-def test_worked_example_of_the_join(monkeypatch):
-    """The same with the join itself, whose draws for the sixth tuples are made to be 4 and 6."""
-    from headrace.sampling import approximate_join
-
-    rho = {0: 4, 1: 6}
-
-    def drawn(seed, side, numbers):
-        return np.array([word_for(rho.get(side, 1), 6) if n == 5 else 0 for n in numbers], np.uint64)
-
-    monkeypatch.setattr(approximate_join, "draw", drawn)
-    op = ApproximateJoin(hr.equal("k"), tuples=10, method="rajhash", partitions=10)
+def test_worked_example_of_the_join():
+    """The same with the join itself, with a seed whose draws for the sixth tuples are 4 and 6."""
+    rho = [[below(words(seed, 6, stream_=side)[5], 6) + 1 for side in (0, 1)] for seed in range(500)]
+    op = ApproximateJoin(hr.equal("k"), tuples=10, method="rajhash", partitions=10, seed=rho.index([4, 6]))
     for i in range(6):
         for side, keys in ((0, S1), (1, S2)):
             list(op.insert(("left", "right")[side], batch_of(side, [i], [keys[i]])))
@@ -316,6 +309,25 @@ def test_contract_memory_stays_within_its_bytes(method, options):
         assert sizes[0] == sizes[19] > sizes[-1] >= 2
         assert sum(op.stats.kept) <= sizes[-1]
         assert op.kept("left").num_rows + op.kept("right").num_rows == sum(op.stats.kept)
+
+
+@pytest.mark.parametrize("method", ["rrpj", "prob", "rajhash"])
+def test_contract_a_snapshot_of_a_memory_that_was_made_smaller_goes_on_the_same(method):
+    whole, part = (ApproximateJoin(hr.equal("k"), memory="256KiB", method=method, seed=1) for _ in range(2))
+    rng = np.random.default_rng(3)
+    for at in range(24):
+        text = "x" * (10 if at < 8 else 300)
+        batch = pa.record_batch({"k": rng.integers(0, 400, 100), "n": np.arange(100), "text": [text] * 100})
+        snapshot = part.snapshot()
+        part = ApproximateJoin(hr.equal("k"), memory="256KiB", method=method, seed=1)
+        part.restore(snapshot)
+        side = ("left", "right")[at % 2]
+        results = [
+            Counter(p for out in op.insert(side, batch) for p in zip(*out.columns, strict=True)) for op in (part, whole)
+        ]
+        assert results[0] == results[1]
+        assert part.stats.size == whole.stats.size and part.stats.kept == whole.stats.kept
+    assert 2 <= whole.stats.size < 1_000
 
 
 def test_exact_in_too_little_memory_is_refused_by_name():

@@ -20,8 +20,9 @@ from headrace.progressive.grids.partitioning import SIDES
 from headrace.progressive.grids.partitioning_for import partitioning_for
 from headrace.progressive.memory.row_chunks import copied_bytes
 from headrace.progressive.output import BatchRows, Output, in_schema, left_and_right, plain_schema, side_name
+from headrace.sampling.dropping import Allocation, Replacement, dropping_for
 from headrace.sampling.held_rows import WASTE, HeldRows
-from headrace.sampling.join_memory import ENTRY_BYTES, SLOT_BYTES, ArrivingTuples, Dropping, JoinMemory
+from headrace.sampling.join_memory import ENTRY_BYTES, SLOT_BYTES, ArrivingTuples, JoinMemory
 from headrace.sampling.pending import Pending
 from headrace.sampling.sampled_side import SampledRows
 from headrace.sampling.sampler import MAX_SLOTS, ROWS_AT_ONCE
@@ -32,8 +33,6 @@ from headrace.units import format_size, parse_size
 
 ApproximateMethod = Literal["rrpj", "prob", "probhash", "raj", "rajhash", "mixture", "exact"]
 METHODS = ("rrpj", "prob", "probhash", "raj", "rajhash", "mixture", "exact")
-Allocation = Literal["fixed", "variable"]
-Replacement = Literal["stratum", "anywhere"]
 PARTITIONS = 50  # k: the text does not give it; its values are 1 to 50
 COUNTERS = 1 << 20  # bytes for counts without a memory limit: about 4,800 values exactly, more in a sketch
 _NO_LIMIT = 1 << 62  # bytes of a budget that only counts
@@ -142,7 +141,7 @@ class ApproximateJoin:
     ) -> None:
         check_condition(condition)
         choice("method", method, METHODS)
-        self._dropping = _dropping(method, allocation, replacement, literal, quality, share)
+        self._dropping = dropping_for(method, allocation, replacement, literal, quality, share)
         _check_size(method, tuples, memory)
         if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
             raise BadInput(f"partitions={shown(partitions)} is not a number of partitions; give 1 or more")
@@ -473,46 +472,6 @@ class ApproximateJoin:
             s.kept, s.scanned = self._held.number(fields.HELD), self._held.number(fields.SCANNED)
             s.flushes = int(self._held.values.numbers[fields.FLUSHES])
             s.sketched, s.size = self._held.sketched, self._held.size
-
-
-def _dropping(
-    method: str, allocation: str, replacement: str, literal: bool, quality: float | None, share: float
-) -> Dropping:
-    """Who is dropped, by the arguments of a join. Refuses those that the method does not have."""
-    choice("allocation", allocation, ("fixed", "variable"))
-    choice("replacement", replacement, ("stratum", "anywhere"))
-    prob = method in ("prob", "probhash")
-    if allocation == "variable" and not prob:
-        raise BadInput(f"allocation='variable' is for prob and probhash; {method} does not choose among both sides")
-    if replacement == "anywhere" and method != "rajhash":
-        raise BadInput(f"replacement='anywhere' is for rajhash; {method} has no strata")
-    if literal and (method != "rajhash" or replacement == "anywhere"):
-        raise BadInput(
-            "literal=True is for rajhash with replacement='stratum': it says what is done with an empty stratum"
-        )
-    if (quality is not None) != (method == "mixture"):
-        raise BadInput(
-            f"quality={shown(quality)} and method={method!r}: give quality=, from 0 (as prob) to 1 (as raj), with"
-            " method='mixture', and with no other"
-        )
-    if quality is not None and (
-        isinstance(quality, bool) or not isinstance(quality, int | float) or not 0 <= quality <= 1
-    ):
-        raise BadInput(f"quality={shown(quality)} is not between 0 and 1; 0 is as prob, 1 as raj")
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-        raise BadInput(f"share={shown(share)} is not a part of memory; give more than 0, and 1 at most")
-    k = kernels
-    if method == "exact":
-        return Dropping(k.KEEP_ALL, k.SCAN_PARTITION, 0.0, False)
-    if method == "rrpj":
-        return Dropping(k.FLUSH, k.SCAN_PARTITION, 0.0, False, share=share)
-    if prob:
-        placing, whole = (k.OWN_SIDE, k.SCAN_SIDE) if allocation == "fixed" else (k.LOWEST_OF_BOTH, k.SCAN_MEMORY)
-        return Dropping(placing, whole if method == "prob" else k.SCAN_PARTITION, 0.0, True)
-    if method == "rajhash":
-        placing = k.OWN_STRATUM if replacement == "stratum" else k.OWN_SIDE
-        return Dropping(placing, k.SCAN_PARTITION, 1.0, False, literal)
-    return Dropping(k.OWN_SIDE, k.SCAN_SIDE, 1.0 if quality is None else float(quality), quality is not None)
 
 
 def _check_size(method: str, tuples: int | None, memory: int | str | None) -> None:

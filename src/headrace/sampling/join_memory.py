@@ -10,39 +10,17 @@ import numpy as np
 from headrace.arrays import AnyArray, Int32s, Int64s, UInt8s, UInt64s
 from headrace.kernels import approximate_join as kernels
 from headrace.kernels import join_values as fields
-from headrace.kernels.approximate_join import FLUSH, KEEP_ALL, LOWEST_OF_BOTH
+from headrace.kernels.approximate_join import FLUSH, KEEP_ALL
 from headrace.kernels.count_sketch import COUNTER_BYTES, ROWS
 from headrace.kernels.join_values import JoinValues
 from headrace.memory import MemoryBudget
+from headrace.sampling.dropping import Dropping
 from headrace.splitmix import draw
 
 ROW_BYTES = 4 + 4 + 4  # of a slot, to find its row: its chunk, its row there, and its number in the list of the chunk
 SLOT_BYTES = 4 * fields.SLOT_FIELDS + ROW_BYTES
 ENTRY_BYTES = 4 + 8 + 4 + 4 + 2 * 4 * 4 + 4 * 8 + 2 * 8 + 2 * 4  # of a value, in all arrays of JoinValues together
 _LEAST = 64  # slots of a side at the beginning, where their number grows
-
-
-@dataclass(frozen=True, slots=True)
-class Dropping:
-    """Who is dropped when memory is full."""
-
-    placing: int
-    """one of the constants of kernels.approximate_join: KEEP_ALL, OWN_SIDE, ..."""
-    scanning: int
-    """the tuples that the text's algorithm compares an arriving one with: SCAN_SIDE, SCAN_MEMORY or SCAN_PARTITION"""
-    sampled: float
-    """the probability that an arriving tuple is placed by sampling, and not by priority"""
-    counts: bool
-    """whether the arrivals of values are counted, for priorities"""
-    literal: bool = False
-    """whether a tuple whose stratum is empty is dropped"""
-    share: float = 0.0
-    """the part of memory that a flush drops"""
-
-    @property
-    def pool(self) -> bool:
-        """Whether both sides share the slots."""
-        return self.placing in (FLUSH, LOWEST_OF_BOTH)
 
 
 @dataclass(frozen=True, slots=True)
