@@ -119,7 +119,7 @@ class ApproximateRun:
         return self.made[-1] / self.made[-1].sum()
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=512)
 def run(
     data: str, scale: float, method: str, percent: float, seed: int, quality: float | None = None
 ) -> ApproximateRun:

@@ -151,69 +151,69 @@ def arrivals_of(m, side, e):
 
 
 @helper
-def _less(m, side, a, b):
+def _less(stored, tags, a, b):
     """Whether value a leaves before value b."""
-    x = m.counts[STORED + side, a]
-    y = m.counts[STORED + side, b]
-    return x < y or (x == y and m.tags[side, a] < m.tags[side, b])
+    return stored[a] < stored[b] or (stored[a] == stored[b] and tags[a] < tags[b])
 
 
 @helper
-def _put(m, side, i, e):
-    m.heap[side, i] = e
-    m.lists[side, AT, e] = i
-
-
-@helper
-def _sift_up(m, side, i):
-    e = m.heap[side, i]
+def _sift_up(heap, at, stored, tags, i):
+    """Move the value at index i of the heap towards the top, to where it belongs."""
+    e = heap[i]
     while i > 0:
         up = (i - 1) >> 1
-        if not _less(m, side, e, m.heap[side, up]):
+        if not _less(stored, tags, e, heap[up]):
             break
-        _put(m, side, i, m.heap[side, up])
+        heap[i] = heap[up]
+        at[heap[i]] = i
         i = up
-    _put(m, side, i, e)
+    heap[i] = e
+    at[e] = i
 
 
 @helper
-def _sift_down(m, side, i):
-    n = m.numbers[HEAPED + side]
-    e = m.heap[side, i]
+def _sift_down(heap, at, stored, tags, i, n):
+    """Move the value at index i of a heap of n values away from the top, to where it belongs."""
+    e = heap[i]
     while True:
         down = 2 * i + 1
         if down >= n:
             break
-        if down + 1 < n and _less(m, side, m.heap[side, down + 1], m.heap[side, down]):
+        if down + 1 < n and _less(stored, tags, heap[down + 1], heap[down]):
             down += 1
-        if not _less(m, side, m.heap[side, down], e):
+        if not _less(stored, tags, heap[down], e):
             break
-        _put(m, side, i, m.heap[side, down])
+        heap[i] = heap[down]
+        at[heap[i]] = i
         i = down
-    _put(m, side, i, e)
+    heap[i] = e
+    at[e] = i
 
 
 @helper
 def _push(m, side, e, word):
+    """Put a value into the heap."""
     m.counts[STORED + side, e] = arrivals_of(m, 1 - side, e)
     m.tags[side, e] = mix(word)  # the word itself decides whether a tuple is sampled, and must not decide about ties
     i = m.numbers[HEAPED + side]
     m.numbers[HEAPED + side] += 1
-    _put(m, side, i, e)
-    _sift_up(m, side, i)
+    m.heap[side, i] = e
+    _sift_up(m.heap[side], m.lists[side, AT], m.counts[STORED + side], m.tags[side], i)
 
 
 @helper
 def _pull(m, side, e):
     """Take a value out of the heap."""
-    i = np.int64(m.lists[side, AT, e])
+    at = m.lists[side, AT]
+    heap = m.heap[side]
+    i = np.int64(at[e])
     m.numbers[HEAPED + side] -= 1
     last = m.numbers[HEAPED + side]
     if i < last:
-        moved = m.heap[side, last]
-        _put(m, side, i, moved)
-        _sift_down(m, side, i)
-        _sift_up(m, side, np.int64(m.lists[side, AT, moved]))
+        moved = heap[last]
+        heap[i] = moved
+        _sift_down(heap, at, m.counts[STORED + side], m.tags[side], i, last)
+        _sift_up(heap, at, m.counts[STORED + side], m.tags[side], np.int64(at[moved]))
 
 
 @helper
@@ -225,7 +225,8 @@ def lowest(m, side):
         if now == m.counts[STORED + side, e]:
             return e
         m.counts[STORED + side, e] = now
-        _sift_down(m, side, 0)
+        n = m.numbers[HEAPED + side]
+        _sift_down(m.heap[side], m.lists[side, AT], m.counts[STORED + side], m.tags[side], np.int64(0), n)
 
 
 # -- tuples ----------------------------------------------------------------------------------------------------------------
