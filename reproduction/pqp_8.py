@@ -274,8 +274,8 @@ def _extreme(number: str, data: str, seeds: int) -> tuple[Figure, ...]:
             expected=shares
             if extreme
             else (Tracks("probhash", "prob", 0.01), Tracks("raj", "prob", 0.1), Tracks("rajhash", "raj", 0.1)),
-            differs=f"""RAJ has the mean of {seeds} runs. It drops the rare tuple at a random time: with a part mu of the data in memory
-                it has mu (1 + ln 1/mu) of the results, which is checked. RAJHash has all of them only since a tuple never
+            differs=f"""RAJ has the mean of {seeds} runs. It drops the rare tuple at a random time: with a part mu of the data in
+                memory it has mu (1 + ln 1/mu) of the results, which is checked. RAJHash has all of them only since a tuple never
                 replaces one of another stratum (Alg. 7); with replacement anywhere it is RAJ."""
             if extreme
             else f"Means of {seeds} runs. Each tuple of the left is b1, and of the right b2, with probability 1/2.",

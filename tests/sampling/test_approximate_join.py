@@ -137,7 +137,8 @@ def test_oracle_counts_in_a_sketch(allocation):
 
 def test_oracle_a_sketch_drops_no_more_than_exact_counts_by_much():
     """A sketch of 4 KiB keeps the frequent values apart from a thousand rare ones."""
-    script = script_of([(i % 2, key) for i, (_, key) in enumerate(stream(6_000, 1_000, 5))], [1])
+    arrivals = [(at // 100 % 2, key) for at, (_, key) in enumerate(stream(6_000, 1_000, 5))]  # the sides take turns
+    script = script_of(arrivals, [100])
     found = [joined(join_of("prob", {}, 100, seed=1, counters=n), script).total() for n in ("8KiB", "1MiB")]
     assert found[0] > 0.9 * found[1] > 1_000
 
@@ -253,18 +254,21 @@ def test_worked_example_of_the_join():
     assert sorted(op.kept("right")["k"].to_pylist()) == [10, 12, 20, 35, 48]
 
 
-def extreme(n):
-    """[PQP] Fig. 2.1: b1 once and then b2 on the left, b2 once and then b1 on the right, alternating."""
-    return [(side, key) for i in range(n) for side, key in ((0, 1 if i == 0 else 2), (1, 2 if i == 0 else 1))]
+def extreme(n, turn=10):
+    """[PQP] Fig. 2.1: b1 once and then b2 on the left, b2 once and then b1 on the right; `turn` tuples of each in turn."""
+    keys = [[1] + [2] * (n - 1), [2] + [1] * (n - 1)]
+    return [(side, key) for at in range(0, n, turn) for side in (0, 1) for key in keys[side][at : at + turn]]
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
 def test_the_extreme_case_of_raj_has_its_closed_form(share):
     """The tuple of b1 is dropped at a time with a known distribution: the share of results is mu (1 + ln 1/mu)."""
-    n, seeds = 500, 60
-    script = script_of(extreme(n), [1])
-    tuples = round(share * 2 * n)
-    shares = [joined(join_of("raj", {}, tuples, seed=seed), script).total() / (2 * (n - 1)) for seed in range(seeds)]
+    n, seeds = 1_000, 60
+    script = script_of(extreme(n, turn=20), [20])
+    shares = []
+    for seed in range(seeds):
+        op = join_of("raj", {}, round(share * 2 * n), seed=seed)
+        shares.append(sum(op.count(("left", "right")[side], batch).sum() for side, batch in script) / (2 * (n - 1)))
     expected = share * (1 + np.log(1 / share))
     error = np.std(shares) / np.sqrt(seeds)
     assert abs(np.mean(shares) - expected) < 4.5 * error
@@ -275,14 +279,14 @@ def test_the_extreme_case_gives_everything_where_the_rare_tuple_stays(method):
     """Fig. 8.8: strata keep the rare tuple, and so do priorities."""
     n = 400
     op = join_of(method, {}, 80, seed=1)
-    assert joined(op, script_of(extreme(n), [1])).total() == 2 * (n - 1)
+    assert joined(op, script_of(extreme(n), [10])).total() == 2 * (n - 1)
 
 
 def test_a_static_join_of_samples_gives_nothing_where_the_dynamic_one_does():
     """§2.6.2: samples that are taken first and joined afterwards have no pair, since both rare tuples are gone."""
     n = 500
     op = join_of("raj", {}, 40, seed=3)
-    assert joined(op, script_of(extreme(n), [1])).total() > 0
+    assert joined(op, script_of(extreme(n), [10])).total() > 0
     left, right = set(op.kept("left")["k"].to_pylist()), set(op.kept("right")["k"].to_pylist())
     assert (left, right) == ({2}, {1})
 
