@@ -148,7 +148,8 @@ class JoinMemory:
     def entered(self, side: int, taken: Int32s) -> Int32s:
         """The tuples of the last `take_in` that are held, in ascending order."""
         rows = np.flatnonzero(taken >= 0)
-        return rows[self.values.slots[side, fields.ROW, taken[rows]] == rows].astype(np.int32)
+        held: Int32s = rows[self.values.slots[side, fields.ROW, taken[rows]] == rows].astype(np.int32)
+        return held
 
     def freed(self, side: int) -> Int32s:
         """The slots of a side on the stack that may have held a tuple before the last `take_in`."""
