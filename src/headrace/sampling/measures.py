@@ -125,7 +125,7 @@ class JoinQuality:
     ...         quality.made(results)
     ...     quality.mark(at=len(keys))
     >>> quality.table("final")["quantity"].to_pylist()
-    [0.0, 0.5]
+    [0.0, 0.75]
 
     Reference: [PQP] §8.2.
     """
