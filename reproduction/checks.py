@@ -231,7 +231,7 @@ class Trend(Check):
         """From point to point, and from end to end."""
         points = _curve(curves, self.series)
         ys = [points[x] for x in sorted(points)]
-        whole = ys[-1] / ys[0]
+        whole = _ratio(ys[-1], ys[0])
         up = self.factor >= 1
         word, rest = ("rises", "falls") if up else ("falls", "rises")
         limit = "" if self.at_most is None else f", and {'at most' if up else 'no lower than'} {self.at_most:g}"
@@ -239,7 +239,7 @@ class Trend(Check):
             f"{self.series} {word} from first to last to {self.factor:g} times or {'more' if up else 'less'}{limit}, and no step"
             f" {rest} by more than {self.steps:.0%}"
         )
-        changes = [b / a for a, b in pairwise(ys)]
+        changes = [_ratio(b, a) for a, b in pairwise(ys)]
         steady = all(c >= 1 - self.steps if up else c <= 1 + self.steps for c in changes)
         far = whole >= self.factor if up else whole <= self.factor
         bounded = self.at_most is None or (whole <= self.at_most if up else whole >= self.at_most)

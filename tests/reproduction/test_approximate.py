@@ -59,7 +59,7 @@ def test_means_leave_out_what_not_all_runs_have():
     assert mean_of([{"a": 1.0, "b": 5.0}, {"a": 3.0}]) == {"a": 2.0}
 
 
-@pytest.mark.parametrize("name", ["8.4a", "8.4g", "8.5e", "10.1"])
+@pytest.mark.parametrize("name", ["8.4a", "8.5e", "10.1"])
 def test_a_figure_from_runs_to_page(name, tmp_path):
     figure = next(f for f in pqp_8.PAPER.figures if f.id == name)
     raw = measure(pqp_8.PAPER, figure, 0.01, tmp_path / "r", lambda line: None, tmp_path)

@@ -186,6 +186,8 @@ CURVES = {
         (Trend("down", 0.6), True),
         (Trend("down", 0.4), False),
         (Trend("down", 0.6, at_most=0.55), False),
+        (Trend("none", 1.0), True),
+        (Trend("none", 0.5), False),
         (Trend("hill", 1.1), False),
         (Trend("hill", 1.1, steps=0.7), True),
         (Level("knee", 0.05, after=2), True),
