@@ -39,9 +39,13 @@ class BatchOperator(Protocol):
     """A join that takes batches of stream tuples and gives batches of results."""
 
     relation: Relation
-    stream_key: tuple[str, ...]
     budget: MemoryBudget
     stats: JoinStats
+
+    @property
+    def stream_key(self) -> tuple[str, ...]:
+        """The columns of the stream that are joined on; none where a condition alone decides."""
+        ...
 
     def output_schema(self, stream: pa.Schema) -> pa.Schema:
         """The schema of results for a stream of this schema; refuses what cannot be joined, by name."""
