@@ -395,7 +395,8 @@ SMALLER: dict[str, Any] = {
         is smaller here.""",
 }
 ONE_PLOT = "The text has a plot for each share, (a) to (g); here they are in one."
-MERGED = """TO BE WRITTEN"""
+MERGED = """Segments are sorted when they are written, and merged when memory needs it: a clean-up reads each tuple a few times,
+    however little was flushed at a time."""
 EQUAL: tuple[Check, ...] = (Tracks("rrpj", "rpj", 0.05), Faster("foresight", "rrpj", at_least=0.99))
 
 PAPER = Paper(
