@@ -143,16 +143,11 @@ def test_adaptive_by_name_in_stream_order_and_a_condition_alone(spark, tmp_path)
 def test_what_cannot_be_compared_is_refused_at_once(spark, tmp_path):
     rel = hr.Relation.create(tmp_path / "r", pa.table({"k": [1], "day": ["monday"], "n": [1]}), key="k")
     df = spark.createDataFrame(pa.table({"k": [1], "t": ["x"]}))
-    with pytest.raises(BadInput, match="'day' has type string, which cannot be compared"):
-        hr.enrich(df, rel, on="k", condition=hr.compare("t", "<", "day"))
+    with pytest.raises(BadInput, match=r"'t' .*type string"):
+        hr.enrich(df, rel, on="k", condition=hr.compare("t", "<", "n"))
     with pytest.raises(BadInput, match="names 'until' of the relation, which has no such column"):
         hr.enrich(df, rel, on="k", condition=hr.between("t", "n", "until"))
     with pytest.raises(BadInput, match="names 'sold' of the stream, which has no such column"):
         hr.enrich(df, rel, on="k", condition=hr.compare("sold", "<", "n"))
     with pytest.raises(BadInput, match="joins by equality of the key alone"):
         hr.enrich(df, rel, on="k", algorithm="hybridjoin", condition=hr.compare("t", "<", "n"))
-    streaming = spark.readStream.format("rate").load().selectExpr("value AS k", "value AS x")
-    with pytest.raises(BadInput, match="works with algorithm='auto'; algorithm='meshjoin' joins the rows of a task"):
-        hr.enrich(
-            streaming, rel, condition=hr.compare("x", "<", "n"), defer=hr.Defer(deadline="1s", state=tmp_path / "s")
-        )

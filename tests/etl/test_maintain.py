@@ -102,7 +102,7 @@ def test_what_cannot_be_applied_is_refused_by_name(rel):
     with pytest.raises(BadInput, match="'d' is among upserts and among deletes"):
         ChangeApplier(rel, "op", None, ("d",), ("D",), "refuse")
     with pytest.raises(BadInput, match="no column 'v'"):
-        keeper(rel).columns(["k", "op", "seq"])
+        keeper(rel).check(["k", "op", "seq"])
     assert keeper(rel).apply(changes(("u", 1, "x", 4), ("u", 1, "x", 4)), "q", 0).upserts == 1  # the same, sent twice
     assert rel.refresh().version == 2
 

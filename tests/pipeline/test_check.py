@@ -176,7 +176,7 @@ on = "produkt_id"
 columns = ["prize"]
 memory = "1KiB"
 deadline = "5s"
-algorithm = "meshjoin"
+algorithm = "inl"
 
 [[step]]
 enrich = "prodcts.rel"
@@ -308,8 +308,8 @@ def test_names_are_compared_as_the_pipelines_spark_compares_them(place):
     )
     place.write(SALES, *renamed)
     assert place.check().schemas[1].names == ["sale", "Price", "quantity", "price_right"]
-    place.write(SALES, *renamed, exact)
-    assert place.check().schemas[1].names == ["sale", "Price", "quantity", "price"]
+    # Two names in Spark, which a Delta table would take for one.
+    assert "column 'Price' is there twice" in " ".join(problems(place, *renamed, exact))
     keys = (
         'enrich = "products.rel"\non = "product_id"',
         'surrogate_keys = "products.rel"\nkey = "PRODUCT_ID"\nsurrogate = "Price"',
@@ -328,9 +328,8 @@ def test_a_column_that_is_not_the_key_is_joined_by_a_scan(place):
 
 
 def test_conditions_on_texts(place):
-    place.write(
-        SALES,
+    changes = (
         ('product_id = "long"\nquantity', 'product_id = "string"\nquantity'),
         ('on = "product_id"', 'condition = { edit_distance = { left = "product_id", right = "price", at_most = 1 } }'),
     )
-    assert "relation column 'price' has type int64, and EditDistance" in " ".join(problems(place))
+    assert "relation column 'price' has type int64, and EditDistance" in " ".join(problems(place, *changes))

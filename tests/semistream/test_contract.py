@@ -205,7 +205,7 @@ def test_contract_no_result_is_lost_or_comes_twice_when_a_step_is_dropped(operat
             name, most = random.choice(STEPS), random.choice([1, 2, 1000, 1000, 1000])
             some = list(islice(step_of(op, name, offered[-1]), most))  # and the step is dropped
             got += tuples(some)
-            if len(some) == most:
+            if len(some) == most and some[-1].num_rows:  # `run` ends with a batch of no rows if there is no result
                 unread = name
         expected = Counter(join(case.rows, offered, case.key, how, ["v", "s", "b"]))
         if unread is None:
@@ -234,8 +234,9 @@ def test_contract_steps_are_taken_one_after_the_other(operator, relation, case):
 def test_contract_wrong_words_are_refused_by_name(operator, relation, case):
     with pytest.raises(errors.BadInput, match="how='outer' is not supported; choose one of inner, left, semi, anti"):
         operator(relation, on=case.key, memory="1MiB", how="outer")
-    with pytest.raises(errors.BadInput, match="whose key is k0, k1"):
-        operator(relation, on="k0", memory="1MiB")
+    if not operator.any_column:
+        with pytest.raises(errors.BadInput, match="whose key is k0, k1"):
+            operator(relation, on="k0", memory="1MiB")
     with pytest.raises(errors.BadInput, match="'nope'"):
         operator(relation, on=case.key, memory="1MiB", columns=["nope"])
     op = operator(relation, on=case.key, memory="1MiB")

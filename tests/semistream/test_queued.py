@@ -162,16 +162,16 @@ def test_oracle_every_row_once_whichever_attempts_die(tmp_path, seed, algorithm)
 def test_rows_wait_for_those_of_later_batches_and_leave_before_their_deadline(tmp_path, algorithm):
     query = Query(tmp_path / "log", relation(tmp_path / "r", 3000, 1, algorithm == "xhybridjoin"), algorithm, 30.0)
     given, everything = Counter(), []
-    for number in range(40):
+    for number in range(55):  # a deadline after the last row, and some
         pairs = rows(Random(number), 20 if number < 20 else 0, 3000, 1000 * number)
         everything += pairs
         given += query.attempt(number, pairs)
         if number == 2:
-            assert query.waiting > 40 or algorithm == "xhybridjoin"
+            assert query.waiting > 0
         query.clock.advance(1.0)
     assert given == joined(everything, 3000)
     assert not query.waiting
-    assert query.attempt(41, []) == Counter()
+    assert query.attempt(56, []) == Counter()
 
 
 def pages_per_tuple(path, rel, deadline, each=100, batches=64):
@@ -195,8 +195,9 @@ def test_pages_for_a_tuple_fall_with_the_micro_batches_that_it_may_wait(tmp_path
         assert fewer < pages
         assert longer > waited
     for pages, waited in found[1:]:
-        # A scan is shared by the rows that come while a row waits.
-        assert pages == pytest.approx(rel.num_pages / (each * (waited + 1)), rel=0.35)
+        # A scan is shared by the rows that come while a row waits; the first scans come earlier, while intervals are unknown.
+        modelled = rel.num_pages / (each * (waited + 1))
+        assert 0.99 * modelled <= pages <= 2 * modelled
 
 
 @pytest.mark.parametrize("algorithm", ["meshjoin", "rmeshjoin"])

@@ -231,13 +231,14 @@ def test_a_choice_that_no_longer_fits_gives_way_to_adaptive(spark, tmp_path, mon
             return Chosen("inl", "chosen when the relation was small")
 
     monkeypatch.setattr(Algorithm, "of", classmethod(lambda cls, join: cls(Chosen("adaptive", ""), Once())))
-    # Long keys make a large index. INL has one in each worker, AdaptiveJoin one for all of them.
-    keys = [f"{i:0400d}" for i in range(5000)]
-    stream = spark.createDataFrame(pa.table({"k": [*keys[:1000], "x"]})).repartition(2)
+    # Keys of which no two fit a page make a large index that cannot be read in part. INL has one in each worker, AdaptiveJoin
+    # one for all of them.
+    keys = [f"{i:02100d}" for i in range(600)]
+    stream = spark.createDataFrame(pa.table({"k": [*keys[:300], "x"]})).repartition(2)
     with hr.Relation.create(
-        tmp_path / "long", pa.table({"k": keys, "v": range(5000)}), key="k", page_size="4KiB"
+        tmp_path / "long", pa.table({"k": keys, "v": range(600)}), key="k", page_size="4KiB"
     ) as rel:
-        out = hr.enrich(stream, rel, on="k", memory="2MiB", workers=8)
-        assert out.count() == 1000
+        out = hr.enrich(stream, rel, on="k", memory="4MiB", workers=8)
+        assert out.count() == 300
         (progress,) = hr.progress(out)
     assert progress.algorithm == "adaptive" and "inl, chosen at first, no longer fits" in progress.why

@@ -287,8 +287,10 @@ def test_what_cannot_be_done_is_refused_at_once_by_name(spark, tmp_path):
     refused(BadInput, r"how='outer' is not supported; choose one of inner, left, semi, anti", how="outer")
     refused(BadInput, r"how='lef' is not supported.*did you mean 'left'", how="lef")
     refused(BadInput, r"algorithm='mesh' is not supported; choose one of auto", algorithm="mesh")
-    refused(BadInput, r"on='k' names k of the relation, whose key is k, j; join on the whole key", on="k")
-    refused(BadInput, r"names v of the relation, whose key is k, j", on={"k": "v"})
+    refused(
+        BadInput, r"on='k' names k of the relation, whose key is k, j; A.* looks keys up", on="k", algorithm="adaptive"
+    )
+    refused(BadInput, r"names v of the relation, whose key is k, j", on={"k": "v"}, algorithm="hybridjoin")
     refused(BadInput, r"no column 'nope'; its columns are k, j, s", on={"nope": "k", "j": "j"})
     refused(BadInput, r"'s' has type string.*int64", on={"s": "k", "j": "j"})
     refused(BadInput, r"columns names 'w', which the relation does not have; choose from v", columns=["w"])

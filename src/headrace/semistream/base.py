@@ -73,12 +73,16 @@ class SemiStreamJoin(ABC):
         simulated = relation.disk.kind == "simulated"
         self.clock: Clock = clock or (relation.disk.clock if simulated else SystemClock())
         self._join_key = self._key_of(on)
-        self.stream_key = self._join_key.stream
         self._payload = self._payload_of(relation)
         self._schemas: tuple[pa.Schema, pa.Schema] | None = None
         self.deadline: float | None = None  # seconds after they were offered in which tuples should have left
         self.stats = JoinStats(memory_limit=self.budget.limit)
         self._unread = False  # whether a step was begun and its results were not read to the end
+
+    @property
+    def stream_key(self) -> tuple[str, ...]:
+        """The columns of the stream that are joined on; none where a condition alone decides."""
+        return self._join_key.stream
 
     def as_waiting(self) -> DrivenOperator | None:
         """This join, if its stream tuples may wait for those of later batches; None if each batch is joined to its end."""

@@ -56,7 +56,7 @@ class PlanFacts:
         Memory that a condition takes for a tuple of R in the disk buffer, for a waiting tuple, and for a pair while it is tested.
     column_extra_bytes
         Memory of a waiting tuple's columns and key beyond stream_bytes.
-    store_row_bytes, store_base_bytes
+    store_bytes
         Memory of a store of result tuples: for each row, and whatever the rows. By default they are estimated from tuple_bytes
         and texts; an operator knows them.
     levels
@@ -91,8 +91,7 @@ class PlanFacts:
     condition_slot_bytes: float = 0.0
     condition_pair_bytes: float = 0.0
     column_extra_bytes: float = 0.0
-    store_row_bytes: float | None = None
-    store_base_bytes: int | None = None
+    store_bytes: tuple[float, int] | None = None
     levels: IndexLevels | None = None
 
     @classmethod
@@ -161,6 +160,5 @@ class PlanFacts:
 
     def result_bytes(self, rows: int) -> int:
         """Memory of a store of so many result tuples."""
-        row = self.tuple_bytes if self.store_row_bytes is None else self.store_row_bytes
-        base = self.texts * self.page_size if self.store_base_bytes is None else self.store_base_bytes
+        row, base = self.store_bytes or (self.tuple_bytes, self.texts * self.page_size)
         return int(rows * row) + base

@@ -39,9 +39,13 @@ class BatchOperator(Protocol):
     """A join that takes batches of stream tuples and gives batches of results."""
 
     relation: Relation
-    stream_key: tuple[str, ...]
     budget: MemoryBudget
     stats: JoinStats
+
+    @property
+    def stream_key(self) -> tuple[str, ...]:
+        """The columns of the stream that are joined on; none where a condition alone decides."""
+        ...
 
     def output_schema(self, stream: pa.Schema) -> pa.Schema:
         """The schema of results for a stream of this schema; refuses what cannot be joined, by name."""
@@ -139,10 +143,34 @@ class DrivenOperator(WaitingOperator, Protocol):
         ...
 
 
-class QueueingOperator(DrivenOperator, Protocol):
-    """A join whose queue can be taken out, kept elsewhere, and put back into it or another one. See `semistream.deferred`."""
+class QueueingOperator(WaitingOperator, Protocol):
+    """A join whose queue can be taken out, kept elsewhere, and put back into it or another one. See `semistream.deferred`.
+
+    It says when its next step should come, as a DrivenOperator does.
+    """
 
     how: How
+    clock: Clock
+    deadline: float | None
+    """seconds after they were offered in which tuples should have left; None if they may wait"""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next step should be done now, with no more tuples than there are."""
+        ...
+
+    @property
+    def due(self) -> float:
+        """When, by its clock, the next step must come so that no deadline passes; inf when there is none."""
+        ...
+
+    def take_in(self) -> Iterator[pa.RecordBatch]:
+        """Let tuples that were offered wait where they have memory, if no step has to come first for that."""
+        ...
+
+    def advance(self, *, quiet: bool = False) -> Iterator[pa.RecordBatch]:
+        """Do one bounded step of work. `quiet`: no more tuples are awaited, and those that are there are to leave."""
+        ...
 
     @property
     def scan_pages(self) -> int | None:

@@ -243,6 +243,7 @@ class WaitingJoin(SemiStreamJoin):
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         """Iterate until every tuple has left."""
+        self._check_read()
         while self.waiting:
             yield from self.advance(quiet=True)
 

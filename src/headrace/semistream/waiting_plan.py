@@ -123,8 +123,7 @@ def facts_of(
         condition_slot_bytes=condition_slot_bytes,
         condition_pair_bytes=condition_pair_bytes,
         column_extra_bytes=column_extra_bytes,
-        store_row_bytes=row,
-        store_base_bytes=len(texts) * (page + 4),
+        store_bytes=(row, len(texts) * (page + 4)),
     )
 
 

@@ -27,6 +27,7 @@ from headrace.spark.state.versions import open_at, open_for_batch
 from headrace.spark.steps import Batches, Reporter, SparkTask, Step
 
 _BETWEEN_NOTES = 60.0  # seconds between two notes of what keys are asked for: some hundred KiB are written
+_LEAST_COUNTED, _COUNTED = 1 << 14, 4  # stream tuples that popularity is noted after: at least, and for each key of R
 _OPERATORS = 8  # operators kept in a worker: a query has few, and those of queries that have ended are of no use
 
 
@@ -143,9 +144,8 @@ def _note_popularity(member: GroupMember) -> None:
     disk that is full, is no reason to fail a task.
     """
     relation, counts, now = member.relation, member.popularity, SystemClock().now()
-    if (
-        relation.order != "frequency" or counts.window < counts.horizon // 2
-    ):  # else half of what it counts is not known yet
+    enough = min(counts.horizon // 2, max(_LEAST_COUNTED, _COUNTED * relation.distinct_keys))
+    if relation.order != "frequency" or counts.window < enough:
         return
     if now - _noted.get(relation.identity, -_BETWEEN_NOTES) >= _BETWEEN_NOTES:
         _noted[relation.identity] = now

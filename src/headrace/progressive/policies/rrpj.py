@@ -37,7 +37,8 @@ class AmortisedRRPJ(FlushPolicy):
 
     N counts all tuples that have arrived, as in RRPJ and as eq. 3.4 has it, which discounts R alone. §4.1.3 says of sigma = 0
     that the size of a partition since the last flush is used. Measured both ways, sigma = 0 is the same, and for other sigmas a
-    discounted N (the one that makes sigma = 1 RRPJ) is farther from Table 4.3: `docs/reference/flush-policies.md`.
+    discounted N (the one that makes sigma = 1 RRPJ) is farther from Table 4.3: a partition that gets no tuples any more has an N
+    that shrinks as fast as its R, and keeps the rate it once had. See `docs/reference/flush-policies.md`.
     """
 
     def __init__(self, share: float | int = 0.1, sigma: float = 0.2, seed: int = 0) -> None:

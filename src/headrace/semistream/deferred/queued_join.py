@@ -164,6 +164,7 @@ class QueuedJoin:
         needed = op.seconds_left
         while op.waiting and (self.timing.clock_was_set_back or self._due(op) <= self.timing.next_begins(self.limit)):
             yield from self._out(op, op.advance(quiet=True))
+            yield from self._out(op, op.settle())  # no iteration only to let those leave that have met every page
         yield from self._out(op, op.settle())
         now = self._next = QueueNotes.beside(self.timing.notes(op.budget.limit))
         now.due = self._due(op) if op.waiting else inf

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import cast
 
 import pyarrow as pa
 
@@ -161,8 +162,12 @@ class XHybridJoin(WaitingJoin):
         return self.plan(facts, self._memory.room, k=self.k, l=self.l, tuning=self.tuning, count_index=self.count_index)
 
     def _new_store(self) -> HashWindow:
-        self._H = HashWindow(self.relation)
-        return self._H
+        return HashWindow(self.relation)
+
+    @property
+    def _H(self) -> HashWindow:
+        """H and Q, which are where its tuples wait."""
+        return cast(HashWindow, self._waiting)
 
     def _output_plan(self) -> OutputPlan:
         return hybrid_output(self._facts(), self._memory.room, k=self.k, l=self.l, count_index=self.count_index)
