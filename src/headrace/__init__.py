@@ -60,13 +60,16 @@ if TYPE_CHECKING:
     from headrace.spark.defer import Defer
     from headrace.spark.delta.load import load
     from headrace.spark.enrich import enrich
+    from headrace.spark.estimate import estimate
     from headrace.spark.finish import finish
     from headrace.spark.postgresql.sink import load_postgresql
     from headrace.spark.postgresql.source import read_postgresql, stream_postgresql
     from headrace.spark.progress import progress
     from headrace.spark.progressive_join import progressive_join
     from headrace.spark.replay import replay
+    from headrace.spark.sample import sample
     from headrace.spark.shed import Shedding
+    from headrace.spark.window_join import approximate_join, window_join
     from headrace.windows import rows, time
 
 __version__ = "0.1.0"
@@ -97,6 +100,7 @@ __all__ = [
     "VersionGone",
     "__version__",
     "all_of",
+    "approximate_join",
     "assign_surrogate_keys",
     "band",
     "between",
@@ -105,6 +109,7 @@ __all__ = [
     "edit_distance",
     "enrich",
     "equal",
+    "estimate",
     "finish",
     "find_duplicates",
     "intersects",
@@ -123,7 +128,9 @@ __all__ = [
     "stream_postgresql",
     "replay",
     "rows",
+    "sample",
     "time",
+    "window_join",
     "within",
 ]
 
@@ -151,6 +158,10 @@ _HOME = {
     "replay": "headrace.spark.replay",
     "Defer": "headrace.spark.defer",
     "Shedding": "headrace.spark.shed",
+    "approximate_join": "headrace.spark.window_join",
+    "estimate": "headrace.spark.estimate",
+    "sample": "headrace.spark.sample",
+    "window_join": "headrace.spark.window_join",
 }
 _CONDITIONS = (
     "all_of",

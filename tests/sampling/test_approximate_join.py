@@ -13,6 +13,7 @@ import headrace as hr
 from headrace.errors import BadInput, MemoryRefused
 from headrace.sampling import ApproximateJoin
 from headrace.sampling.join_memory import ENTRY_BYTES
+from headrace.sampling.snapshot import SNAPSHOT
 from tests.support.approximate_joins import PlainJoin
 from tests.support.sample_streams import below, words
 
@@ -156,11 +157,11 @@ def test_contract_a_snapshot_after_every_batch_goes_on_the_same(method, options)
     whole, part = (join_of(method, options, 40, seed=3, partitions=6, **more) for _ in range(2))
     for side, batch in script_of(stream(500, 60, 9), [5, 12]):
         sink = pa.BufferOutputStream()
-        snapshot = part.snapshot()
-        with pa.ipc.new_stream(sink, snapshot.schema) as writer:
-            writer.write_batch(snapshot)
+        with pa.ipc.new_stream(sink, SNAPSHOT) as writer:
+            for piece in part.snapshot():
+                writer.write_batch(piece)
         part = join_of(method, options, 40, seed=3, partitions=6, **more)
-        part.restore(pa.ipc.open_stream(sink.getvalue()).read_next_batch())
+        part.restore(pa.ipc.open_stream(sink.getvalue()))
         name = ("left", "right")[side]
         assert Counter(pairs_of(part.insert(name, batch))) == Counter(pairs_of(whole.insert(name, batch)))
         same = {"memory": {}, "memory_peak": 0}  # rows that wait to be compacted are left out of a snapshot
@@ -322,7 +323,7 @@ def test_contract_a_snapshot_of_a_memory_that_was_made_smaller_goes_on_the_same(
     for at in range(24):
         text = "x" * (10 if at < 8 else 300)
         batch = pa.record_batch({"k": rng.integers(0, 400, 100), "n": np.arange(100), "text": [text] * 100})
-        snapshot = part.snapshot()
+        snapshot = list(part.snapshot())
         part = ApproximateJoin(hr.equal("k"), memory="256KiB", method=method, seed=1)
         part.restore(snapshot)
         side = ("left", "right")[at % 2]
@@ -404,7 +405,7 @@ def test_counting_is_joining_without_the_results(method, options):
         found = Counter(pair[side] for pair in pairs_of(made.insert(name, batch)))
         assert counted.count(name, batch).tolist() == [found[row] for row in batch[name].to_pylist()]
     assert made.stats.results == counted.stats.results > 50
-    assert made.snapshot() == counted.snapshot()
+    assert list(made.snapshot()) == list(counted.snapshot())
 
 
 def test_counting_where_pairs_must_be_tested_is_refused():

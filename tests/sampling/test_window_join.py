@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.sampling import WindowJoin
+from headrace.sampling.snapshot import SNAPSHOT
 from tests.support.sample_streams import words
 
 METHODS = ["fair", "expire", "winres", "reservoir", "fifo", "all"]
@@ -177,11 +178,11 @@ def test_contract_a_snapshot_after_every_batch_goes_on_the_same(method, window):
     whole, part = WindowJoin(hr.equal("k"), **arguments), WindowJoin(hr.equal("k"), **arguments)
     for side, batch in script(L, R, [7, 12, 30, 1]):
         sink = pa.BufferOutputStream()
-        snapshot = part.snapshot()
-        with pa.ipc.new_stream(sink, snapshot.schema) as writer:
-            writer.write_batch(snapshot)
+        with pa.ipc.new_stream(sink, SNAPSHOT) as writer:
+            for piece in part.snapshot():
+                writer.write_batch(piece)
         part = WindowJoin(hr.equal("k"), **arguments)
-        part.restore(pa.ipc.open_stream(sink.getvalue()).read_next_batch())
+        part.restore(pa.ipc.open_stream(sink.getvalue()))
         expected = pairs_of(whole.insert(side, batch))
         assert pairs_of(part.insert(side, batch)) == expected
         assert part.stats.tuples_in == whole.stats.tuples_in and part.stats.late == whole.stats.late

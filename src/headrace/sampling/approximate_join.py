@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from typing import Literal
 
@@ -26,7 +26,7 @@ from headrace.sampling.join_memory import ENTRY_BYTES, SLOT_BYTES, ArrivingTuple
 from headrace.sampling.pending import Pending
 from headrace.sampling.sampled_side import SampledRows
 from headrace.sampling.sampler import MAX_SLOTS, ROWS_AT_ONCE
-from headrace.sampling.snapshot import read_snapshot, write_snapshot
+from headrace.sampling.snapshot import Parts, SnapshotReader, write_side, write_snapshot
 from headrace.sampling.stats import ApproximateJoinStats
 from headrace.splitmix import draw, uniform_floats
 from headrace.units import format_size, parse_size
@@ -217,25 +217,31 @@ class ApproximateJoin:
             raise BadInput(f"nothing of {side_name(number)} has come yet, so that its columns are not known")
         return rows.rows(self._held.in_use(number))
 
-    def snapshot(self) -> pa.RecordBatch:
-        """The state, as a record batch of one row, for `restore`."""
+    @property
+    def output(self) -> Output:
+        """The columns of results. A batch of both sides must have come, which may be empty."""
+        return self._made_output()
+
+    def snapshot(self) -> Parts:
+        """The state, as record batches for `restore`; they are made as they are read, before the next batch is inserted."""
         self._pending.check_none("snapshot")
+        return self._snapshot()
+
+    def _snapshot(self) -> Parts:
         s = self.stats
         arrays = {"_counters": np.array([s.results, *s.tuples_in, *s.skipped], np.int64)}
         if self._held is not None:
             arrays |= {"_size": np.array([self._held.tuples]), **self._held.arrays()}
-        out = write_snapshot(repr(self), arrays, None)
+        yield from write_snapshot(repr(self), arrays)
         for number, rows in enumerate(self._rows):
             if rows is not None and self._held is not None:
-                part = rows.rows(self._held.in_use(number)).to_struct_array()
-                whole = pa.LargeListArray.from_arrays(pa.array([0, len(part)], pa.int64()), part)
-                out = out.append_column(SIDES[number], whole)
-        return out
+                yield from write_side(SIDES[number], write_snapshot("rows", {}, rows.pieces(self._held.in_use(number))))
 
-    def restore(self, snapshot: pa.RecordBatch) -> None:
+    def restore(self, snapshot: Iterable[pa.RecordBatch]) -> None:
         """Go on from a snapshot of a join that was made with the same arguments."""
-        names = [name for name in SIDES if name in snapshot.schema.names]
-        arrays, _ = read_snapshot(repr(self), snapshot.drop_columns(names))
+        reader = SnapshotReader(snapshot)
+        reader.check(repr(self))
+        arrays = reader.arrays()
         counters = arrays.pop("_counters").tolist()
         s = self.stats
         s.results, s.tuples_in, s.skipped = counters[0], counters[1:3], counters[3:5]
@@ -249,13 +255,20 @@ class ApproximateJoin:
             assert self._held is not None
             self._held.restore(arrays)
             self._slots = self._held.slots
-        for name in names:
-            number, rows = SIDES.index(name), pa.RecordBatch.from_struct_array(snapshot.column(name).flatten())
-            self._make_side(number, rows.schema)
-            assert self._held is not None
-            slots = self._held.in_use(number)
-            self._rows_of(number).write(rows, np.arange(slots.size, dtype=np.int32), slots, slots.size)
+        while (name := reader.side()) is not None:
+            reader.check("rows")
+            self._restore_rows(SIDES.index(name), reader.rows())
         self._count()
+
+    def _restore_rows(self, number: int, rows: Iterator[pa.RecordBatch]) -> None:
+        assert self._held is not None
+        slots, at = self._held.in_use(number), 0
+        for batch in rows:
+            if not at:
+                self._make_side(number, batch.schema)
+            mine = slots[at : at + batch.num_rows]
+            self._rows_of(number).write(batch, np.arange(mine.size, dtype=np.int32), mine, slots.size)
+            at += batch.num_rows
 
     def __repr__(self) -> str:
         size = "" if self.tuples is None else f" tuples={self.tuples},"

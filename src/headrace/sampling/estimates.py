@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.arrays import Float64s, Int64s
+from headrace.arrays import Bools, Float64s, Int64s
 from headrace.errors import BadInput, UnsupportedType, shown
 from headrace.sampling.intervals import Estimate, Stratum, estimate_ratio, estimate_total
 
@@ -102,36 +102,58 @@ class Groups:
         return self.numbers[value]
 
 
+GroupKey = tuple[Any, bool]  # the value of a group, and whether it stands for all values without a number
+ALL: GroupKey = (None, False)  # where there are no groups
+_OTHER: GroupKey = (None, True)
+
+
 @dataclass(frozen=True, slots=True)
-class Sampled:
-    """A simple random sample, and what its tuples count for."""
+class SampleTotals:
+    """What is known from one simple random sample, by group."""
 
     population: float
     """the number of tuples that it was drawn from"""
-    values: Float64s
-    """[tuple, group, amount]"""
+    drawn: int
+    """the number of tuples in it"""
+    by_group: dict[GroupKey, Stratum]
+    """all groups whose values have a number; those without one together, if the sample has any"""
 
-    def stratum(self, group: int | None, amount: int) -> Stratum:
-        """An amount of the tuples in one group; in all together if it is None."""
-        values = self.values[:, :, amount]
-        return Stratum(self.population, np.ascontiguousarray(values.sum(axis=1) if group is None else values[:, group]))
+    def stratum(self, group: GroupKey, width: int) -> Stratum:
+        """A group's amounts, of which there are `width`."""
+        return self.by_group.get(group) or Stratum.nothing(self.population, self.drawn, width)
 
 
-def estimate_sample(
-    rows: pa.RecordBatch, population: float, asked: Asked, group_by: str | None, groups: int
-) -> pa.Table:
-    """Estimate quantities of a population from the rows of a simple random sample."""
+def sample_totals(population: float, values: Float64s, numbers: dict[Any, int] | None) -> SampleTotals:
+    """Sum up a sample's values, [tuple, group, amount]. `numbers`: of the values of groups; None where there are none."""
+    size, n = max(population, len(values)), len(values)
+    if numbers is None:
+        return SampleTotals(size, n, {ALL: Stratum.of(population, values.sum(axis=1))})
+    counted: Bools = np.asarray(values[:, :, 0].any(axis=0))
+    nothing = Stratum.nothing(size, n, values.shape[2])
+    by_group: dict[GroupKey, Stratum] = {
+        (value, False): Stratum.of(population, values[:, number]) if counted[number] else nothing
+        for value, number in sorted(numbers.items(), key=lambda item: item[1])
+    }
+    if counted[-1]:
+        by_group[_OTHER] = Stratum.of(population, values[:, -1])
+    return SampleTotals(size, n, by_group)
+
+
+def row_totals(
+    rows: pa.RecordBatch, population: float, columns: Sequence[str], group_by: str | None, groups: int
+) -> tuple[SampleTotals, pa.Field | None]:
+    """Sum up the rows of a simple random sample; gives the field of groups too."""
     check_groups(groups)
-    for name in asked.columns:
+    for name in columns:
         field_of(rows.schema, name, summed=True)
-    of_rows = amounts(rows, asked.columns)
+    of_rows = amounts(rows, columns)
     group, numbered, codes = None, Groups(groups), np.zeros(rows.num_rows, np.int64)
     if group_by is not None:
         group = field_of(rows.schema, group_by, summed=False)
         codes = numbered.number(rows.column(group_by), lambda: np.empty(0, np.int64))
     values = np.zeros((rows.num_rows, 1 if group is None else groups + 1, of_rows.shape[1]))
     values[np.arange(rows.num_rows), codes] = of_rows
-    return answer(asked, asked.columns, [Sampled(population, values)], group, numbered.numbers, groups)
+    return sample_totals(population, values, None if group is None else numbered.numbers), group
 
 
 def check_groups(groups: object) -> None:
@@ -140,42 +162,26 @@ def check_groups(groups: object) -> None:
         raise BadInput(f"groups={shown(groups)} is not a number of groups; give 1 or more")
 
 
-def answer(
-    asked: Asked,
-    columns: Sequence[str],
-    samples: Sequence[Sampled],
-    group: pa.Field | None,
-    numbers: dict[Any, int],
-    most: int,
-) -> pa.Table:
-    """The table of estimates: a row for each group and quantity, and groups in the order of their numbers.
+def answer(asked: Asked, columns: Sequence[str], samples: Sequence[SampleTotals], group: pa.Field | None) -> pa.Table:
+    """The table of estimates: a row for each group and quantity.
 
-    `columns` are those whose sums the samples have, `numbers` the number of each group's value; number `most` has all other
-    values, which are marked in the column `other`.
+    `columns` are those whose sums the samples have. Where a sample has values without a number of their own, they are marked in
+    the column `other`; so is each value that another sample has a number for and this one has not.
     """
-    groups: list[tuple[int | None, Any]] = [(None, None)]
-    if group is not None:
-        groups = [(n, value) for value, n in sorted(numbers.items(), key=lambda item: item[1])]
-        groups += [(most, None)]
+    width = 1 + 2 * len(columns)
     rows: list[tuple[Any, bool, str, Estimate]] = []
-    for number, value in groups:
-        count = [s.stratum(number, 0) for s in samples]
-        if number is not None and not any(stratum.values.any() for stratum in count):
-            continue  # nothing of this group is in the samples
-        other = number == most
+    for key, strata in _groups(samples, group, width).items():
         if asked.count:
-            found = estimate_total(count, asked.confidence)
-            rows.append((value, other, "count", Estimate(found.estimate, max(0.0, found.low), found.high)))
+            found = estimate_total(strata, asked.confidence)
+            rows.append((*key, "count", Estimate(found.estimate, max(0.0, found.low), found.high)))
         for kind, names in (("sum", asked.sums), ("avg", asked.averages)):
             for name in names:
                 at = 1 + 2 * list(columns).index(name)
-                above, below = ([s.stratum(number, at + i) for s in samples] for i in (0, 1))
-                found = (
-                    estimate_total(above, asked.confidence)
-                    if kind == "sum"
-                    else estimate_ratio(above, below, asked.confidence)
-                )
-                rows.append((value, other, f"{kind}({name})", found))
+                if kind == "sum":
+                    found = estimate_total(strata, asked.confidence, at)
+                else:
+                    found = estimate_ratio(strata, asked.confidence, at, at + 1)
+                rows.append((*key, f"{kind}({name})", found))
     out: dict[str, pa.Array] = {}
     if group is not None:
         out[group.name] = pa.array([row[0] for row in rows], group.type)
@@ -183,7 +189,32 @@ def answer(
     out["quantity"] = pa.array([row[2] for row in rows], pa.string())
     for name in ("estimate", "low", "high"):
         out[name] = pa.array([getattr(row[3], name) for row in rows], pa.float64())
-    population, kept = sum(s.population for s in samples), sum(len(s.values) for s in samples)
+    population, kept = sum(s.population for s in samples), sum(s.drawn for s in samples)
     out["rows"] = pa.array([math.ceil(population)] * len(rows), pa.int64())
     out["kept"] = pa.array([kept] * len(rows), pa.int64())
     return pa.table(out)
+
+
+def _groups(samples: Sequence[SampleTotals], group: pa.Field | None, width: int) -> dict[GroupKey, list[Stratum]]:
+    """The strata of each group."""
+    if group is None:
+        return {ALL: [sample.stratum(ALL, width) for sample in samples]}
+    seen = (key for sample in samples for key, found in sample.by_group.items() if found.means[0])
+    keys = [key for key in dict.fromkeys(seen) if not key[1]]
+    full = [sample for sample in samples if _OTHER in sample.by_group]
+    apart = [key for key in keys if all(key in sample.by_group for sample in full)]
+    found = {key: [sample.stratum(key, width) for sample in samples] for key in apart}
+    if full:
+        rest = [key for key in keys if key not in apart]
+        found[_OTHER] = [_added([sample.stratum(key, width) for key in (*rest, _OTHER)]) for sample in samples]
+    return found
+
+
+def _added(strata: Sequence[Stratum]) -> Stratum:
+    """Groups of one sample together.
+
+    How they vary together is not known; the variance of a sum of k amounts is at most k times the sum of theirs.
+    """
+    first, k = strata[0], len(strata)
+    means, spread = (np.sum([getattr(s, name) for s in strata], axis=0) for name in ("means", "spread"))
+    return Stratum(first.population, first.drawn, means, k * spread)

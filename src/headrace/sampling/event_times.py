@@ -58,7 +58,7 @@ class EventTimes:
                 f"{whose} has {many} column {name!r}, which the window is on; its columns are {', '.join(schema.names)}"
             )
         type_ = schema.field(name).type
-        unit = _unit(type_)
+        unit = unit_of(type_)
         if unit is None:
             raise UnsupportedType(
                 f"column {name!r} of {whose} has type {type_}; a window by time is on a timestamp or a date"
@@ -79,7 +79,7 @@ class EventTimes:
         if untimed:
             batch = batch.filter(column.is_valid())
             column = batch.column(self.window.on)
-        times = np.asarray(column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())).astype(np.int64)
+        times = whole_times(column)
         if not times.size:
             return TimedRows(batch, times, times), untimed, 0
         now = np.maximum(np.maximum.accumulate(times), self.now)
@@ -128,7 +128,12 @@ class LiveCounts:
         return float(inside.sum() - (over * inside[0] if steps.size else 0.0))
 
 
-def _unit(type_: pa.DataType) -> Fraction | None:
+def whole_times(column: pa.Array) -> Int64s:
+    """The times of a column without nulls, as whole numbers in its unit."""
+    return np.asarray(column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())).astype(np.int64)
+
+
+def unit_of(type_: pa.DataType) -> Fraction | None:
     """The seconds of a time's unit; None for a type that is no time."""
     if pa.types.is_timestamp(type_):
         return _SECONDS[type_.unit]

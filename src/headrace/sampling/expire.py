@@ -46,7 +46,7 @@ class Expire(SlotSampler):
     """
 
     @property
-    def _simple_random(self) -> bool:
+    def simple_random(self) -> bool:
         """Whether every set of live tuples is the sample with the same probability: in windows by sequence."""
         return not isinstance(self.window, TimeWindow)
 

@@ -108,7 +108,7 @@ class FairWindow(Sampler):
         return slots[np.argsort(f.seq[slots])]
 
     @property
-    def _simple_random(self) -> bool:
+    def simple_random(self) -> bool:
         """Whether every set of live tuples is the sample with the same probability: always."""
         return True
 

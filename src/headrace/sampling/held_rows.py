@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
@@ -11,6 +13,7 @@ from headrace.progressive.memory.lazy_arrays import LazyArrays
 from headrace.progressive.memory.row_chunks import RowChunks, take
 
 WASTE = 1.5  # rows are compacted when more than this times those in use are stored
+_PIECE = 1 << 20  # bytes of rows that are copied at a time for a snapshot, roughly
 _LEAST_WASTE = 1024  # rows that are stored beyond that without being compacted
 
 
@@ -74,6 +77,12 @@ class HeldRows:
         back = np.empty(order.size, np.int64)
         back[order] = np.arange(order.size)
         return take(out, back)
+
+    def pieces(self, slots: Int32s) -> Iterator[pa.RecordBatch]:
+        """The rows of slots, in their order, a few at a time; an empty batch if there are none."""
+        step = max(1, _PIECE * max(1, self._stored) // max(1, self.nbytes))
+        for at in range(0, max(1, slots.size), step):
+            yield self.rows(slots[at : at + step])
 
     def rows_by_chunk(self, slots: Int32s, columns: list[str] | None = None) -> pa.RecordBatch:
         """The rows of slots in the order of `by_chunk`, or some of their columns."""

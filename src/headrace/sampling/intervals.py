@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
+import numpy as np
+
 from headrace.arrays import Float64s
 
 _EXPANDED_FROM = 3.0  # degrees of freedom from which on the expansion of Student's t is right to three digits
@@ -22,26 +24,48 @@ _EXPANDED_FROM = 3.0  # degrees of freedom from which on the expansion of Studen
 
 @dataclass(frozen=True, slots=True)
 class Stratum:
-    """The values of the tuples of one sample, and the size of the population it was drawn from."""
+    """What is known of a population from a sample of it: the mean of each amount of its tuples, and how amounts vary."""
 
     population: float
-    values: Float64s
-    """one for each tuple of the sample"""
+    """the number of tuples that the sample was drawn from"""
+    drawn: int
+    """the number of tuples in the sample"""
+    means: Float64s
+    """[amount]"""
+    spread: Float64s
+    """[amount, amount], the variances and covariances; infinite if one tuple was drawn"""
 
-    @property
-    def total(self) -> float:
-        """The estimate of the population's total; NaN if nothing was drawn from something."""
-        if not self.values.size:
-            return 0.0 if self.population == 0 else math.nan
-        return float(max(self.population, self.values.size) * self.values.mean())
+    @classmethod
+    def of(cls, population: float, values: Float64s) -> Stratum:
+        """The stratum of a sample's values, [tuple, amount], or [tuple] where there is one amount."""
+        values = values[:, np.newaxis] if values.ndim == 1 else values
+        n, width = values.shape
+        size = max(population, n)
+        if n < 2:
+            spread = np.full((width, width), math.inf)
+        else:
+            around = values - values.mean(axis=0)
+            spread = around.T @ around / (n - 1)
+        return cls(size, n, values.mean(axis=0) if n else np.full(width, math.nan), spread)
 
-    @property
-    def variance(self) -> float:
-        """The estimate of the variance of `total`; infinite if one tuple was drawn from several."""
-        n, size = self.values.size, max(self.population, self.values.size)
+    @classmethod
+    def nothing(cls, population: float, drawn: int, width: int) -> Stratum:
+        """A stratum none of whose tuples counts for anything."""
+        return cls(population, drawn, np.zeros(width), np.zeros((width, width)))
+
+    def total(self, amount: int = 0) -> float:
+        """The estimate of the population's total of an amount; NaN if nothing was drawn from something."""
+        return float(self.population * self.means[amount]) if self.population else 0.0
+
+    def variance(self, weights: Float64s | None = None) -> float:
+        """The estimate of the variance of the total of weighted amounts, or of the first; infinite for one tuple of several."""
+        n, size = self.drawn, self.population
         if n >= size:
             return 0.0
-        return math.inf if n < 2 else float(size**2 * (1 - n / size) * self.values.var(ddof=1) / n)
+        if n < 2:
+            return math.inf
+        spread = self.spread[0, 0] if weights is None else weights @ self.spread @ weights
+        return float(size**2 * (1 - n / size) * max(0.0, spread) / n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,33 +77,35 @@ class Estimate:
     high: float
 
 
-def estimate_total(strata: Sequence[Stratum], confidence: float) -> Estimate:
-    """Estimate the total of populations with independent samples."""
-    total = sum(stratum.total for stratum in strata)
-    return _interval(total, strata, 1.0, confidence)
+def estimate_total(strata: Sequence[Stratum], confidence: float, amount: int = 0) -> Estimate:
+    """Estimate the total of an amount over populations with independent samples."""
+    weights = np.zeros(strata[0].means.size if strata else 1)
+    weights[amount] = 1.0
+    return _interval(sum(stratum.total(amount) for stratum in strata), strata, weights, confidence)
 
 
-def estimate_ratio(above: Sequence[Stratum], below: Sequence[Stratum], confidence: float) -> Estimate:
-    """Estimate the ratio of two totals of the same samples; NaN if the lower one is 0."""
-    total = sum(stratum.total for stratum in below)
+def estimate_ratio(strata: Sequence[Stratum], confidence: float, above: int, below: int) -> Estimate:
+    """Estimate the ratio of the totals of two amounts; NaN if the lower one is 0."""
+    total = sum(stratum.total(below) for stratum in strata)
     if not total or math.isnan(total):
         return Estimate(math.nan, math.nan, math.nan)
-    ratio = sum(stratum.total for stratum in above) / total
-    residuals = [Stratum(y.population, y.values - ratio * x.values) for y, x in zip(above, below, strict=True)]
-    return _interval(ratio, residuals, total, confidence)
+    ratio = sum(stratum.total(above) for stratum in strata) / total
+    weights = np.zeros(strata[0].means.size)
+    weights[above], weights[below] = 1 / abs(total), -ratio / abs(total)
+    return _interval(ratio, strata, weights, confidence)
 
 
-def _interval(estimate: float, strata: Sequence[Stratum], scale: float, confidence: float) -> Estimate:
-    """The interval of an estimate whose error is that of the total of the strata, divided by `scale`."""
-    variances = [stratum.variance for stratum in strata]
+def _interval(estimate: float, strata: Sequence[Stratum], weights: Float64s, confidence: float) -> Estimate:
+    """The interval of an estimate whose error is that of the total of weighted amounts."""
+    variances = [stratum.variance(weights) for stratum in strata]
     variance = sum(variances)
     if not variance:
         return Estimate(estimate, estimate, estimate)
     if not math.isfinite(variance) or math.isnan(estimate):
         return Estimate(estimate, -math.inf, math.inf)
     # Satterthwaite: the degrees of freedom of a sum of variances
-    spread = sum(v**2 / (s.values.size - 1) for v, s in zip(variances, strata, strict=True) if v)
-    margin = student_t(confidence, variance**2 / spread) * math.sqrt(variance) / abs(scale)
+    spread = sum(v**2 / (s.drawn - 1) for v, s in zip(variances, strata, strict=True) if v)
+    margin = student_t(confidence, variance**2 / spread) * math.sqrt(variance)
     return Estimate(estimate, estimate - margin, estimate + margin)
 
 

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from headrace.arrays import Bools, Int32s, Int64s
+from headrace.arrays import Bools, Float64s, Int32s, Int64s
 from headrace.errors import BadInput, shown
 from headrace.progressive.output import Output, PairRows
-from headrace.sampling.estimates import Asked, Groups, Sampled, amounts, answer, field_of
+from headrace.sampling.estimates import Asked, Groups, SampleTotals, amounts, answer, field_of, sample_totals
 from headrace.sampling.event_times import EventTimes
 from headrace.sampling.everything import Everything
 from headrace.sampling.sampled_side import SampledSide
@@ -96,11 +96,17 @@ class JoinTotals:
             raise BadInput(
                 f"group_by={shown(group_by)} was not named when the join was made, with group_by={self.group_by!r}; name it there"
             )
-        samples = [_sampled(side, times) for side in sides if side is not None]
         group = None
         if group_by is not None:
             group = self._group or pa.field(group_by, pa.null())  # nothing has been joined yet
-        return answer(asked, self.columns, samples, group, self.groups.numbers, self.groups.most)
+        return answer(asked, self.columns, self.of_sides(sides, times, grouped=group is not None), group)
+
+    def of_sides(
+        self, sides: Sequence[SampledSide | None], times: EventTimes | None, *, grouped: bool
+    ) -> list[SampleTotals]:
+        """What is known from the sample of each side that has one."""
+        numbers = self.groups.numbers if grouped else None
+        return [sample_totals(*_sampled(side, times), numbers) for side in sides if side is not None]
 
     def group_values(self) -> pa.RecordBatch | None:
         """The values of groups, in the order of their numbers, for a snapshot."""
@@ -116,15 +122,15 @@ class JoinTotals:
         self.groups.numbers = dict(zip(values["value"].to_pylist(), values["number"].to_pylist(), strict=True))
 
 
-def _sampled(side: SampledSide, times: EventTimes | None) -> Sampled:
-    """The sample of a side's live tuples, with what their pairs count for."""
+def _sampled(side: SampledSide, times: EventTimes | None) -> tuple[float, Float64s]:
+    """The number of a side's live tuples, and what the pairs of those in the sample count for."""
     sampler, slots = side.sampler, side.sampler.members()
     length = 0 if times is None else times.length
     if times is not None:
         slots = slots[times.now - side.times(slots) < length]
-    values = side.sums_of(slots)
     whole = isinstance(sampler, Everything) or sampler.complete
-    return Sampled(float(slots.size) if whole else sampler.live(0 if times is None else times.now, length), values)
+    population = float(slots.size) if whole else sampler.live(0 if times is None else times.now, length)
+    return population, side.sums_of(slots)
 
 
 def _unused(sides: Sequence[SampledSide | None], most: int) -> Int64s:

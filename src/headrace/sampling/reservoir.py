@@ -46,7 +46,7 @@ class Reservoir(SlotSampler):
     _expires: ClassVar[bool] = False
 
     @property
-    def _simple_random(self) -> bool:
+    def simple_random(self) -> bool:
         """Whether every set of tuples is the sample with the same probability: of the whole stream."""
         return self.window is None
 

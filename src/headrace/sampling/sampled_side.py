@@ -15,8 +15,9 @@ from headrace.sampling.event_times import TimedRows
 from headrace.sampling.held_rows import HeldRows
 from headrace.sampling.index import SampleIndex
 from headrace.sampling.sampler import Sampler
+from headrace.sampling.snapshot import Parts, SnapshotReader, write_snapshot
 
-_SAMPLER, _SUMS = "sampler", "sums"  # the columns of a snapshot
+_SHOWN = 64  # rows at the head of a snapshot: enough to tell how wide rows are
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,27 +109,26 @@ class SampledSide:
         out[known] = self.sums[slots[known]]
         return out
 
-    def snapshot(self) -> pa.RecordBatch:
-        """The state, as a record batch of one row."""
-        sampler = self.sampler.snapshot().to_struct_array()
-        sums = pa.array([self.sums.reshape(-1)], pa.large_list(pa.float64()))
-        return pa.RecordBatch.from_arrays([sampler, sums], [_SAMPLER, _SUMS])
+    def snapshot(self) -> Parts:
+        """The state, as record batches."""
+        yield from write_snapshot(
+            "sums", {"sums": self.sums.reshape(-1)}, [self.sampler.rows.rows(self.sampler.in_use()[:_SHOWN])]
+        )
+        yield from self.sampler.snapshot()
 
     @staticmethod
-    def rows_of(snapshot: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a snapshot."""
-        state = pa.RecordBatch.from_struct_array(snapshot.column(_SAMPLER))
-        return pa.RecordBatch.from_struct_array(state.column("rows").flatten())
+    def begin(snapshot: SnapshotReader) -> tuple[Float64s, pa.RecordBatch]:
+        """Read what `restore` begins with: the sums, and a few rows that show the columns and the width."""
+        snapshot.check("sums")
+        sums = snapshot.arrays()["sums"]
+        return sums, next(snapshot.rows())
 
-    def restore(self, snapshot: pa.RecordBatch) -> None:
-        """Go on from a snapshot: the index is made again from the rows."""
-        self.sampler.restore(pa.RecordBatch.from_struct_array(snapshot.column(_SAMPLER)))
-        slots = self.sampler.in_use()
-        rows = self.sampler.rows.rows(slots)
-        keys = self._partitioning.read(self.number, rows)
-        home = self._partitioning.home(self.number, keys)
-        self.index.insert(home, slots[home.row], keys.values, self.sampler.slots)
-        sums = np.array(snapshot.column(_SUMS).flatten())
+    def restore(self, sums: Float64s, snapshot: SnapshotReader) -> None:
+        """Go on from a snapshot whose sums were read: the index is made again from the rows."""
+        for rows, slots in self.sampler.restore_rows(snapshot):
+            keys = self._partitioning.read(self.number, rows)
+            home = self._partitioning.home(self.number, keys)
+            self.index.insert(home, slots[home.row], keys.values, self.sampler.slots)
         if sums.size:
             self._sums_part.resize(sums.nbytes)
             self.sums = sums.reshape(-1, *self.sums.shape[1:])

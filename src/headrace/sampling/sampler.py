@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,10 +18,10 @@ from headrace.memory import MemoryBudget
 from headrace.progressive.memory.row_chunks import copied_bytes
 from headrace.progressive.output import in_schema, plain_schema
 from headrace.sampling.arriving import Arriving, Changes, SamplerState
-from headrace.sampling.estimates import GROUPS, asked_of, estimate_sample
+from headrace.sampling.estimates import GROUPS, SampleTotals, answer, asked_of, row_totals
 from headrace.sampling.event_times import START, EventTimes, LiveCounts
 from headrace.sampling.held_rows import WASTE, HeldRows
-from headrace.sampling.snapshot import read_snapshot, write_snapshot
+from headrace.sampling.snapshot import Parts, SnapshotReader, write_snapshot
 from headrace.sampling.stats import SamplerStats
 from headrace.splitmix import draw
 from headrace.units import format_size
@@ -123,7 +124,7 @@ class Sampler(ABC):
         """The slots of the sample, in the order in which their tuples came."""
 
     @property
-    def _simple_random(self) -> bool:
+    def simple_random(self) -> bool:
         """Whether every set of live tuples is the sample with the same probability."""
         return False
 
@@ -197,19 +198,29 @@ class Sampler(ABC):
         and rows `kept` in the sample; with a group its value, and `other` for values beyond the most groups.
         """
         asked = asked_of(count, sum, avg, confidence)
-        if not self._simple_random:
+        if not self.simple_random:
             raise BadInput(
                 f"{self!r} is not a simple random sample of its window, so that nothing is known about its error; use FairWindow"
             )
+        totals, group = self.totals(asked.columns, group_by, groups)
+        return answer(asked, asked.columns, [totals], group)
+
+    def totals(self, columns: Sequence[str], group_by: str | None, groups: int) -> tuple[SampleTotals, pa.Field | None]:
+        """What is known from the sample, for `estimates.answer`; and the field of groups."""
         rows = self.sample()
         now, length = (0, 0) if self._times is None else (self._times.now, self._times.length)
         population = float(rows.num_rows) if self.complete else self.live(now, length)
-        return estimate_sample(rows, population, asked, group_by, groups)
+        return row_totals(rows, population, columns, group_by, groups)
 
-    def snapshot(self) -> pa.RecordBatch:
-        """The state, as a record batch of one row, for `restore`."""
+    @property
+    def now(self) -> int:
+        """The latest time, in a window by time."""
+        return START if self._times is None else self._times.now
+
+    def snapshot(self) -> Parts:
+        """The state, as record batches for `restore`; they are made as they are read, before the next batch is inserted."""
         if self._rows is None:
-            return write_snapshot(repr(self), {}, None)
+            return write_snapshot(repr(self), {})
         state: Any = self._state
         arrays = {f.name: getattr(state, f.name) for f in fields(state)}
         now = START if self._times is None else self._times.now
@@ -217,17 +228,24 @@ class Sampler(ABC):
         arrays["_counters"] = np.array([self._size, self._arrived, now, s.tuples_in, s.late, s.untimed], np.int64)
         if self._live is not None:
             arrays["_counts"], arrays["_steps"] = self._live.counts, self._live.steps
-        return write_snapshot(repr(self), arrays, self._rows.rows(self.in_use()))
+        return write_snapshot(repr(self), arrays, self._rows.pieces(self.in_use()))
 
-    def restore(self, snapshot: pa.RecordBatch) -> None:
+    def restore(self, snapshot: Iterable[pa.RecordBatch]) -> None:
         """Go on from a snapshot of a sampler that was made in the same way, of this class and with these arguments."""
-        arrays, rows = read_snapshot(repr(self), snapshot)
+        for _ in self.restore_rows(SnapshotReader(snapshot)):
+            pass
+
+    def restore_rows(self, snapshot: SnapshotReader) -> Iterator[tuple[pa.RecordBatch, Int32s]]:
+        """Go on from a snapshot, and give the rows, with their slots, as they are read."""
+        snapshot.check(repr(self))
+        arrays, rows = snapshot.arrays(), snapshot.rows()
         self._rows = None
-        if rows is None:
+        if not arrays:
             return
+        first = next(rows)
         size, self._arrived, now, tuples_in, late, untimed = arrays.pop("_counters").tolist()
         self.stats.tuples_in, self.stats.late, self.stats.untimed = tuples_in, late, untimed
-        self._make(rows.schema, size)
+        self._make(first.schema, size)
         if self._times is not None:
             self._times.now = now
         if self._live is not None:
@@ -237,7 +255,12 @@ class Sampler(ABC):
         self._reserve_slots()
         used = self.in_use()
         self.rows.grow(self.slots)
-        self.rows.write(rows, np.arange(used.size, dtype=np.int32), used, used.size)
+        at = 0
+        for batch in chain([first], rows):
+            slots = used[at : at + batch.num_rows]
+            at += batch.num_rows
+            self.rows.write(batch, np.arange(slots.size, dtype=np.int32), slots, used.size)
+            yield batch, slots
         self._count()
 
     def __repr__(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any, Literal
 
@@ -13,10 +13,10 @@ from headrace.arrays import Bools, Int32s, Int64s
 from headrace.conditions import Condition, check_condition
 from headrace.errors import BadInput, MemoryRefused, choice, shown
 from headrace.memory import MemoryBudget
-from headrace.progressive.grids.partitioning import SIDES, CellEntries, JoinKeys
+from headrace.progressive.grids.partitioning import SIDES, CellEntries, JoinKeys, Partitioning
 from headrace.progressive.grids.partitioning_for import partitioning_for
 from headrace.progressive.output import BatchRows, Output, in_schema, left_and_right, plain_schema, side_name
-from headrace.sampling.estimates import GROUPS, Asked, asked_of, check_groups, column_names
+from headrace.sampling.estimates import GROUPS, Asked, SampleTotals, asked_of, check_groups, column_names
 from headrace.sampling.event_times import START, EventTimes, TimedRows
 from headrace.sampling.everything import Everything
 from headrace.sampling.expire import Expire
@@ -27,12 +27,13 @@ from headrace.sampling.pending import Pending
 from headrace.sampling.reservoir import Reservoir
 from headrace.sampling.sampled_side import SampledRows, SampledSide
 from headrace.sampling.sampler import ROWS_AT_ONCE, Sampler, check_size
-from headrace.sampling.snapshot import read_snapshot, write_snapshot
+from headrace.sampling.snapshot import Parts, SnapshotReader, write_side, write_snapshot
 from headrace.sampling.stats import WindowJoinStats
 from headrace.sampling.winres import WinRes
 from headrace.units import format_size
 from headrace.windows import RowWindow, TimeWindow, Window, check_window
 
+Divide = Callable[[Condition], tuple[Partitioning, Condition | None]]
 Method = Literal["fair", "expire", "winres", "reservoir", "fifo", "all"]
 METHODS = ("fair", "expire", "winres", "reservoir", "fifo", "all")
 _SAMPLERS: dict[str, type[Sampler]] = {
@@ -91,6 +92,10 @@ class WindowJoin:
         A result column that estimates are grouped by.
     groups
         The most groups at a time; values beyond are estimated together.
+    results
+        Whether results are made. Estimates do without.
+    divide
+        Gives the partitioning for the condition, and what it leaves to be tested; that of a part of the cells, for a shard.
 
     Example
     -------
@@ -122,6 +127,8 @@ class WindowJoin:
         estimate: bool | str | Sequence[str] = False,
         group_by: str | None = None,
         groups: int = GROUPS,
+        results: bool = True,
+        divide: Divide = partitioning_for,
     ) -> None:
         check_condition(condition)
         check_window(window)
@@ -139,7 +146,8 @@ class WindowJoin:
             raise MemoryRefused(
                 f"memory={shown(memory)} is too small for two windows; give at least {format_size(_LEAST_MEMORY)}"
             )
-        self.partitioning, self._ask = partitioning_for(condition)
+        self._results, self._divide = results, divide
+        self.partitioning, self._ask = divide(condition)
         self._times = EventTimes(window) if isinstance(window, TimeWindow) else None
         self._sides: list[SampledSide | None] = [None, None]
         self._output: Output | None = None
@@ -201,24 +209,42 @@ class WindowJoin:
             raise BadInput(f"this join was made without estimate=...; make it with {_declaration(asked, group_by)}")
         return self._totals.answer(asked, group_by, self._sides, self._times)
 
-    def snapshot(self) -> pa.RecordBatch:
-        """The state, as a record batch of one row, for `restore`."""
+    def totals(self, *, grouped: bool) -> list[SampleTotals]:
+        """What is known from the samples of the sides, for estimates of several joins together: see `estimates.answer`."""
+        self._pending.check_none("totals")
+        assert self._totals is not None, "the join was made without estimate="
+        return self._totals.of_sides(self._sides, self._times, grouped=grouped)
+
+    @property
+    def now(self) -> int:
+        """The latest time of both sides, in a window by time."""
+        return START if self._times is None else self._times.now
+
+    @property
+    def output(self) -> Output:
+        """The columns of results. A batch of both sides must have come, which may be empty."""
+        return self._made_output()
+
+    def snapshot(self) -> Parts:
+        """The state, as record batches for `restore`; they are made as they are read, before the next batch is inserted."""
         self._pending.check_none("snapshot")
+        return self._snapshot()
+
+    def _snapshot(self) -> Parts:
         s = self.stats
         now = START if self._times is None else self._times.now
         counters = np.array([now, s.results, *s.tuples_in, *s.skipped, *s.late, *s.untimed], np.int64)
-        parts = {name: side.snapshot() for name, side in zip(SIDES, self._sides, strict=True) if side}
         groups = None if self._totals is None else self._totals.group_values()
-        out = write_snapshot(repr(self), {"_counters": counters}, groups)
-        for name, part in parts.items():
-            out = out.append_column(name, part.to_struct_array())
-        return out
+        yield from write_snapshot(repr(self), {"_counters": counters}, [] if groups is None else [groups])
+        for name, side in zip(SIDES, self._sides, strict=True):
+            if side is not None:
+                yield from write_side(name, side.snapshot())
 
-    def restore(self, snapshot: pa.RecordBatch) -> None:
+    def restore(self, snapshot: Iterable[pa.RecordBatch]) -> None:
         """Go on from a snapshot of a join that was made with the same arguments."""
-        names = [name for name in SIDES if name in snapshot.schema.names]
-        arrays, groups = read_snapshot(repr(self), snapshot.drop_columns(names))
-        counters = arrays["_counters"].tolist()
+        reader = SnapshotReader(snapshot)
+        reader.check(repr(self))
+        counters = reader.arrays()["_counters"].tolist()
         s = self.stats
         if self._times is not None:
             self._times.now = counters[0]
@@ -226,15 +252,15 @@ class WindowJoin:
         s.tuples_in, s.skipped, s.late, s.untimed = (counters[i : i + 2] for i in range(2, 10, 2))
         self._sides, self._output, self._pending = [None, None], None, Pending()
         self._finished = False
-        self.partitioning, self._ask = partitioning_for(self.condition)
-        if self._totals is not None and groups is not None:
+        self.partitioning, self._ask = self._divide(self.condition)
+        for groups in reader.rows():
+            assert self._totals is not None
             self._totals.restore_groups(groups)
-        for name in names:
-            part = pa.RecordBatch.from_struct_array(snapshot.column(name))
+        while (name := reader.side()) is not None:
             number = SIDES.index(name)
-            rows = SampledSide.rows_of(part)
+            sums, rows = SampledSide.begin(reader)
             self._make_side(number, rows.schema, rows)
-            self._side(number).restore(part)
+            self._side(number).restore(sums, reader)
         self._count()
 
     def __repr__(self) -> str:
@@ -301,6 +327,8 @@ class WindowJoin:
                 which = output.test(left, right)
                 if totals is not None:
                     totals.add(self._sides, other, owners, left, right, which)
+                    if not self._results:
+                        continue
                     which = chosen if which is None else which & chosen
                 if which is None or which.any():
                     yield output.results(left, right, which)

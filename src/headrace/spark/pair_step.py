@@ -20,7 +20,6 @@ import pyarrow as pa
 from headrace.clock import SystemClock
 from headrace.conditions import Condition
 from headrace.memory import release_freed_memory
-from headrace.progressive.grids.partitioning import LEFT, RIGHT
 from headrace.progressive.grids.partitioning_for import CellWidth, unbounded_partitioning_for
 from headrace.progressive.logged.join import LoggedJoin
 from headrace.progressive.logged.join_spec import JoinSpec, TimeBound
@@ -118,7 +117,7 @@ class PairStep:
             warm = _warm(self, shard)
             with log.shard(shard) as held:
                 join = LoggedJoin(warm[0], held, warm[1], number, idle=self.idle)
-                yield from join.finish() if task.finishing else join.join(_by_side(rows, self.sides.schemas))
+                yield from join.finish() if task.finishing else join.join(by_side(rows, self.sides.schemas))
             if not task.finishing:
                 _note_owed(log.path, shard, join.stats.waiting)
             if task.reporter is not None and (join.stats.tuples_in or join.stats.results or join.stats.waiting):
@@ -172,10 +171,10 @@ def warm_memory(memory: int, workers: int, copies: int) -> int:
     return (mine - min(mine // 2, max(mine // _WAY_SHARE, _WAY))) // copies
 
 
-def _by_side(rows: Batches, schemas: tuple[pa.Schema, pa.Schema]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each side. A row is two structs, and that of the other side is null."""
+def by_side(rows: Batches, schemas: tuple[pa.Schema, ...]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each side. A row is a struct for each side, and those of other sides are null."""
     for batch in rows:
-        for side in (LEFT, RIGHT):
+        for side in range(len(schemas)):
             structs = batch.column(side)
             if structs.null_count:
                 structs = structs.drop_null()

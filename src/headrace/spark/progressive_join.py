@@ -6,36 +6,33 @@ Rows of both sides go to the shards of their keys or cells; a shard's task joins
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from pyspark.sql.functions import col, lit, pmod, struct, xxhash64
-from pyspark.sql.types import IntegerType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 from headrace.conditions import Condition, check_condition
 from headrace.errors import BadInput, MemoryRefused
 from headrace.progressive.grids.keys import HashPartitioning
-from headrace.progressive.grids.partitioning import SIDES, Partitioning
+from headrace.progressive.grids.partitioning import SIDES
 from headrace.progressive.output import plain_schema, side_name
 from headrace.progressive.policies import POLICIES, FlushPolicy, policy_of
 from headrace.runlog.log import safe_name
-from headrace.spark import pair_step
-from headrace.spark.batch_as_stream import once
 from headrace.spark.column_names import ColumnNames
 from headrace.spark.executors import workers_of
+from headrace.spark.pair_rows import numbered_struct, pairs_by_shard, result_fields
 from headrace.spark.pair_step import OWED, PairStep, Sides, shard_memory
 from headrace.spark.plan import Plan
 from headrace.spark.schemas import stream_schema
 from headrace.spark.state.heartbeat import heartbeat
-from headrace.spark.state.stateful import BEAT, SHARD, beats, state_path
+from headrace.spark.state.stateful import SHARD, beats, state_path
 from headrace.spark.steps import StateKeeping
 from headrace.spark.watermarks import time_bound
 from headrace.units import format_size, parse_duration, parse_size
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 _LEAST = 1 << 18  # bytes of a shard's copy in a worker: less does not hold a few batches of both sides
 _PARTITIONS = 64  # of a shard: few enough to flush large pieces, enough to choose among them
@@ -136,8 +133,10 @@ def progressive_join(
     earlier = plans[0].logs + plans[1].logs
     log = f"join by {', '.join(condition.left_columns)}"
     log += f" {1 + sum(name == log or name.startswith(f'{log} ') for name in earlier)}" if log in earlier else ""
-    fields = _result_fields(left.schema, right.schema, pairing.output.right, pairing.output.schema.names)
-    shape = StructType([StructField(name, _numbered(df.schema)) for name, df in zip(SIDES, (left, right), strict=True)])
+    fields = result_fields(left.schema, right.schema, pairing.output.right, pairing.output.schema.names)
+    shape = StructType(
+        [StructField(name, numbered_struct(df.schema)) for name, df in zip(SIDES, (left, right), strict=True)]
+    )
     step = PairStep(
         id=uuid.uuid4().hex,
         sides=sides,
@@ -150,7 +149,7 @@ def progressive_join(
         stream=stream_schema(shape),
         remembers=StateKeeping(where, log, many),
     )
-    source = _by_shard((left, right), step, pairing.partitioning)
+    source = pairs_by_shard((left, right), sides, many, pairing.partitioning)
     owed = where, f"*/{safe_name('operator', log)}/{OWED}/shard-*"
     source = source.union(beats(heartbeat(session, many, period, owed), shape)).repartitionById(many, SHARD)
     return Plan(source, (), (), fields, shape, earlier).then(step, None, fields)
@@ -160,47 +159,3 @@ def _count(name: str, value: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise BadInput(f"{name}={value!r} is not a number of {name}; give 1 or more")
     return value
-
-
-def _by_shard(sides: tuple[DataFrame, DataFrame], step: PairStep, partitioning: Partitioning) -> DataFrame:
-    """Rows of both sides with their shards: a struct of each side's columns, of which one is null, shard, and no heartbeat."""
-    shape = [_numbered(df.schema) for df in sides]
-    parts = []
-    for side, df in enumerate(sides):
-        names = [f"c{i}" for i in range(len(df.columns))]
-        rows = (df if df.isStreaming else once(df)).toDF(*names)
-        if isinstance(partitioning, HashPartitioning):
-            at = [_comparable(df.schema, df.columns.index(name)) for name in partitioning.columns[side]]
-            shard = pmod(xxhash64(*at), lit(step.remembers.shards)).cast("int")
-        else:
-            rows, shard = _spread(rows, step, side), col(f"c{len(names)}")
-        mine, other = struct(*(col(name) for name in names)), lit(None).cast(shape[1 - side])
-        pair = (mine, other) if side == 0 else (other, mine)
-        parts.append(rows.select(pair[0].alias("c0"), pair[1].alias("c1"), shard.alias(SHARD), lit(False).alias(BEAT)))
-    return parts[0].union(parts[1])
-
-
-def _spread(rows: DataFrame, step: PairStep, side: int) -> DataFrame:
-    """Rows with every shard that has a cell of theirs, as a last column."""
-    sides, shards = step.sides, step.remembers.shards
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return pair_step.spread(sides, side, shards, batches)
-
-    return rows.mapInArrow(run, StructType([*rows.schema.fields, StructField(f"c{len(rows.columns)}", IntegerType())]))
-
-
-def _comparable(schema: StructType, i: int) -> Column:
-    """A key column as it is hashed: integers of all widths have one hash."""
-    whole = schema.fields[i].dataType.typeName() in ("byte", "short", "integer", "long")
-    return col(f"c{i}").cast("long") if whole else col(f"c{i}")
-
-
-def _numbered(schema: StructType) -> StructType:
-    return StructType([StructField(f"c{i}", f.dataType) for i, f in enumerate(schema.fields)])
-
-
-def _result_fields(left: StructType, right: StructType, kept: list[str], names: list[str]) -> StructType:
-    """The fields of the result, without metadata: a watermark noted there does not hold for results that come later."""
-    fields = [*left.fields, *(right[name] for name in kept)]
-    return StructType([StructField(name, f.dataType) for name, f in zip(names, fields, strict=True)])

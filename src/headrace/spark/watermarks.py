@@ -58,3 +58,16 @@ def _of_side(side: int, df: DataFrame, name: str | None, late: float | None) -> 
             f"nobody knows how late rows of the {SIDES[side]} side may be; give it withWatermark({name!r}, ...), or delay=..."
         )
     return name, round(late * _MICROS)
+
+
+def watermark_delay(side: int, df: DataFrame, name: str) -> float | None:
+    """The seconds that rows may be late by the watermark on a column; None for a DataFrame that is not a stream."""
+    if not df.isStreaming:
+        return None
+    delay = df.schema[name].metadata.get(_WATERMARK)
+    if delay is None:
+        raise BadInput(
+            f"the {SIDES[side]} side has no watermark on {name!r}, so that nobody knows how late its rows may be; give it"
+            f" withWatermark({name!r}, '10 seconds')"
+        )
+    return int(delay) / 1000

@@ -1,0 +1,215 @@
+"""LoggedSample: an operator that samples, across micro-batches, with a snapshot of its state in the run log. (DESIGN D7)"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from headrace.errors import RunLogError
+from headrace.progressive.grids.partitioning import SIDES
+from headrace.runlog import Decision, DecisionDraft, ReplayDriver, ShardLog, Snapshot
+from headrace.runlog.files import StateDraft
+from headrace.sampling.event_times import START
+from headrace.sampling.snapshot import SNAPSHOT, Parts
+from headrace.sampling.time_order import SideBatch, TimeOrder
+
+Batches = Iterator[pa.RecordBatch]
+
+
+class ShardOperator(Protocol):
+    """What a micro-batch of a shard is given to."""
+
+    def insert(self, side: int, batch: pa.RecordBatch) -> Batches:
+        """Take in rows of a side, and give the results that they have at once."""
+        ...
+
+    def end(self) -> Batches:
+        """Give the results that there are once a micro-batch, after all its rows."""
+        ...
+
+    def snapshot(self) -> Parts:
+        """The state, for `restore`."""
+        ...
+
+    def restore(self, snapshot: Iterable[pa.RecordBatch]) -> None:
+        """Go on from a snapshot."""
+        ...
+
+
+@dataclass
+class WarmOperator:
+    """The operator of a shard as the last attempt in this process left it, and the snapshot that it is equal to."""
+
+    operator: ShardOperator | None = None
+    token: str | None = None
+    """of the decision with that snapshot; None if it is not known to be equal to any"""
+
+
+class LoggedSample:
+    """Runs one micro-batch of one shard through an operator that samples.
+
+        rows --> run log: the rows of this micro-batch, in the order in which they came
+             --> (by time, in a window by time) --> operator --> results
+        end of the micro-batch: a snapshot of the operator --> the decision
+
+    Attempts. ReplayDriver (runlog/replay.py) calls the hooks. Draws follow from the seed, the shard and the number of a row in
+    it. So an attempt that begins with the snapshot of the micro-batch before, and takes in the same rows in the same order, gives
+    the same results and ends with the same state; an attempt at a micro-batch that is decided takes its rows from the log, in
+    whatever order the source gives them now. Rows of earlier micro-batches are removed.
+
+    Parameters
+    ----------
+    make
+        Makes the operator, empty.
+    shard
+        The shard of the run log, held.
+    warm
+        The operator in this process.
+    batch
+        The micro-batch's number.
+    times
+        The order of rows in a window by time; None: as they come.
+    static
+        Of each side, whether it is no stream, so that a replay does not read it again.
+    """
+
+    beside = SIDES
+    decision_schema = SNAPSHOT
+
+    def __init__(
+        self,
+        make: Callable[[], ShardOperator],
+        shard: ShardLog,
+        warm: WarmOperator,
+        batch: int,
+        *,
+        times: TimeOrder | None = None,
+        static: tuple[bool, ...] = (False, False),
+    ) -> None:
+        self.make, self.shard, self.warm, self.batch, self.times, self.static = make, shard, warm, batch, times, static
+        self.came = [0, 0]
+        """rows of each side"""
+        self._token: str | None = None
+        self._order: list[list[int]] = []  # the side and the rows of each batch
+
+    def run(self, rows: Iterable[SideBatch]) -> Batches:
+        """Give the results of the micro-batch. Every attempt gives the same ones."""
+        some = ((side, batch) for side, batch in rows if batch.num_rows)
+        return ReplayDriver(self.shard, self.batch, self).run(some)
+
+    # -- hooks of the driver ---------------------------------------------------------------------------------------------
+
+    def restore(self, decision: Decision | None) -> None:
+        """Take up the state after the last micro-batch: the operator of this process, if it is that, or else the snapshot."""
+        token = None if decision is None else str(decision.facts["token"])
+        if token is None or self.warm.token != token:
+            self.warm.operator = None  # not two at a time
+            self.warm.operator = self.make()
+            if decision is not None:
+                self.warm.operator.restore(decision.file.batches())
+        self.warm.token, self._token = None, token
+        if self.times is not None and decision is not None:
+            self.times.latest = int(decision.facts["latest"])
+
+    def on_batch(self, rows: Iterator[SideBatch], draft: DecisionDraft) -> Batches:
+        """Keep the rows in the log, and take them in."""
+        for side in SIDES:
+            self.shard.expire(side, before=self.batch)
+        spool = _Spool(draft)
+        if self.times is None:
+            yield from self._take_in(spool.added(self._counted(rows)))
+        else:
+            for _ in spool.added(self._counted(rows)):
+                pass
+            yield from self._take_in(self.times.in_order(list(spool.read())))
+        yield from self._operator.end()
+        self._order, self._token = spool.order, uuid.uuid4().hex
+        for part in self._operator.snapshot():
+            draft.add(part)
+
+    def on_idle(self, draft: DecisionDraft) -> Batches:
+        """Give the results of a micro-batch in which nothing came to this shard."""
+        yield from self._operator.end()
+
+    def snapshot(self) -> Snapshot | None:
+        """Note what a replay must know; None if nothing has come."""
+        if not sum(self.came):
+            return None
+        facts: dict[str, Any] = {"token": self._token, "came": self.came, "order": self._order}
+        facts["latest"] = START if self.times is None else self.times.latest
+        return Snapshot(facts=facts, owed=0)
+
+    def on_replay(self, decision: Decision, rows: Iterator[SideBatch]) -> Batches:
+        """Take in the rows of the log."""
+        for _ in self._counted(rows):
+            pass
+        for side, (now, then) in enumerate(zip(self.came, decision.facts["came"], strict=True)):
+            if now != then and not self.static[side]:
+                raise RunLogError(
+                    f"{decision.file.path} says that batch {self.batch} had {then} rows of the {SIDES[side]} side in shard"
+                    f" {self.shard.number}, and now it has {now}; does a source or a column change from one attempt to the next?"
+                )
+        logged = self._logged(decision.facts["order"])
+        yield from self._take_in(logged if self.times is None else self.times.in_order(list(logged)))
+        yield from self._operator.end()
+        self._token = str(decision.facts["token"])
+
+    def on_decided(self) -> None:
+        """Keep the operator for the next micro-batch."""
+        self.warm.token = self._token
+
+    def on_finish(self) -> Batches:
+        """Nothing is owed."""
+        return iter(())
+
+    # -- helpers ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _operator(self) -> ShardOperator:
+        assert self.warm.operator is not None
+        return self.warm.operator
+
+    def _take_in(self, rows: Iterable[SideBatch]) -> Batches:
+        for side, batch in rows:
+            yield from self._operator.insert(side, batch)
+
+    def _counted(self, rows: Iterator[SideBatch]) -> Iterator[SideBatch]:
+        for side, batch in rows:
+            self.came[side] += batch.num_rows
+            yield side, batch
+
+    def _logged(self, order: list[list[int]]) -> Iterator[SideBatch]:
+        """The rows of the log, in the order in which they came."""
+        files = {side: self.shard.find(SIDES[side], self.batch) for side in {side for side, _ in order}}
+        batches = {side: file.batches() for side, file in files.items() if file is not None}
+        for side, rows in order:
+            batch = next(batches[side])
+            assert batch.num_rows == rows
+            yield side, batch
+
+
+class _Spool:
+    """The rows of a micro-batch in the log, a file of each side."""
+
+    def __init__(self, draft: DecisionDraft) -> None:
+        self.order: list[list[int]] = []
+        self._draft = draft
+        self._files: dict[int, StateDraft] = {}
+
+    def added(self, rows: Iterable[SideBatch]) -> Iterator[SideBatch]:
+        """Add rows, and give them."""
+        for side, batch in rows:
+            if side not in self._files:
+                self._files[side] = self._draft.beside(SIDES[side], batch.schema)
+            self._files[side].add(batch)
+            self.order.append([side, batch.num_rows])
+            yield side, batch
+
+    def read(self) -> Iterator[SideBatch]:
+        """Give all rows in the order in which they came; they lie in the mapped files."""
+        batches = {side: file.read() for side, file in self._files.items()}
+        return ((side, next(batches[side])) for side, _ in self.order)
