@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from headrace.spark.replay import replay
     from headrace.spark.sample import sample
     from headrace.spark.shed import Shedding
+    from headrace.spark.shed_estimate import estimate_shed
     from headrace.spark.window_join import approximate_join, window_join
     from headrace.windows import rows, time
 
@@ -110,6 +111,7 @@ __all__ = [
     "enrich",
     "equal",
     "estimate",
+    "estimate_shed",
     "finish",
     "find_duplicates",
     "intersects",
@@ -160,6 +162,7 @@ _HOME = {
     "Shedding": "headrace.spark.shed",
     "approximate_join": "headrace.spark.window_join",
     "estimate": "headrace.spark.estimate",
+    "estimate_shed": "headrace.spark.shed_estimate",
     "sample": "headrace.spark.sample",
     "window_join": "headrace.spark.window_join",
 }

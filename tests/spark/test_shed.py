@@ -286,6 +286,39 @@ def test_a_micro_batch_that_may_run_again_is_not_replayed(spark, files, rel, tmp
     assert rows(by_deltalake(table), ["n", "name"]) == expected
 
 
+def test_what_shedding_did_to_sums_is_estimated_until_the_rows_are_back(spark, rel, tmp_path):
+    (tmp_path / "in").mkdir()
+    rng, sent = np.random.default_rng(3), []
+    for i in range(3):
+        table = pa.table({"k": rng.integers(0, KEYS + 2, 3000), "n": np.arange(3000) + 3000 * i})
+        pq.write_table(table, tmp_path / "in" / f"{i}.parquet")
+        sent.append(table)
+    stream = spark.readStream.schema("k bigint, n bigint").option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
+    shed = hr.Shedding("sample", rate=400, target_delay="2s", state=tmp_path / "state", estimate="n")
+    df = hr.enrich(stream, rel, on="k", shed=shed)
+    query = run(df, tmp_path / "out", tmp_path / "check")
+    truth = [
+        (np.minimum(t["k"], KEYS) % KEYS, np.asarray(t["n"])) for t in sent
+    ]  # keys 10 and 11 are there 0 times, as 0 is
+    loaded = by_deltalake(tmp_path / "out")
+    missing = {
+        "count": sum(int(f.sum()) for f, _ in truth) - loaded.num_rows,
+        "sum(n)": sum(int((f * n).sum()) for f, n in truth) - sum(loaded["n"].to_pylist()),
+    }
+    found = {row["quantity"]: row for row in hr.estimate_shed(tmp_path / "state").to_pylist()}
+    assert found.keys() == missing.keys()
+    for quantity, value in missing.items():
+        row = found[quantity]
+        assert row["shed"] == sum(p.shed for p in hr.progress(query)) > 4000 and row["shed"] + row["kept"] == 9000
+        margin = row["high"] - row["estimate"]
+        assert 0 < margin < 0.3 * value and abs(row["estimate"] - value) < 2 * margin  # four standard errors
+        each = [p.missing[quantity] for p in hr.progress(query)]
+        assert sum(one[0] for one in each) == pytest.approx(row["estimate"])
+    hr.replay(tmp_path / "state", tmp_path / "out", session=spark, checkpoint=tmp_path / "check")
+    assert by_deltalake(tmp_path / "out").num_rows == loaded.num_rows + missing["count"]
+    assert hr.estimate_shed(tmp_path / "state").num_rows == 0
+
+
 def test_what_cannot_be_is_refused(spark, files, rel, tmp_path):
     stream, state = files.stream(), tmp_path / "state"
     with pytest.raises(hr.BadInput, match="did you mean 'topw'"):
@@ -301,6 +334,18 @@ def test_what_cannot_be_is_refused(spark, files, rel, tmp_path):
         hr.enrich(stream.selectExpr("k", "n as a", "n as A"), rel, on="k", shed=keep)
     with pytest.raises(hr.BadInput, match="rate=0"):
         hr.Shedding("keep", rate=0)
+    with pytest.raises(hr.BadInput, match="needs rows that are shed at random, and shed='topw' chooses them"):
+        hr.enrich(stream, rel, on="k", shed=hr.Shedding("topw", state=state, estimate=True))
+    with pytest.raises(hr.BadInput, match="no column 'zz'"):
+        hr.enrich(stream, rel, on="k", shed=hr.Shedding("sample", state=state, estimate="zz"))
+    with pytest.raises(hr.BadInput, match="here rows may wait"):
+        hr.enrich(
+            stream,
+            rel,
+            on="k",
+            defer=hr.Defer(deadline="5s", state=state),
+            shed=hr.Shedding("sample", state=state, estimate=True),
+        )
     with pytest.raises(hr.BadInput, match="is not a directory"):
         hr.replay(tmp_path / "nowhere", tmp_path / "table")
     with pytest.raises(hr.BadInput, match="nothing was shed"):

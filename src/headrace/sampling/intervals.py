@@ -79,7 +79,9 @@ class Estimate:
 
 def estimate_total(strata: Sequence[Stratum], confidence: float, amount: int = 0) -> Estimate:
     """Estimate the total of an amount over populations with independent samples."""
-    weights = np.zeros(strata[0].means.size if strata else 1)
+    if not strata:
+        return Estimate(0.0, 0.0, 0.0)
+    weights = np.zeros(strata[0].means.size)
     weights[amount] = 1.0
     return _interval(sum(stratum.total(amount) for stratum in strata), strata, weights, confidence)
 

@@ -4,6 +4,7 @@ It is a run log of one shard, with these files beside the decisions:
 
     shed/shard-0000-0000000007-r0_p3.parquet     rows that run 0 shed in partition 3 of batch 7; any tool can read them
     took/0000000007-0-3.json                     what that task did: rows, seconds
+    estimate/0000000007-0-3.json                 what its results count for, where that is asked for
     replayed.json                                the batch up to which shed rows were loaded, and how many they were
     finished.json                                the last batch that reached its sink, where hr.load can tell
 
@@ -24,6 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -35,6 +37,7 @@ from headrace.shedding.strategies import ALL, Cut
 
 KIND = "shed"
 _NOTHING = pa.schema([])
+_ESTIMATE = "estimate"
 _RECENT = 3  # micro-batches that the sustainable rate is estimated from: enough to skip one slow outlier
 _KEPT = 20  # micro-batches whose files are kept, besides those with rows to replay
 _LEAST = 1e-3  # share of the rows that is kept however slow the join is, so that its rate stays measurable
@@ -117,7 +120,7 @@ class Ledger:
         self.log = RunLog(directory, query, operator, shards=1)
         self.path = self.log.path
         self._shard = ShardLog(self.path, 0)
-        for name in (KIND, "took", self._shard.path.name):
+        for name in (KIND, "took", _ESTIMATE, self._shard.path.name):
             (self.path / name).mkdir(exist_ok=True)
 
     @classmethod
@@ -170,6 +173,9 @@ class Ledger:
         for path, (of, run, _) in self._listed(KIND, _SHED):
             if of == batch and run < number:
                 path.unlink(missing_ok=True)
+        for path, (of, run, _) in self._listed(_ESTIMATE, _TOOK):
+            if of == batch and run < number:
+                path.unlink(missing_ok=True)
 
     def shed_file(self, batch: int, number: int, partition: int) -> Path:
         """Return the path of the file with the rows that a task sheds."""
@@ -182,6 +188,19 @@ class Ledger:
     def record_task(self, batch: int, number: int, partition: int, record: TaskRecord) -> None:
         """Write what a task did, for decisions about later micro-batches."""
         write_facts(self.path / "took" / f"{batch:010d}-{number}-{partition}.json", asdict(record))
+
+    def record_estimate(self, batch: int, number: int, partition: int, facts: dict[str, Any]) -> None:
+        """Write what the results of a task that shed count for."""
+        write_facts(self.path / _ESTIMATE / f"{batch:010d}-{number}-{partition}.json", facts)
+
+    def estimates(self) -> list[dict[str, Any]]:
+        """Return what was recorded of tasks whose shed rows are not replayed; of each micro-batch, of its last run."""
+        done, found = self.replayed()[0], []
+        for path, (of, run, _) in self._listed(_ESTIMATE, _TOOK):
+            if of > done and run == self._last_run(of):
+                with suppress(FileNotFoundError):
+                    found.append(read_facts(path))
+        return found
 
     # -- earlier ones ----------------------------------------------------------------------------------------------------
 
@@ -285,7 +304,7 @@ class Ledger:
         done, before = self.replayed()
         if upto > done:
             replace_facts(self.path / "replayed.json", {"batch": upto, "rows": before + rows})
-        for path, (of, _, _) in self._listed(KIND, _SHED):
+        for path, (of, _, _) in [*self._listed(KIND, _SHED), *self._listed(_ESTIMATE, _TOOK)]:
             if of <= upto:
                 path.unlink(missing_ok=True)
 

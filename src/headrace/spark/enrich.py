@@ -165,7 +165,13 @@ def enrich(
             state=state_path(session, given, "shed=hr.Shedding(..., state=DIRECTORY)"),
             workers=join.workers,
             held=held,
+            result=joined,
         )
+        if shed_rows.estimate is not None and waiting is not None:
+            raise BadInput(
+                "shed=hr.Shedding(estimate=...) is for results that come with their rows, and here rows may wait; leave out the"
+                " deadline, or the estimate"
+            )
         step = replace(step, shed=shed_rows)
     return plan.then(step, rel, schema)
 

@@ -34,6 +34,7 @@ from headrace.spark.relation_join import ADAPTIVE, OpenJoin, RelationJoin, joine
 from headrace.spark.reports import TaskReport
 from headrace.spark.schemas import ResultColumns
 from headrace.spark.shed import ShedStep
+from headrace.spark.shed_sums import ResultSums
 from headrace.spark.shed_task import Divider
 from headrace.spark.state.choices import Chosen
 from headrace.spark.state.shards import deferred, queued
@@ -109,16 +110,19 @@ class EnrichStep:
             batches = divider.kept(batches)
         if self.waiting is None:
             batches = (batch.rename_columns(self.stream.names) for batch in batches)
+        sums = None if divider is None or divider.step.estimate is None else ResultSums(divider.step.estimate)
+        if sums is not None:
+            batches = sums.numbered(batches)
         chosen, batches = choose_once(self.algorithm, self.id, self.join, relation, batches, task)
         stats, shared = JoinStats(), False
         if chosen is not None:  # otherwise there are no rows
             chosen, kept = self._operator(chosen, relation)
             with worker.in_use(kept, self.join) as opened:
                 for out, version in self._results(opened, batches, task):
-                    yield self.result.cast(out, version)
+                    yield self.result.cast(out if sums is None else sums.added(out), version)
             stats, shared = opened.operator.stats, opened.member is not None
         seconds = clock.now() - begun
-        shed = None if divider is None else divider.done(seconds)
+        shed = None if divider is None else divider.done(seconds, sums)
         if task.reporter is None or not (stats.tuples_in or stats.deferred or stats.waiting or (shed and shed.shed)):
             return
         report = TaskReport(

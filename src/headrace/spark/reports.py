@@ -6,10 +6,11 @@ Reports travel to the driver through Spark's accumulators, and are lines of JSON
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from headrace.metrics import JoinStats
+from headrace.spark.shed_sums import missing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,8 @@ class ShedReport:
     """results that all rows would give, as estimated"""
     results_kept: float
     """results that the rows give which were kept, as estimated"""
+    noted: dict[str, Any] | None = None
+    """what the results count for, where that is asked for; see `shed_sums.as_facts`"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +97,8 @@ class Progress:
     """the share of the results that was kept, as estimated from the relation's statistics"""
     debt: int = 0
     """rows put aside in this and all earlier micro-batches, and not replayed when this one began"""
+    missing: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+    """what the rows put aside would have counted for and summed up to, with `hr.Shedding(estimate=...)`: estimate, low, high"""
 
     @property
     def rate(self) -> float:
@@ -141,4 +146,8 @@ class Progress:
             kept_share=kept_share,
             results_share=results_share,
             debt=max((s.debt for s in shed), default=0) + gone,
+            missing={
+                name: (one.estimate, one.low, one.high)
+                for name, one in missing([s.noted for s in shed if s.noted is not None]).items()
+            },
         )

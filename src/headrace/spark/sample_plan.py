@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.functions import (
-    array,
-    col,
-    concat,
-    explode,
-    lit,
-    monotonically_increasing_id,
-    pmod,
-    struct,
-    when,
-    xxhash64,
-)
+from pyspark import TaskContext
+from pyspark.sql.functions import col, lit, pmod, struct, xxhash64
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.conditions import Condition
@@ -115,9 +106,8 @@ class SampledSides:
     def rows(self, *, marked: bool = False) -> DataFrame:
         """All rows by shard: a struct for each side, the shard, and whether it is a mark.
 
-        With `marked`, every partition of the source has a mark for each shard, so that each has a task with something to do.
+        With `marked`, each micro-batch has a mark for every shard, so that a shard to which nothing comes has a task too.
         """
-        shape = self.shape
         if len(self.dfs) == 2:
             assert self.condition is not None
             sides = Sides(
@@ -136,13 +126,7 @@ class SampledSides:
             mine = struct(*(col(name) for name in names)).alias("c0")
             rows = self.dfs[0].toDF(*names).select(mine, shard.alias(SHARD), lit(False).alias(BEAT))
         if marked and self.shards > 1:
-            columns = rows.columns
-            one = array(struct(*(col(name) for name in columns)))
-            nulls = [lit(None).cast(f.dataType).alias(f"c{i}") for i, f in enumerate(shape.fields)]
-            marks = [struct(*nulls, lit(s).alias(SHARD), lit(True).alias(BEAT)) for s in range(self.shards)]
-            first = monotonically_increasing_id().bitwiseAND(lit((1 << 33) - 1)) == 0
-            each = explode(when(first, concat(one, array(*marks))).otherwise(one)).alias("row")
-            rows = rows.select(each).select(*(col("row")[name].alias(name) for name in columns))
+            rows = _marked(rows, self.shards)
         return rows.repartitionById(self.shards, SHARD)
 
     @property
@@ -216,6 +200,26 @@ def sampled_sides(
         shards = 1 if by_rows else int(session.sparkContext.defaultParallelism)
     tasks = workers_of(session) if workers is None else _count("workers", workers)
     return SampledSides(dfs, window, _count("shards", shards), tasks, condition, cell, suffix)
+
+
+def _marked(rows: DataFrame, shards: int) -> DataFrame:
+    """Rows by shard, and a row of nulls for each shard from the first partition."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from _marks(schema, shards)
+        yield from batches
+
+    schema = stream_schema(rows.schema)
+    return rows.mapInArrow(run, rows.schema)
+
+
+def _marks(schema: pa.Schema, shards: int) -> Iterator[pa.RecordBatch]:
+    """Runs in an executor's Python worker."""
+    context = TaskContext.get()
+    if context is not None and context.partitionId() == 0:
+        nulls = [pa.nulls(shards, field.type) for field in schema][:-2]
+        columns = [*nulls, pa.array(range(shards), pa.int32()), pa.array([True] * shards)]
+        yield pa.RecordBatch.from_arrays(columns, names=schema.names)
 
 
 def shard_seed(seed: int, shard: int) -> int:

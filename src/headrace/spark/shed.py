@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from headrace.errors import BadInput, UnsupportedType, choice
 from headrace.relation import Relation
+from headrace.sampling.estimates import column_names, field_of
 from headrace.shedding import STRATEGIES, strategy_for
 from headrace.shedding.strategies import Objective
 from headrace.units import parse_duration
@@ -43,12 +46,15 @@ class Shedding:
     state
         Where rows that are put aside are kept: a directory that driver and executors see under the same path. By default that
         of `hr.Defer`, if the join has one, or else `headrace` in spark.sql.streaming.checkpointLocation.
+    estimate
+        Whether to note what results count for, so that hr.progress and hr.estimate_shed say what is missing, with confidence
+        intervals: True for the number of results, or result columns that are summed. Rows must be shed at random, by "sample".
 
     Example
     -------
     >>> import headrace as hr
     >>> hr.Shedding("topw", rate=50_000)
-    Shedding(strategy='topw', objective='max-subset', rate=50000, seed=0, target_delay='5s', state=None)
+    Shedding(strategy='topw', objective='max-subset', rate=50000, seed=0, target_delay='5s', state=None, estimate=False)
     """
 
     strategy: str = "auto"
@@ -57,6 +63,7 @@ class Shedding:
     seed: int = 0
     target_delay: str | float = "5s"
     state: str | Path | None = None
+    estimate: bool | str | Sequence[str] = False
 
     def __post_init__(self) -> None:
         choice("shed", self.strategy, ("auto", *STRATEGIES))
@@ -87,6 +94,8 @@ class ShedStep:
     """tasks that an executor runs at the same time"""
     held: int
     """bytes of a task's memory for rows until it is decided what becomes of them, and for deciding it; half for each"""
+    estimate: tuple[str, ...] | None = None
+    """result columns whose sums are noted; None: nothing is"""
 
 
 def check_shed(schema: StructType, streaming: bool) -> None:
@@ -120,6 +129,7 @@ def shed_step(
     state: str,
     workers: int,
     held: int,
+    result: pa.Schema,
 ) -> ShedStep:
     """What `enrich` was asked for, as it travels to the executors.
 
@@ -135,10 +145,21 @@ def shed_step(
         The directory in which shed rows are kept.
     workers, held
         Tasks that an executor runs at the same time, and the bytes of each that shedding takes.
+    result
+        The schema of the join's results.
     """
     name = strategy_for(rel.unique, shedding.objective).name if shedding.strategy == "auto" else shedding.strategy
     if not keys and STRATEGIES[name].by_frequency:
         raise BadInput(f"shed={name!r} goes by how often a key is in the relation, and on= is not given; choose sample")
+    estimate: tuple[str, ...] | None = None
+    if shedding.estimate is not False:
+        if name != "sample":
+            raise BadInput(
+                f"estimate= needs rows that are shed at random, and shed={name!r} chooses them; use shed='sample'"
+            )
+        estimate = () if shedding.estimate is True else column_names("estimate", shedding.estimate)
+        for column in estimate:
+            field_of(result, column, summed=True)
     return ShedStep(
         strategy=name,
         rate=shedding.rate,
@@ -151,4 +172,5 @@ def shed_step(
         schema=schema.json(),
         workers=workers,
         held=held,
+        estimate=estimate,
     )

@@ -20,6 +20,7 @@ from headrace.shedding.shed_file import ShedDraft
 from headrace.spark.recorded import RecordedJoin, write_recorded
 from headrace.spark.reports import ShedReport
 from headrace.spark.shed import ShedStep
+from headrace.spark.shed_sums import ResultSums, as_facts
 from headrace.spark.steps import Batches, SparkTask
 
 _CUT_ROW = 64  # bytes of a row while a cut is found: its word, f_R and score, a partitioned copy, and what these are computed in
@@ -111,17 +112,22 @@ class Divider:
         mask[~mask] = kept
         return mask
 
-    def done(self, seconds: float) -> ShedReport:
-        """Note how long the task took, for later micro-batches; gives its part of the report."""
+    def done(self, seconds: float, sums: ResultSums | None = None) -> ShedReport:
+        """Note how long the task took, for later micro-batches, and what its results count for; gives its part of the report."""
         if self.rows:
             took = TaskRecord(self.rows, self.shed, seconds, self.executor, self.task.partitions)
             self._ledger.record_task(self._batch, self._number, self.task.partition, took)
+        noted = None
+        if sums is not None and self.shed:
+            noted = as_facts(sums.columns, sums.stratum(self.rows))
+            self._ledger.record_estimate(self._batch, self._number, self.task.partition, noted)
         return ShedReport(
             rows=self.rows,
             shed=self.shed,
             debt=self.decision.debt,
             results=self.results,
             results_kept=self.results_kept,
+            noted=noted,
         )
 
     def _kept(self, rows: pa.RecordBatch) -> Bools:
