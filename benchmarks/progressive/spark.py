@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +28,12 @@ WITHIN = "10 minutes"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def write(directory: Path, rows: int) -> None:
+def write(directory: Path, rows: int, parts: int = PARTS) -> None:
     """Two directories of files, each a micro-batch of one side."""
-    rng, n = np.random.default_rng(SEED), rows // 2 // PARTS
+    rng, n = np.random.default_rng(SEED), rows // 2 // parts
     for side, column in (("left", "a"), ("right", "b")):
         (directory / side).mkdir()
-        for part in range(PARTS):
+        for part in range(parts):
             micros = (part * MINUTES * 60 * 10**6 + np.sort(rng.integers(0, MINUTES * 60 * 10**6, n))).astype(np.int64)
             table = pa.table(
                 {
@@ -70,20 +71,22 @@ def ours(session: SparkSession, left: DataFrame, right: DataFrame, memory: int, 
     return hr.progressive_join(a, b, hr.equal("k"), memory=memory, within_time=WITHIN, state=state)
 
 
-SYSTEMS = {"spark": sparks, "headrace": ours}
+System = Callable[["SparkSession", "DataFrame", "DataFrame", int, Path], "DataFrame"]
+SYSTEMS: dict[str, System] = {"spark": sparks, "headrace": ours}
 
 
-def run(system: str, rows: int, memory: int) -> dict[str, Any]:
+def run(join: System, rows: int, memory: int, parts: int = PARTS, warm: int = WARM) -> dict[str, Any]:
+    """Measure a join of two streams of files."""
     from benchmarks.spark.memory import Sampler, now
     from benchmarks.spark.session import session
 
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(scratch)
-        write(work, rows)
+        write(work, rows, parts)
         with session(work) as spark:
             spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 10_000)  # as it is by default
             left, right = stream(spark, work / "left"), stream(spark, work / "right")
-            joined = SYSTEMS[system](spark, left, right, memory, work / "log")
+            joined = join(spark, left, right, memory, work / "log")
             results: list[int] = []
             before = now()
             with Sampler() as sampler:
@@ -101,8 +104,8 @@ def run(system: str, rows: int, memory: int) -> dict[str, Any]:
     grew = sampler.peak.pss + sampler.peak.jvm - before.pss - before.jvm
     return {
         "results": sum(results),
-        "seconds": sum(seconds[WARM:]),
-        "counted": sum(counted[WARM:]),
+        "seconds": sum(seconds[warm:]),
+        "counted": sum(counted[warm:]),
         "first": None,
         "batches": len(batches),
         "growth": grew,
@@ -112,4 +115,4 @@ def run(system: str, rows: int, memory: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(run(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
+    sys.stdout.write(json.dumps(run(SYSTEMS[sys.argv[1]], int(sys.argv[2]), int(sys.argv[3]))))

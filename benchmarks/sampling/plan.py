@@ -20,7 +20,7 @@ class Measured:
     """One measured process: a sampler of one stream, or a join of two."""
 
     system: str
-    kind: str  # "rows" or "time": the window of a sampler; "join"
+    kind: str  # "rows" or "time": the window of a sampler; "join"; or "spark", a join there
     window: int
     rows: int
     memory: int = 0  # bytes of a join's samples; 0 for a tenth of the window
@@ -37,6 +37,7 @@ class SamplingPlan:
     windows: tuple[int, ...] = (100_000, 10_000_000)
     rows: int = 2_000_000
     memory: int = 16 << 20
+    spark: bool = True
 
     def all(self) -> Iterator[Measured]:
         for window in self.windows:
@@ -47,15 +48,21 @@ class SamplingPlan:
             for system in ("fair", "expire", "all", "duckdb"):
                 yield Measured(system, "join", window, max(self.rows, 3 * window))
             yield Measured("fair", "join", window, max(self.rows, 3 * window), self.memory)
+            if self.spark:
+                for system in ("spark", "all", "fair"):
+                    yield Measured(system, "spark", window, 0)
+                yield Measured("fair", "spark", window, 0, 4 * self.memory)
 
 
 def measure(one: Measured) -> dict[str, Any]:
     """Run a measurement in a process, and return what it saw."""
     cell = {"section": SECTION, **asdict(one)}
-    words = [one.system, one.kind, str(one.window), str(one.rows), str(one.memory)]
+    program, words = "measure", [one.system, one.kind, str(one.window), str(one.rows), str(one.memory)]
+    if one.kind == "spark":
+        program, words = "spark", [one.system, str(one.window), str(one.memory)]
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.sampling.measure", *words],
+            [sys.executable, "-m", f"benchmarks.sampling.{program}", *words],
             cwd=Path(__file__).parents[2],
             capture_output=True,
             text=True,

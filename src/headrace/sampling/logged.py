@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -13,9 +13,8 @@ from headrace.errors import RunLogError
 from headrace.progressive.grids.partitioning import SIDES
 from headrace.runlog import Decision, DecisionDraft, ReplayDriver, ShardLog, Snapshot
 from headrace.runlog.files import StateDraft
-from headrace.sampling.event_times import START
+from headrace.sampling.arrival_order import ArrivalOrder, SideBatch
 from headrace.sampling.snapshot import SNAPSHOT, Parts
-from headrace.sampling.time_order import SideBatch, TimeOrder
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -52,14 +51,14 @@ class WarmOperator:
 class LoggedSample:
     """Runs one micro-batch of one shard through an operator that samples.
 
-        rows --> run log: the rows of this micro-batch, in the order in which they came
-             --> (by time, in a window by time) --> operator --> results
+        rows --> run log: the rows of this micro-batch --> in order --> operator --> results
         end of the micro-batch: a snapshot of the operator --> the decision
 
     Attempts. ReplayDriver (runlog/replay.py) calls the hooks. Draws follow from the seed, the shard and the number of a row in
-    it. So an attempt that begins with the snapshot of the micro-batch before, and takes in the same rows in the same order, gives
-    the same results and ends with the same state; an attempt at a micro-batch that is decided takes its rows from the log, in
-    whatever order the source gives them now. Rows of earlier micro-batches are removed.
+    it, and rows are taken in an order of their own (`ArrivalOrder`). So an attempt that begins with the snapshot of the
+    micro-batch before, and has the same rows of the same tasks, gives the same results and ends with the same state. An attempt
+    at a micro-batch that is decided takes its rows from the log, however the source divides them now. Rows of earlier
+    micro-batches are removed.
 
     Parameters
     ----------
@@ -71,8 +70,8 @@ class LoggedSample:
         The operator in this process.
     batch
         The micro-batch's number.
-    times
-        The order of rows in a window by time; None: as they come.
+    order
+        Puts rows in order.
     static
         Of each side, whether it is no stream, so that a replay does not read it again.
     """
@@ -87,14 +86,14 @@ class LoggedSample:
         warm: WarmOperator,
         batch: int,
         *,
-        times: TimeOrder | None = None,
+        order: ArrivalOrder,
         static: tuple[bool, ...] = (False, False),
     ) -> None:
-        self.make, self.shard, self.warm, self.batch, self.times, self.static = make, shard, warm, batch, times, static
+        self.make, self.shard, self.warm, self.batch, self.order, self.static = make, shard, warm, batch, order, static
         self.came = [0, 0]
         """rows of each side"""
         self._token: str | None = None
-        self._order: list[list[int]] = []  # the side and the rows of each batch
+        self._came: list[list[int]] = []  # the side and the rows of each batch, in the order in which they came
 
     def run(self, rows: Iterable[SideBatch]) -> Batches:
         """Give the results of the micro-batch. Every attempt gives the same ones."""
@@ -112,22 +111,18 @@ class LoggedSample:
             if decision is not None:
                 self.warm.operator.restore(decision.file.batches())
         self.warm.token, self._token = None, token
-        if self.times is not None and decision is not None:
-            self.times.latest = int(decision.facts["latest"])
+        if decision is not None:
+            self.order.latest = int(decision.facts["latest"])
 
     def on_batch(self, rows: Iterator[SideBatch], draft: DecisionDraft) -> Batches:
         """Keep the rows in the log, and take them in."""
-        for side in SIDES:
-            self.shard.expire(side, before=self.batch)
+        for name in SIDES:
+            self.shard.expire(name, before=self.batch)
         spool = _Spool(draft)
-        if self.times is None:
-            yield from self._take_in(spool.added(self._counted(rows)))
-        else:
-            for _ in spool.added(self._counted(rows)):
-                pass
-            yield from self._take_in(self.times.in_order(list(spool.read())))
-        yield from self._operator.end()
-        self._order, self._token = spool.order, uuid.uuid4().hex
+        for side, batch in self._counted(rows):
+            spool.add(side, batch)
+        yield from self._take_in(spool.read())
+        self._came, self._token = spool.came, uuid.uuid4().hex
         for part in self._operator.snapshot():
             draft.add(part)
 
@@ -139,8 +134,7 @@ class LoggedSample:
         """Note what a replay must know; None if nothing has come."""
         if not sum(self.came):
             return None
-        facts: dict[str, Any] = {"token": self._token, "came": self.came, "order": self._order}
-        facts["latest"] = START if self.times is None else self.times.latest
+        facts = {"token": self._token, "came": self.came, "batches": self._came, "latest": self.order.latest}
         return Snapshot(facts=facts, owed=0)
 
     def on_replay(self, decision: Decision, rows: Iterator[SideBatch]) -> Batches:
@@ -153,9 +147,7 @@ class LoggedSample:
                     f"{decision.file.path} says that batch {self.batch} had {then} rows of the {SIDES[side]} side in shard"
                     f" {self.shard.number}, and now it has {now}; does a source or a column change from one attempt to the next?"
                 )
-        logged = self._logged(decision.facts["order"])
-        yield from self._take_in(logged if self.times is None else self.times.in_order(list(logged)))
-        yield from self._operator.end()
+        yield from self._take_in(self._logged(decision.facts["batches"]))
         self._token = str(decision.facts["token"])
 
     def on_decided(self) -> None:
@@ -174,19 +166,20 @@ class LoggedSample:
         return self.warm.operator
 
     def _take_in(self, rows: Iterable[SideBatch]) -> Batches:
-        for side, batch in rows:
+        for side, batch in self.order.in_order(list(rows)):
             yield from self._operator.insert(side, batch)
+        yield from self._operator.end()
 
     def _counted(self, rows: Iterator[SideBatch]) -> Iterator[SideBatch]:
         for side, batch in rows:
             self.came[side] += batch.num_rows
             yield side, batch
 
-    def _logged(self, order: list[list[int]]) -> Iterator[SideBatch]:
+    def _logged(self, came: list[list[int]]) -> Iterator[SideBatch]:
         """The rows of the log, in the order in which they came."""
-        files = {side: self.shard.find(SIDES[side], self.batch) for side in {side for side, _ in order}}
+        files = {side: self.shard.find(SIDES[side], self.batch) for side in {side for side, _ in came}}
         batches = {side: file.batches() for side, file in files.items() if file is not None}
-        for side, rows in order:
+        for side, rows in came:
             batch = next(batches[side])
             assert batch.num_rows == rows
             yield side, batch
@@ -196,20 +189,18 @@ class _Spool:
     """The rows of a micro-batch in the log, a file of each side."""
 
     def __init__(self, draft: DecisionDraft) -> None:
-        self.order: list[list[int]] = []
+        self.came: list[list[int]] = []
         self._draft = draft
         self._files: dict[int, StateDraft] = {}
 
-    def added(self, rows: Iterable[SideBatch]) -> Iterator[SideBatch]:
-        """Add rows, and give them."""
-        for side, batch in rows:
-            if side not in self._files:
-                self._files[side] = self._draft.beside(SIDES[side], batch.schema)
-            self._files[side].add(batch)
-            self.order.append([side, batch.num_rows])
-            yield side, batch
+    def add(self, side: int, batch: pa.RecordBatch) -> None:
+        """Add rows."""
+        if side not in self._files:
+            self._files[side] = self._draft.beside(SIDES[side], batch.schema)
+        self._files[side].add(batch)
+        self.came.append([side, batch.num_rows])
 
     def read(self) -> Iterator[SideBatch]:
         """Give all rows in the order in which they came; they lie in the mapped files."""
         batches = {side: file.read() for side, file in self._files.items()}
-        return ((side, next(batches[side])) for side, _ in self.order)
+        return ((side, next(batches[side])) for side, _ in self.came)

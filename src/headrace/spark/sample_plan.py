@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.functions import col, lit, pmod, struct, xxhash64
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.functions import col, lit, pmod, spark_partition_id, struct, xxhash64
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from headrace.conditions import Condition
 from headrace.errors import BadInput, MemoryRefused, shown
@@ -20,8 +20,8 @@ from headrace.progressive.grids.keys import HashPartitioning
 from headrace.progressive.grids.partitioning import SIDES, Partitioning
 from headrace.progressive.grids.partitioning_for import CellWidth, unbounded_partitioning_for
 from headrace.progressive.output import plain_schema, side_name
+from headrace.sampling.arrival_order import FROM, window_within
 from headrace.sampling.cell_shard import CellShard
-from headrace.sampling.time_order import window_within
 from headrace.spark.column_names import ColumnNames
 from headrace.spark.executors import workers_of
 from headrace.spark.pair_rows import numbered_struct, pairs_by_shard
@@ -104,7 +104,7 @@ class SampledSides:
         return warm_memory(size, self.workers, 1)
 
     def rows(self, *, marked: bool = False) -> DataFrame:
-        """All rows by shard: a struct for each side, the shard, and whether it is a mark.
+        """All rows by shard: a struct for each side, the number of the task, the shard, and whether it is a mark.
 
         With `marked`, each micro-batch has a mark for every shard, so that a shard to which nothing comes has a task too.
         """
@@ -125,16 +125,18 @@ class SampledSides:
             shard = pmod(xxhash64(*names), lit(self.shards)).cast("int")
             mine = struct(*(col(name) for name in names)).alias("c0")
             rows = self.dfs[0].toDF(*names).select(mine, shard.alias(SHARD), lit(False).alias(BEAT))
+        structs = [col(f"c{i}") for i in range(len(self.dfs))]
+        task = spark_partition_id().alias(f"c{len(self.dfs)}")
+        rows = rows.select(*structs, task, col(SHARD), col(BEAT))
         if marked and self.shards > 1:
             rows = _marked(rows, self.shards)
         return rows.repartitionById(self.shards, SHARD)
 
     @property
     def shape(self) -> StructType:
-        """The schema of the structs."""
-        return StructType(
-            [StructField(name, numbered_struct(df.schema)) for name, df in zip(SIDES, self.dfs, strict=False)]
-        )
+        """The schema of the structs, and of the number of the task that rows come from."""
+        sides = [StructField(name, numbered_struct(df.schema)) for name, df in zip(SIDES, self.dfs, strict=False)]
+        return StructType([*sides, StructField(FROM, IntegerType())])
 
     def then(
         self,
@@ -163,7 +165,7 @@ class SampledSides:
             operator=operator,
             stream=stream_schema(self.shape),
             schemas=self.schemas,
-            window=self.window if isinstance(self.window, TimeWindow) else None,
+            window=self.window,
             delays=self.delays,
             static=tuple(not df.isStreaming for df in self.dfs),
             memory=0 if memory is None else parse_size(memory, name="memory"),
@@ -206,20 +208,26 @@ def _marked(rows: DataFrame, shards: int) -> DataFrame:
     """Rows by shard, and a row of nulls for each shard from the first partition."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from _marks(schema, shards)
-        yield from batches
+        return _with_marks(batches, schema, shards)
 
     schema = stream_schema(rows.schema)
-    return rows.mapInArrow(run, rows.schema)
+    nullable = StructType([StructField(f.name, f.dataType) for f in rows.schema.fields])
+    return rows.mapInArrow(run, nullable)
 
 
-def _marks(schema: pa.Schema, shards: int) -> Iterator[pa.RecordBatch]:
+def _with_marks(batches: Iterator[pa.RecordBatch], schema: pa.Schema, shards: int) -> Iterator[pa.RecordBatch]:
     """Runs in an executor's Python worker."""
-    context = TaskContext.get()
+    first, context = next(batches, None), TaskContext.get()
     if context is not None and context.partitionId() == 0:
+        schema = (
+            schema if first is None else first.schema
+        )  # types may differ in a time zone, and Spark wants one schema
         nulls = [pa.nulls(shards, field.type) for field in schema][:-2]
         columns = [*nulls, pa.array(range(shards), pa.int32()), pa.array([True] * shards)]
-        yield pa.RecordBatch.from_arrays(columns, names=schema.names)
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+    if first is not None:
+        yield first
+        yield from batches
 
 
 def shard_seed(seed: int, shard: int) -> int:

@@ -20,14 +20,14 @@ from headrace.metrics import JoinStats
 from headrace.progressive.memory.row_chunks import POOL
 from headrace.relation import Relation
 from headrace.runlog import RunLog
+from headrace.sampling.arrival_order import FROM, ArrivalOrder, SideBatch
 from headrace.sampling.logged import LoggedSample, ShardOperator, WarmOperator
-from headrace.sampling.time_order import SideBatch, TimeOrder
 from headrace.spark.executors import executor_directory
-from headrace.spark.pair_step import by_side, struct_rows
+from headrace.spark.pair_step import struct_rows
 from headrace.spark.reports import TaskReport
 from headrace.spark.state.shards import by_shard, open_log
 from headrace.spark.steps import Batches, SparkTask, StateKeeping
-from headrace.windows import TimeWindow
+from headrace.windows import Window
 
 
 class CountingOperator(ShardOperator, Protocol):
@@ -58,11 +58,11 @@ class SampleStep:
     id: str
     operator: OperatorSpec
     stream: pa.Schema
-    """of the rows: a struct for each side, one of which is null"""
+    """of the rows: a struct for each side, one of which is null, and the number of the task that they come from"""
     schemas: tuple[pa.Schema, ...]
     """of each side"""
-    window: TimeWindow | None
-    """a window by time, by which rows are put in order; None: they are taken as they come"""
+    window: Window | None
+    """by which rows are put in order"""
     delays: tuple[float | None, ...]
     """seconds that rows of each side may be late; None: they never are"""
     static: tuple[bool, ...]
@@ -101,15 +101,15 @@ class SampleStep:
             log, number = self._log(task, stack)
             for shard, rows in by_shard(batches, self.stream, struct_rows):
                 begun, warm = clock.now(), _warm(self.id, shard)
-                times = None if self.window is None else TimeOrder(self.window, self.delays)
+                order = ArrivalOrder(self.window, self.delays)
                 with log.shard(shard) as held:
-                    sample = LoggedSample(self._make(shard), held, warm, number, times=times, static=self.static)
+                    sample = LoggedSample(self._make(shard), held, warm, number, order=order, static=self.static)
                     results = 0
                     for out in sample.run(self._by_side(rows)):
                         results += out.num_rows
                         yield self._numbered(out, number)
                 if task.reporter is not None and any(sample.came):
-                    stats = self._counted(warm, sample, times, results)
+                    stats = self._counted(warm, sample, results)
                     task.reporter.add([self._report(task, clock.now() - begun, stats, shard)])
                 release_freed_memory()  # the memory of this shard's batches, to the system
 
@@ -124,17 +124,31 @@ class SampleStep:
         return lambda: self.operator.open(shard)
 
     def _by_side(self, rows: Batches) -> Iterator[SideBatch]:
-        return by_side(rows, self.schemas)
+        """The rows of each side, with the numbers of their tasks. Of the structs of a row, one is not null."""
+        for batch in rows:
+            tasks = batch.column(len(self.schemas))
+            for side, schema in enumerate(self.schemas):
+                structs, of_tasks = batch.column(side), tasks
+                if structs.null_count:
+                    there = structs.is_valid()
+                    structs, of_tasks = structs.filter(there), tasks.filter(there)
+                if len(structs):
+                    columns = [
+                        column if column.type.equals(field.type) else column.cast(field.type)
+                        for column, field in zip(structs.flatten(), schema, strict=True)
+                    ]
+                    names = [*schema.names, FROM]
+                    yield side, pa.RecordBatch.from_arrays([*columns, of_tasks], names=names)
 
     def _numbered(self, out: pa.RecordBatch, number: int) -> pa.RecordBatch:
         if self.batch_column is None:
             return out
         return out.append_column(self.batch_column, pa.repeat(pa.scalar(number, pa.int64()), out.num_rows))
 
-    def _counted(self, warm: WarmOperator, sample: LoggedSample, times: TimeOrder | None, results: int) -> JoinStats:
+    def _counted(self, warm: WarmOperator, sample: LoggedSample, results: int) -> JoinStats:
         operator: Any = warm.operator
         counted: JoinStats = operator.counters()
-        late = 0 if times is None else sum(times.late)
+        late = sum(sample.order.late)
         said = {"late": f"{late} rows came after the watermark had passed them, and were left out"} if late else {}
         return replace(counted, tuples_in=sum(sample.came), results=results, nulls=0, late=late, warnings=said)
 
