@@ -59,7 +59,7 @@ def report(file: Path, console: Console) -> None:
     if on_spark := spark_metrics.measurements(raw):
         report_spark(on_spark, file.with_suffix(".spark.png" if lookup else ".png"), console)
     report_progressive(raw, console)
-    report_sampling(raw, console)
+    report_sampling(raw, console, file)
     report_service(raw, file.with_suffix(".service.png"), console)
 
 

@@ -6,3 +6,4 @@ SECTION = "sampling"
 SAMPLERS = ("Reservoir", "Fifo", "Expire", "WinRes", "FairWindow", "Chain")
 SHARE = 0.1  # of a window that is kept
 CHAINS = 100  # samples of Chain, which takes a step for each of them and each tuple
+ESTIMATED = 256  # bytes of memory for a tuple of the windows, with which a join that estimates keeps them all, roughly

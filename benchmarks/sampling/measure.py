@@ -76,6 +76,32 @@ def join(method: str, window: int, rows: int, memory: int) -> dict[str, Any]:
     return {"seconds": seconds, "held": held, "growth": peak_rss() - before, "results": op.stats.results}
 
 
+def estimates(window: int, rows: int, memory: int) -> dict[str, Any]:
+    """Estimate the number of pairs of the joined windows at the end of each of them; how far off, and how wide, on average."""
+    import headrace as hr
+    from headrace.sampling import WindowJoin
+
+    left, right = (stream(rows // 2, window, SEED + i) for i in (0, 1))
+    arguments: dict[str, Any] = {"window": hr.rows(window), "estimate": True, "results": False, "seed": SEED}
+    exact = WindowJoin(hr.equal("k"), method="all", **arguments)
+    op = WindowJoin(hr.equal("k"), memory=memory, **arguments)
+    errors, widths, covered = [], [], 0
+    begun = time.perf_counter()
+    for at in range(0, rows // 2, BATCH):
+        for join_ in (exact, op):
+            for side, data in (("left", left), ("right", right)):
+                for _ in join_.insert(side, data.slice(at, BATCH)):  # type: ignore[arg-type]
+                    raise AssertionError("no results are made")
+        if (at + BATCH) % window == 0:
+            [truth], [found] = (j.estimate(count=True).to_pylist() for j in (exact, op))
+            errors.append(abs(found["estimate"] / truth["estimate"] - 1))
+            widths.append((found["high"] - found["low"]) / 2 / truth["estimate"])
+            covered += found["low"] <= truth["estimate"] <= found["high"]
+    held = sum(op.stats.memory.values())
+    facts = {"off": float(np.mean(errors)), "width": float(np.mean(widths)), "covered": covered, "of": len(errors)}
+    return {"seconds": time.perf_counter() - begun, "held": held, "growth": 0, **facts}
+
+
 def duckdb(window: int, rows: int) -> dict[str, Any]:
     """Join the same streams, all there at once, by DuckDB."""
     import duckdb as db
@@ -95,7 +121,9 @@ def duckdb(window: int, rows: int) -> dict[str, Any]:
 def main(system: str, kind: str, window: str, rows: str, memory: str) -> None:
     pin(0)
     numbers = int(window), int(rows)
-    if kind != "join":
+    if kind == "estimate":
+        out = estimates(*numbers, int(memory))
+    elif kind != "join":
         out = sampler(system, kind, *numbers)
     else:
         out = duckdb(*numbers) if system == "duckdb" else join(system, *numbers, int(memory))

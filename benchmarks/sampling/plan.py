@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sampling import SAMPLERS, SECTION
+from benchmarks.sampling import ESTIMATED, SAMPLERS, SECTION
 
 _PATIENCE = 900.0  # seconds after which a process is given up
 
@@ -20,7 +20,7 @@ class Measured:
     """One measured process: a sampler of one stream, or a join of two."""
 
     system: str
-    kind: str  # "rows" or "time": the window of a sampler; "join"; or "spark", a join there
+    kind: str  # "rows" or "time": the window of a sampler; "join"; "spark", a join there; "estimate"
     window: int
     rows: int
     memory: int = 0  # bytes of a join's samples; 0 for a tenth of the window
@@ -40,6 +40,9 @@ class SamplingPlan:
     spark: bool = True
 
     def all(self) -> Iterator[Measured]:
+        for part in (32, 16, 8, 4, 2):
+            smallest = min(self.windows)
+            yield Measured("fair", "estimate", smallest, 20 * smallest, ESTIMATED * smallest // part)
         for window in self.windows:
             for system in SAMPLERS:
                 for kind in ("rows", "time"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -9,6 +10,7 @@ from rich.table import Table
 
 from benchmarks.metrics import Target, at_least
 from benchmarks.sampling import SECTION
+from benchmarks.sampling.plot import plot
 from benchmarks.tables import new_table, target_table
 
 RATE = 1_000_000  # tuples a second of every sampler but Chain, at least
@@ -16,13 +18,17 @@ ON_SPARK = 5.0  # times the rows a second of Spark's exact join, for a sample of
 GROWTH = 1.15  # times the budget: the growth of a join's process at most
 
 
-def report_sampling(raw: dict[str, Any], console: Console) -> None:
+def report_sampling(raw: dict[str, Any], console: Console, file: Path) -> None:
     cells = [cell for cell in raw["cells"] if cell["section"] == SECTION]
     if not cells:
         return
     console.print(_table("Samplers of a tenth of a window", [c for c in cells if c["kind"] in ("rows", "time")]))
     console.print(_table("Window joins", [c for c in cells if c["kind"] == "join"]))
     console.print(_table("Window joins on Spark", [c for c in cells if c["kind"] == "spark"]))
+    estimated = [c for c in cells if c["kind"] == "estimate" and "width" in c]
+    if estimated:
+        console.print(_estimates(estimated))
+        console.print(f"Plot: {plot(file, estimated)}")
     console.print(target_table("Targets of the sampling section", targets(cells)))
 
 
@@ -44,10 +50,18 @@ def _table(title: str, cells: list[dict[str, Any]]) -> Table:
     return table
 
 
+def _estimates(cells: list[dict[str, Any]]) -> Table:
+    table = new_table("Pairs of two windows, estimated", "window", "memory", "error", "half width", "covered")
+    for c in cells:
+        head = f"{c['window']:,}", f"{c['memory'] / 2**20:.1f} MiB"
+        table.add_row(*head, f"{c['off']:.2%}", f"{c['width']:.2%}", f"{c['covered']} of {c['of']}")
+    return table
+
+
 def targets(cells: list[dict[str, Any]]) -> list[Target]:
     """The targets: the rate of samplers, results of the exact join, and memory of the join with a budget."""
     out = []
-    for c in [c for c in cells if "error" not in c]:
+    for c in [c for c in cells if "error" not in c and c["kind"] != "estimate"]:
         label = f"{c['system']}, window of {c['window']:,} by {c['kind']}"
         if c["kind"] == "spark":
             out += _on_spark(c, cells)
