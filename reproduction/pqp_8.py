@@ -155,8 +155,8 @@ def _memory_figures(number: str, letters: str, data: str, methods: tuple[str, ..
             reports="All methods have more results with more memory; those for quantity have clearly more than the others.",
             expected=_more_results(quantity, quality),
             differs=f"""{f"Means of {seeds} runs" if seeds > 1 else "One run"}. In memory for half of the data RAJ and RAJHash
-                have three quarters of the results, so no method can have more than 1.33 times theirs: there the check asks for 1.2
-                times, and at 10% for 1.3. How much is "clearly" is our choice.""",
+                have three quarters of the results, so no method can have more than 1.33 times theirs: the check asks for 1.2
+                times there, and at 10% for 1.3. How much is "clearly" is our choice.""",
             y="% of results",
             metric="% of results",
             decimals=1,
