@@ -53,9 +53,10 @@ def draw_courses(raw: Raw, path: Path) -> None:
     fig, panels = plt.subplots(2, 3, figsize=(10, 5.6))
     for letter, size, axes in zip("abcde", sizes, panels.flat, strict=False):
         for number, name in enumerate(names):
-            (course,) = [c["course"] for c in raw["cells"] if c["series"] == name and c["x"] == size]
-            points = [(i, y) for i, y in enumerate(course, 1) if y is not None]
-            axes.plot(*zip(*points, strict=True), linewidth=1.0, color=f"C{number}", label=name)
+            for cell in raw["cells"]:
+                if (cell["series"], cell["x"]) == (name, size):
+                    points = [(i, y) for i, y in enumerate(cell["course"], 1) if y is not None]
+                    axes.plot(*zip(*points, strict=True), linewidth=1.0, color=f"C{number}", label=name)
         axes.set_title(f"({letter}) |S| = {size:g} |W|", fontsize=9)
         axes.tick_params(labelsize=7)
         axes.grid(alpha=0.3)
