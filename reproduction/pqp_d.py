@@ -102,7 +102,7 @@ PAPER = Paper(
             reports="Errors have sharp spikes where the distribution changes.",
             expected=tuple(AtLeast(name, None, 1.1) for name in (*UNAWARE, "winres")),
             differs="""Ours: a figure of what is seen in the text's. WinRes has spikes at every change, the larger the window the
-                more: while the window has tuples of both ranges, it leans to the new one. Fifo and Res have no spikes but steps: an
+                more: while the window has tuples of both ranges, it leans to the new one. Fifo and Res have steps instead: an
                 error falls while the window still has old tuples, jumps when it has only new ones, and goes down slowly from then
                 on. So in windows of 0.04 |D| and more their errors soon after a change are below those before the next. Expire,
                 Chain and our own hardly notice a change.""",
