@@ -240,7 +240,7 @@ def test_every_figure_of_a_paper_has_cells_and_checks(name, chapter, clock):
         assert cells and (figure.expected or figure.also) and figure.reports and figure.differs
         series = {cell.series for cell in cells}
         for check in [*figure.expected, *(check for checks in figure.also.values() for check in checks)]:
-            named = [getattr(check, part) for part in ("series", "than", "other") if hasattr(check, part)]
+            named = [name for part in ("series", "than", "other") if (name := getattr(check, part, None)) is not None]
             assert set(named) <= series, f"{name} {figure.id} checks {named}, and has {series}"
         points = [(cell.series, cell.x) for cell in cells]
         assert len(set(points)) == len(points)
