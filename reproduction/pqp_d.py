@@ -103,8 +103,8 @@ PAPER = Paper(
             reports="Errors have sharp spikes where the distribution changes.",
             expected=tuple(AtLeast(name, None, 1.1) for name in (*UNAWARE, "winres")),
             differs="""Ours: a figure of what is seen in the text's. WinRes has spikes at every change, up to windows of 0.08 |D|
-                the larger the higher: while the window has tuples of both ranges, it leans to the new one. Fifo and Res have steps
-                instead: an error falls while the window still has old tuples, jumps when it has only new ones, and goes down
+                the larger the higher: while the window has tuples of both ranges, it leans to the new one. Fifo and Res have
+                steps: an error falls while the window still has old tuples, jumps when it has only new ones, and goes down
                 slowly from then on. So in windows of 0.04 |D| and more their errors after a change are below those before the
                 next. Expire and our own hardly notice a change; Chain is left out.""",
             y="times",
