@@ -24,12 +24,14 @@ from headrace.sampling.measures import jensen_shannon, mse_sum, quantity
 COMPARE, TUPLE = 1e-8, 1e-6  # seconds to compare two tuples, and for whatever else a tuple costs
 EPOCHS = 100  # states of a run that are kept
 ROUNDS = 1_000  # times that the sides take turns: a batch has a thousandth of a side
+EXTREME_ROUNDS = 100  # the same of the extreme data, of which there are many runs
 LEAST_BATCH = 10  # tuples of a batch at a small scale
 SKEWED, VALUES = 100_000, 50  # Table 8.1: tuples of both streams together; values 1 to 50, Zipf 1
 WEATHER, LATITUDES, LONGITUDES = 2_074_948, 18, 36  # reports of both months; cells of the grid
 REPORTS = 240  # times at which all stations report: every three hours for 30 days
 METHODS: dict[str, dict[str, Any]] = {
     "arrpj": {"method": "rrpj"},
+    "arrpj by halves": {"method": "rrpj", "share": 0.5},
     "prob": {"method": "prob"},
     "probhash": {"method": "probhash"},
     "raj": {"method": "raj"},
@@ -120,7 +122,7 @@ class ApproximateRun:
         return self.made[-1] / self.made[-1].sum()
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=4096)
 def run(
     data: str, scale: float, method: str, percent: float, seed: int, quality: float | None = None
 ) -> ApproximateRun:
@@ -131,7 +133,7 @@ def run(
     tuples = max(2, round(percent / 100 * 2 * n))
     op = ApproximateJoin(hr.equal("k"), tuples=tuples, seed=seed, **options)
     values = int(max(side.max() for side in sides)) + 1
-    batch = max(LEAST_BATCH, n // ROUNDS)
+    batch = max(LEAST_BATCH, n // (EXTREME_ROUNDS if data == "extreme" else ROUNDS))
     every = -(-n // batch) / EPOCHS
     came, made = np.zeros((2, values)), np.zeros(values)
     seen = []

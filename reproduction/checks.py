@@ -187,14 +187,23 @@ class AtLeast(Check):
 
 @dataclass(frozen=True)
 class AtMost(Check):
-    """No curve is above a value."""
+    """No curve is above a value; or one is not, everywhere or at an x."""
 
     value: float
+    series: str | None = None
+    at: float | None = None
 
     def look(self, curves: Curves) -> Verdict:
-        """The highest point of all."""
-        ys = [y for name in curves for y in _curve(curves, name).values()]
-        return Verdict(f"no curve is above {self.value:,.6g}", f"{max(ys):,.4g} at most", max(ys) <= self.value)
+        """The highest of the points in question."""
+        names = curves if self.series is None else (self.series,)
+        ys = [y for name in names for x, y in _curve(curves, name).items() if self.at is None or x == self.at]
+        if self.series is None and self.at is None:
+            expected = f"no curve is above {self.value:,.6g}"
+        else:
+            expected = f"{self.series or 'every curve'} {_where(self.at)} is {self.value:,.6g} or less"
+        if not ys:
+            return Verdict(expected, "not measured there", False)
+        return Verdict(expected, f"{max(ys):,.4g} at most", max(ys) <= self.value)
 
 
 @dataclass(frozen=True)

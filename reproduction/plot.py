@@ -44,3 +44,29 @@ def plot(figure: Figure, raw: Raw, path: Path) -> None:
     # No date inside: the same results give the same file.
     fig.savefig(path, dpi=90, metadata={"Software": None})
     plt.close(fig)
+
+
+def draw_courses(raw: Raw, path: Path) -> None:
+    """Draw the error against snapshots of the first run: a panel for each size of the sample, as in the text."""
+    names = list(dict.fromkeys(cell["series"] for cell in raw["cells"]))
+    sizes = sorted({cell["x"] for cell in raw["cells"]})
+    fig, panels = plt.subplots(2, 3, figsize=(10, 5.6))
+    for letter, size, axes in zip("abcde", sizes, panels.flat, strict=False):
+        for number, name in enumerate(names):
+            for cell in raw["cells"]:
+                if (cell["series"], cell["x"]) == (name, size):
+                    points = [(i, y) for i, y in enumerate(cell["course"], 1) if y is not None]
+                    axes.plot(*zip(*points, strict=True), linewidth=1.0, color=f"C{number}", label=name)
+        axes.set_title(f"({letter}) |S| = {size:g} |W|", fontsize=9)
+        axes.tick_params(labelsize=7)
+        axes.grid(alpha=0.3)
+        axes.set_ylim(bottom=0)
+    panels.flat[0].set_ylabel("MSE (a sum)", fontsize=8)
+    panels.flat[3].set_ylabel("MSE (a sum)", fontsize=8)
+    panels.flat[3].set_xlabel("snapshot", fontsize=8)
+    panels.flat[4].set_xlabel("snapshot", fontsize=8)
+    panels.flat[5].set_axis_off()
+    panels.flat[5].legend(*panels.flat[0].get_legend_handles_labels(), loc="center left")
+    fig.tight_layout()
+    fig.savefig(path, dpi=90, metadata={"Software": None})
+    plt.close(fig)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from reproduction.approximate_runs import METHODS, VALUES, ApproximateRun, mean_of, run
-from reproduction.checks import About, AtLeast, AtMost, Check, Faster, Tracks, Trend
+from reproduction.checks import AtLeast, AtMost, Check, Faster, Peak, Tracks, Trend
 from reproduction.figure import Cell, Computed, Figure, Paper
 
 FIVE = ("arrpj", "prob", "probhash", "raj", "rajhash")
@@ -20,7 +20,11 @@ MEMORY = 10  # % of the data
 SEEDS, MANY_SEEDS = 3, 10
 POINTS = tuple(range(10, 101, 10))
 ZOOM = tuple(range(2, 21, 2))
-FEW_RUNS = 20  # seeds of the extreme set, where all depends on when one tuple is dropped
+# With the memory that the weather takes, partitions save more: runs with them end after a thirtieth of the time.
+WEATHER_POINTS = (1, 1.5, 2, 2.5, 3, 4, 6, 10, 20, 40, 60, 80, 100)
+WEATHER_ZOOM = (0.5, 0.75, 1, 1.25, 1.5, 2, 2.5, 3, 4)
+EXTREME_RUNS = 200  # seeds of the extreme set, where all depends on when one tuple is dropped
+CLOSED_FORM = "mu (1 + ln 1/mu)"
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0)
 
 Value = Callable[[ApproximateRun], Mapping[str, float]]
@@ -55,8 +59,17 @@ def _against_memory(data: str, methods: tuple[str, ...], seeds: int, scale: floa
     ]
 
 
+def _closed_form(memories: tuple[int, ...]) -> list[Cell]:
+    """The share of the results that RAJ has of the extreme data, with a part mu of it in memory."""
+
+    def share(percent: float, directory: Path) -> dict[str, float]:
+        return {"% of results": percent * (1 + float(np.log(100 / percent)))}
+
+    return [Computed(CLOSED_FORM, percent, partial(share, percent)) for percent in memories]
+
+
 def _over_time(
-    data: str, methods: tuple[str, ...], points: tuple[int, ...], seeds: int, by: str, scale: float
+    data: str, methods: tuple[str, ...], points: tuple[float, ...], seeds: int, by: str, scale: float
 ) -> list[Cell]:
     def state(point: float, one: ApproximateRun) -> Mapping[str, float]:
         return one.by(point) if by == "time" else one.after(point)
@@ -111,8 +124,13 @@ def _leans(quantity: tuple[str, ...], quality: tuple[str, ...], rare: int) -> tu
 
 def _more_results(quantity: tuple[str, ...], quality: tuple[str, ...]) -> tuple[Check, ...]:
     return (
-        *(Trend(name, 2.0) for name in (*quantity, *quality)),
-        *(Faster(a, b, at_least=1.3, at=at) for a in quantity for b in quality for at in (10, 50)),
+        *(Trend(name, 1.5) for name in (*quantity, *quality)),
+        *(
+            Faster(a, b, at_least=factor, at=at)
+            for a in quantity
+            for b in quality
+            for at, factor in ((10, 1.3), (50, 1.2))
+        ),
     )
 
 
@@ -136,7 +154,9 @@ def _memory_figures(number: str, letters: str, data: str, methods: tuple[str, ..
             cells,
             reports="All methods have more results with more memory; those for quantity have clearly more than the others.",
             expected=_more_results(quantity, quality),
-            differs=f"Means of {seeds} runs." if seeds > 1 else "One run.",
+            differs=f"""{f"Means of {seeds} runs" if seeds > 1 else "One run"}. In memory for half of the data RAJ and RAJHash
+                have three quarters of the results, so no method can have more than 1.33 times theirs: the check asks for 1.2
+                times there, and at 10% for 1.3. How much is "clearly" is our choice.""",
             y="% of results",
             metric="% of results",
             decimals=1,
@@ -163,40 +183,40 @@ def _memory_figures(number: str, letters: str, data: str, methods: tuple[str, ..
 def _time_figures(number: str, data: str, methods: tuple[str, ...], rises: tuple[Check, ...]) -> tuple[Figure, ...]:
     quality = tuple(name for name in methods if name.startswith("raj"))
     quantity = tuple(name for name in methods if name not in quality)
-    x = "% of the time that comparing every tuple with half of memory takes"
-    scans = [(a, b) for a, b in (("probhash", "prob"), ("rajhash", "raj")) if b in methods]
+    x = "time (% of what scans take)"
+    skewed = data == "skewed"
+    points, zoom = (POINTS, ZOOM) if skewed else (WEATHER_POINTS, WEATHER_ZOOM)
+    early, earlier = (20, 4) if skewed else (2, 1)
+    log = "" if skewed else "x"
+    scans = [("probhash", "prob"), ("rajhash", "raj")]
     return (
         Figure(
             f"{number}a",
             "Results against time",
             x,
-            partial(_over_time, data, methods, POINTS, SEEDS, "time"),
+            partial(_over_time, data, methods, points, SEEDS, "time"),
             reports="""The methods with partitions are much faster than Prob and RAJ, which compare an arriving tuple with all of
                 the other side; in the end Prob has more results than the others.""",
             expected=(
-                *(Faster(a, b, at_least=2.0, at=20) for a, b in scans),
-                *(Faster("arrpj", b, at_least=1.5, at=20) for b in ("prob", "raj") if b in methods),
-                *(Faster("prob", a, at_least=1.0, at=100) for a in methods if "prob" in methods and a != "prob"),
-            )
-            if scans
-            else (
-                Faster("probhash", "rajhash", at_least=1.3, at=100),
-                Faster("arrpj", "rajhash", at_least=1.3, at=100),
+                *(Faster(a, b, at_least=2.0, at=early) for a, b in scans),
+                *(Faster("arrpj", b, at_least=1.5, at=early) for b in ("prob", "raj")),
+                *(Faster("prob", a, at_least=1.0, at=100) for a in methods if a != "prob"),
             ),
-            differs="""Time is counted: 1 microsecond for a tuple, and 10 nanoseconds for each tuple that it is compared with. The
-                text's is that of a Pentium 4. ProbHash drops the same tuples as Prob, so both end with the same results.""",
+            differs="""Time is counted: 1 microsecond for a tuple, and 10 nanoseconds for each tuple that it is compared with.
+                100% is the time of a run that compares every tuple with half of memory. The text's time is that of a Pentium
+                4. ProbHash drops the same tuples as Prob, so both end with the same results.""",
             y="% of results",
             metric="% of results",
+            log=log,
             decimals=2,
         ),
         Figure(
             f"{number}b",
-            "Results against time, the first fifth",
+            "Results against time, the beginning",
             x,
-            partial(_over_time, data, methods, ZOOM, SEEDS, "time"),
+            partial(_over_time, data, methods, zoom, SEEDS, "time"),
             reports="As before.",
-            expected=tuple(Faster(a, b, at_least=2.0, at=4) for a, b in scans)
-            or (Faster("probhash", "rajhash", at_least=1.0, at=20),),
+            expected=tuple(Faster(a, b, at_least=2.0, at=earlier) for a, b in scans),
             differs="As before.",
             y="% of results",
             metric="% of results",
@@ -206,7 +226,7 @@ def _time_figures(number: str, data: str, methods: tuple[str, ...], rises: tuple
             f"{number}c",
             "Divergence against time",
             x,
-            partial(_over_time, data, methods, POINTS, SEEDS, "time"),
+            partial(_over_time, data, methods, points, SEEDS, "time"),
             reports="""The divergence of ARRPJ, Prob and ProbHash rises with time, that of RAJ and RAJHash falls, and the
                 former are far above.""",
             expected=tuple(Faster(a, b, at_least=10.0, at=100) for a in quantity for b in quality),
@@ -216,7 +236,7 @@ def _time_figures(number: str, data: str, methods: tuple[str, ...], rises: tuple
                 rise is clear. Both are in the data.""",
             y="Jensen-Shannon divergence (nats)",
             metric="divergence",
-            log="y",
+            log=f"{log}y",
             decimals=6,
         ),
         Figure(
@@ -227,8 +247,15 @@ def _time_figures(number: str, data: str, methods: tuple[str, ...], rises: tuple
             reports="It falls with time."
             if data == "skewed"
             else "It rises first, since the first tuples are not representative, and falls then.",
-            expected=tuple(Trend(name, 0.5, steps=0.5) for name in quality),
-            differs=f"Means of {MANY_SEEDS} runs." if data == "skewed" else "Against the complete join of all data.",
+            expected=(
+                *(Trend(name, 0.5, steps=0.5) for name in quality),
+                *(Peak(name, (11, 60), left=0.1, right=0.1) for name in quality if not skewed),
+            ),
+            differs=f"Means of {MANY_SEEDS} runs."
+            if skewed
+            else """It falls, and does not rise first. Probably that is our data: reports come from all cells at each of
+                240 times, so a tenth of them is much like all. Against the join of what has come ("divergence now") it rises
+                from nothing to the end, as it does with skewed data.""",
             y="Jensen-Shannon divergence (nats)",
             metric="divergence",
             log="y",
@@ -255,18 +282,17 @@ def _time_figures(number: str, data: str, methods: tuple[str, ...], rises: tuple
 
 def _extreme(number: str, data: str, seeds: int) -> tuple[Figure, ...]:
     cells = partial(_against_memory, data, FIVE, seeds)
-    theory = {mu: 100 * mu / 100 * (1 + np.log(100 / mu)) for mu in (10, 30, 50)}
     extreme = data == "extreme"
     shares: tuple[Check, ...] = (
         *(AtLeast(name, None, 100.0) for name in FIVE if name != "raj"),
-        *(About("raj", mu, share, 0.15) for mu, share in theory.items()),
+        Tracks("raj", CLOSED_FORM, 0.1),
     )
     return (
         Figure(
             f"{number}a",
             "Results against memory" + (", extreme data" if extreme else ", the softer variant"),
             "memory (% of the data)",
-            cells,
+            lambda scale: cells(scale) + (_closed_form(MEMORIES) if extreme else []),
             reports="""All methods but RAJ have all results: strata keep the rare tuple, and priorities do. RAJ has some results,
                 where a join of samples that were taken beforehand has none."""
             if extreme
@@ -275,8 +301,8 @@ def _extreme(number: str, data: str, seeds: int) -> tuple[Figure, ...]:
             if extreme
             else (Tracks("probhash", "prob", 0.01), Tracks("raj", "prob", 0.1), Tracks("rajhash", "raj", 0.1)),
             differs=f"""RAJ has the mean of {seeds} runs. It drops the rare tuple at a random time: with a part mu of the data in
-                memory it has mu (1 + ln 1/mu) of the results, which is checked. RAJHash has all of them only since a tuple never
-                replaces one of another stratum (Alg. 7); with replacement anywhere it is RAJ."""
+                memory it has mu (1 + ln 1/mu) of the results in the mean, which is a curve of its own. RAJHash has all
+                of them only since a tuple never replaces one of another stratum (Alg. 7); with replacement anywhere it is RAJ."""
             if extreme
             else f"Means of {seeds} runs. Each tuple of the left is b1, and of the right b2, with probability 1/2.",
             y="% of results",
@@ -292,7 +318,10 @@ def _extreme(number: str, data: str, seeds: int) -> tuple[Figure, ...]:
             expected=(AtMost(0.05),)
             if extreme
             else tuple(Faster(a, b, at_least=10.0, at=10) for a in ("prob", "probhash") for b in ("raj", "rajhash")),
-            differs="Means of the runs of the figure before.",
+            differs="Means of the runs of the figure before."
+            if extreme
+            else """Means of the runs of the figure before. The text says nothing of ARRPJ, whose divergence does not fall
+                steadily here; why has not been looked into.""",
             y="Jensen-Shannon divergence (nats)",
             metric="divergence",
             decimals=6,
@@ -309,11 +338,12 @@ PAPER = Paper(
     title="[PQP] Progressive query processing, chapter 8: approximate joins",
     setting=f"""Two streams on one key, 100,000 tuples together (skewed: values 1 to {VALUES}, Zipf 1; extreme) or 2,074,948
         (weather), in memory for a part of them; what does not fit is dropped. The sides take turns with a thousandth of their
-        tuples each. There are {50} partitions, and ARRPJ drops 10% of memory at a time; the text gives neither. Full size.
+        tuples each (of the extreme data, with a hundredth). There are {50} partitions, and ARRPJ drops 10% of memory at a
+        time; the text gives neither. Full size.
 
         The weather reports of the text cannot be had here. Ours are made: 4,400 stations at airports (land-heavy) and
-        anywhere (ships), which all report at {240} times, in the order of their cells of a grid of 18 by 36. Frequencies are of
-        the same kind, and the beginning of a stream is not like the whole, as in the text; digits are not comparable.
+        anywhere (ships), which all report at {240} times, in the order of their cells of a grid of 18 by 36. The first
+        reports of all are from one end of the grid. Frequencies are of the same kind; digits are not comparable.
 
         Divergence is that of Jensen and Shannon in nats (the text gives no base), against the complete join of all data.
         ARRPJ is `rrpj` of `headrace.sampling.ApproximateJoin`.""",
@@ -345,12 +375,15 @@ PAPER = Paper(
                 *(Faster(a, b, at_least=100.0) for a in ("arrpj", "prob", "probhash") for b in ("raj", "rajhash")),
                 Tracks("probhash", "prob", 0.01),
                 Faster("prob", "arrpj", at_least=1.1),
+                Faster("prob", "arrpj by halves", at_least=1.1),
                 Faster("rajhash", "raj", at_least=1.5),
                 Faster("rajhash anywhere", "raj", at_least=0.99, at_most=1.01),
             ),
             differs=f"""Means of {MANY_SEEDS} runs. Orders and ratios are checked, not digits, since the base of the logarithm is
                 not given. RAJHash is worse than RAJ since its strata keep the sizes of the first tuples; with replacement
-                anywhere it is RAJ.""",
+                anywhere it is RAJ. In the text ARRPJ diverges much less than Prob, and here about as much. That depends on how
+                much it drops at a time, which the text does not give: of memory a tenth is dropped here, and if it is half
+                (ARRPJ by halves) the values are those of the text, with fewer results.""",
             y="Jensen-Shannon divergence (nats)",
             metric="divergence",
             log="y",
@@ -373,7 +406,7 @@ PAPER = Paper(
         ),
         *_memory_figures("8.6", "ef", "weather", THREE, 1),
         *_time_figures("8.7", "weather", FIVE, _RISES_HERE),
-        *_extreme("8.8", "extreme", FEW_RUNS),
+        *_extreme("8.8", "extreme", EXTREME_RUNS),
         *_extreme("8.9", "softer", SEEDS),
         Figure(
             "10.1",

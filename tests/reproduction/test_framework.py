@@ -162,6 +162,11 @@ CURVES = {
         (Faster("up", "down", at=7), False),
         (AtMost(40), False),
         (AtMost(41.6), True),
+        (AtMost(20, "up", 2), True),
+        (AtMost(19, "up", 2), False),
+        (AtMost(0, "none"), True),
+        (AtMost(39, "up"), False),
+        (AtMost(99, "up", 3), False),
         (About("up", 2, 21, 0.05), True),
         (About("up", 2, 22, 0.05), False),
         (About("up", 3, 22, 0.5), False),
@@ -235,7 +240,7 @@ def test_every_figure_of_a_paper_has_cells_and_checks(name, chapter, clock):
         assert cells and (figure.expected or figure.also) and figure.reports and figure.differs
         series = {cell.series for cell in cells}
         for check in [*figure.expected, *(check for checks in figure.also.values() for check in checks)]:
-            named = [getattr(check, part) for part in ("series", "than", "other") if hasattr(check, part)]
+            named = [name for part in ("series", "than", "other") if (name := getattr(check, part, None)) is not None]
             assert set(named) <= series, f"{name} {figure.id} checks {named}, and has {series}"
         points = [(cell.series, cell.x) for cell in cells]
         assert len(set(points)) == len(points)
@@ -264,7 +269,7 @@ def test_a_chapter_of_a_thesis_is_measured_on_its_own(tmp_path, capsys):
     page = (tmp_path / "docs" / "pqp-a.md").read_text()
     assert "make reproduce PAPER=pqp CHAPTER=A" in page and "(pqp-a-A.4b.png)" in page
     for arguments, message in (
-        (["pqp", "--chapter", "Z"], "CHAPTER=Z is not there; pqp has 4, 5, 6, 8, A"),
+        (["pqp", "--chapter", "Z"], "CHAPTER=Z is not there; pqp has 4, 5, 6, 8, 9, A, D"),
         (["mesh", "--chapter", "4"], "CHAPTER=4 is not there; mesh has no chapters"),
     ):
         with pytest.raises(SystemExit):

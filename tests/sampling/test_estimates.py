@@ -102,9 +102,10 @@ def test_intervals_in_windows_by_time():
 @pytest.mark.parametrize("kind", ["uniform", "zipf", "changing"])
 @pytest.mark.parametrize("window", [hr.rows(900), LONG_BY_TIME], ids=["rows", "time"])
 def test_nominal_intervals_cover_94_to_96_of_a_hundred(kind, window):
-    parts, errors = coverage(kind, window, 1000, n=2000, step=500, data=10, size=300)
+    # Of 1,000 windows a part differs by 0.7% from its mean by chance alone; of 4,000, by half of that.
+    parts, errors = coverage(kind, window, 4000, n=2000, step=500, data=10, size=300)
     for quantity, part in parts.items():
-        assert 0.94 - 0.007 <= part <= 0.96 + 0.007, (quantity, parts)  # one standard deviation of a count of 1,000
+        assert 0.94 <= part <= 0.96, (quantity, parts)
     assert abs(errors.mean()) < 4 * errors.std() / math.sqrt(errors.size)
 
 

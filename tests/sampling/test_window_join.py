@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.errors import BadInput
 from headrace.sampling import WindowJoin
 from headrace.sampling.snapshot import SNAPSHOT
 from tests.support.sample_streams import words
@@ -342,3 +343,34 @@ def test_contract_a_reader_that_stops_early_loses_nothing():
             break
     found += pairs_of(op.finish())
     assert found == pairs(WindowJoin(hr.equal("k"), window=hr.rows(100), method="all"), inserts)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_counting_is_joining_without_the_results(method):
+    """`count` says how many results each row has, and leaves the samples that `insert` leaves."""
+    size = {} if method == "all" else {"size": 12}
+    made, counted = (WindowJoin(hr.equal("k"), window=ROWS, method=method, seed=4, **size) for _ in range(2))
+    for side, batch in script(L, R, [7, 30]):
+        found = Counter()
+        for out in made.insert(side, batch):
+            found.update(out[side].to_pylist())
+        assert counted.count(side, batch).tolist() == [found[row] for row in batch[side].to_pylist()]
+    assert made.stats.results == counted.stats.results > 50
+    assert made.snapshot() == counted.snapshot()
+
+
+@pytest.mark.parametrize(
+    ("condition", "arguments"),
+    [
+        (hr.all_of(hr.equal("k"), hr.compare("x", "<", "x")), {"window": ROWS}),
+        (hr.within(("x", "y"), eps=1.5), {"window": ROWS}),
+        (hr.equal("k"), {"window": TIME}),
+        (hr.equal("k"), {"window": ROWS, "estimate": True}),
+    ],
+    ids=["tested", "grid", "time", "estimate"],
+)
+def test_counting_where_pairs_must_be_looked_at_is_refused(condition, arguments):
+    op = WindowJoin(condition, size=5, **arguments)
+    with pytest.raises(BadInput, match="use insert"):
+        op.count("left", L)
+    assert op.stats.tuples_in == [0, 0]

@@ -13,7 +13,8 @@ from headrace.arrays import Bools, Int32s, Int64s
 from headrace.conditions import Condition, check_condition
 from headrace.errors import BadInput, MemoryRefused, choice, shown
 from headrace.memory import MemoryBudget
-from headrace.progressive.grids.partitioning import SIDES, CellEntries, JoinKeys, Partitioning
+from headrace.progressive.grids.keys import HashPartitioning
+from headrace.progressive.grids.partitioning import NO_DOUBLES, SIDES, CellEntries, JoinKeys, Partitioning
 from headrace.progressive.grids.partitioning_for import partitioning_for
 from headrace.progressive.output import BatchRows, Output, in_schema, left_and_right, plain_schema, side_name
 from headrace.sampling.estimates import GROUPS, Asked, SampleTotals, asked_of, check_groups, column_names
@@ -170,6 +171,29 @@ class WindowJoin:
         self._pending.add(self._take_all(number, batch))
         return self._pending.drain()
 
+    def count(self, side: Literal["left", "right"], batch: pa.RecordBatch) -> Int64s:
+        """Take in tuples of one side, and say how many results each has, in the place of the results.
+
+        Tuples with equal keys meet the same tuples of the other side, which are looked up once: counting takes a fraction of
+        the time that making the results takes. It is for windows by rows, and for keys that are compared by their codes.
+        """
+        number = SIDES.index(choice("side", side, SIDES))
+        self._pending.check_none("count")
+        if self._finished:
+            raise BadInput("this join has been finished; make another")
+        batch = self._accept(number, batch)
+        by_key = isinstance(self.partitioning, HashPartitioning) and self.partitioning.exact and self._ask is None
+        if not by_key or self._times is not None or self._totals is not None:
+            raise BadInput(
+                f"{self!r} looks at every pair, so that results cannot be counted without making them; use insert, or one equal"
+                " key of integers, a window by rows and no estimate="
+            )
+        out = np.zeros(batch.num_rows, np.int64)
+        for _ in self._take_all(number, batch, out):
+            raise AssertionError("pairs are counted, not made")
+        self.stats.results += int(out.sum())
+        return out
+
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Give the results that were not read. A window join owes no others."""
         self._pending.check_whole()
@@ -273,15 +297,15 @@ class WindowJoin:
 
     # -- a batch ---------------------------------------------------------------------------------------------------------
 
-    def _take_all(self, number: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take in a batch, as many rows at a time as working memory has room for."""
+    def _take_all(self, number: int, batch: pa.RecordBatch, counts: Int64s | None = None) -> Iterator[pa.RecordBatch]:
+        """Take in a batch, as many rows at a time as working memory has room for; results are counted if `counts` is given."""
         step = ROWS_AT_ONCE
         if self.memory is not None:
             step = max(_LEAST_ROWS, min(step, self.stats.memory_limit // _WORK // _ROW_BYTES))
         for at in range(0, batch.num_rows, step):
-            yield from self._take_in(number, batch.slice(at, step))
+            yield from self._take_in(number, batch.slice(at, step), None if counts is None else counts[at : at + step])
 
-    def _take_in(self, number: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _take_in(self, number: int, batch: pa.RecordBatch, counts: Int64s | None) -> Iterator[pa.RecordBatch]:
         """Probe the other side's sample with tuples, then give them to their own sampler."""
         stats, side, other = self.stats, self._side(number), self._sides[1 - number]
         stats.tuples_in[number] += batch.num_rows
@@ -299,9 +323,12 @@ class WindowJoin:
         stats.skipped[number] += int(batch.num_rows - keys.valid.sum())
         home = self.partitioning.home(number, keys)
         if other is not None:
-            for out in self._probe(number, batch, keys, home, timed):
-                stats.results += out.num_rows
-                yield out
+            if counts is not None:
+                self._count_matches(other, home, counts)
+            else:
+                for out in self._probe(number, batch, keys, home, timed):
+                    stats.results += out.num_rows
+                    yield out
             if gone is not None:
                 other.forget(gone)
         side.take_in(batch, keys, home, timed)
@@ -332,6 +359,15 @@ class WindowJoin:
                     which = chosen if which is None else which & chosen
                 if which is None or which.any():
                     yield output.results(left, right, which)
+
+    def _count_matches(self, other: SampledSide, home: CellEntries, counts: Int64s) -> None:
+        """Count the tuples of the other side's sample that have the key of each arriving tuple, and are live."""
+        cells, which = np.unique(home.cell, return_inverse=True)
+        rows, found = np.arange(cells.size, dtype=np.int32), np.zeros(cells.size, np.int64)
+        for entries, owners in other.index.match(cells, rows, NO_DOUBLES, self._pairs_at_once):
+            live, chosen = self._met(other, entries, owners, None)
+            found += np.bincount(entries[live & chosen], minlength=cells.size)
+        counts[home.row] = found[which]
 
     def _met(self, other: SampledSide, rows: Int32s, owners: Int32s, timed: TimedRows | None) -> tuple[Bools, Bools]:
         """Whether kept tuples are live when arriving ones come, and whether they are in the sample then."""
