@@ -15,7 +15,7 @@ from pyspark.sql.functions import col, lit, pmod, struct, xxhash64
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.conditions import Condition
-from headrace.errors import BadInput, MemoryRefused, shown
+from headrace.errors import BadInput, shown
 from headrace.progressive.grids.keys import HashPartitioning
 from headrace.progressive.grids.partitioning import SIDES, Partitioning
 from headrace.progressive.grids.partitioning_for import CellWidth, unbounded_partitioning_for
@@ -25,21 +25,21 @@ from headrace.sampling.time_order import window_within
 from headrace.spark.column_names import ColumnNames
 from headrace.spark.executors import workers_of
 from headrace.spark.pair_rows import numbered_struct, pairs_by_shard
-from headrace.spark.pair_step import Sides, warm_memory
+from headrace.spark.pair_step import Sides
 from headrace.spark.plan import Plan
 from headrace.spark.sample_step import OperatorSpec, SampleStep
+from headrace.spark.sampling_memory import sampling_memory
 from headrace.spark.schemas import stream_schema
 from headrace.spark.state.stateful import BEAT, SHARD, state_path
 from headrace.spark.steps import StateKeeping
 from headrace.spark.watermarks import watermark_delay
 from headrace.splitmix import draw
-from headrace.units import format_size, parse_size
+from headrace.units import parse_size
 from headrace.windows import RowWindow, TimeWindow, Window, check_window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_LEAST = 1 << 18  # bytes of a worker: less does not hold a few batches
 _PARTITIONS = 64  # of a grid, which has them for joins that flush
 _SEEDS = 1 << 20  # the stream of random words that the seeds of shards are of
 
@@ -93,15 +93,7 @@ class SampledSides:
 
     def worker_bytes(self, memory: int | str | None) -> int | None:
         """The bytes of an operator, of an executor's memory."""
-        if memory is None:
-            return None
-        size = parse_size(memory, name="memory")
-        if size // self.workers < _LEAST:
-            raise MemoryRefused(
-                f"memory={memory!r} is {format_size(size // self.workers)} for each of {self.workers} workers; give at least"
-                f" {format_size(_LEAST * self.workers)}"
-            )
-        return warm_memory(size, self.workers, 1)
+        return sampling_memory(memory, self.workers)
 
     def rows(self, *, marked: bool = False) -> DataFrame:
         """All rows by shard: a struct for each side, the shard, and whether it is a mark.
