@@ -2,9 +2,12 @@
 
 import pytest
 
+from headrace.cli.running import line
+from headrace.metrics import JoinStats
 from headrace.pipeline.check import check_draft, check_pipeline
 from headrace.pipeline.explain import explain
 from headrace.pipeline.read import read_draft
+from headrace.pipeline.run import PipelineStatus
 from tests.support.pipeline_place import SALES
 
 PAID = """
@@ -285,3 +288,9 @@ def test_mistakes_in_what_shedding_estimates(place, keys, words):
     assert found.startswith("step 1, estimate: ")
     place.write(SALES.replace('memory = "4MiB"', 'shed = "sample"\nestimate = ["price", "quantity"]'))
     assert check_pipeline(place.read()).schemas[1].names[-1] == "price"
+
+
+def test_the_status_of_a_step_that_samples_says_its_results_and_what_came_too_late():
+    stats = {"products": JoinStats(tuples_in=9, hits=9), "window join": JoinStats(tuples_in=9, results=4, late=2)}
+    found = line(PipelineStatus("paid", batches=1, rows=18, joins=stats))
+    assert found.endswith("products 100.0% from memory · window join 4 results, 2 rows too late")

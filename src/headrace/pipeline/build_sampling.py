@@ -44,6 +44,8 @@ def add_sampling_step(pipeline: Pipeline, step: Sampling, df: DataFrame, sources
     sources
         The sources that steps join with, by name.
     """
+    if step.other is not None and step.other not in sources:
+        raise BadInput(f"there is no source {step.other!r}; describe it in a table [sources.{step.other}]")
     sides = [df] if step.other is None else [df, sources[step.other]]
     if isinstance(step, JoinInPart):
         return _joined_in_part(pipeline, step, *sides)
