@@ -42,6 +42,7 @@ from headrace.relation import Relation
 from headrace.spark.defer import Defer
 from headrace.spark.delta.load import load
 from headrace.spark.enrich import enrich
+from headrace.spark.plan import derived
 from headrace.spark.postgresql.sink import load_postgresql
 from headrace.spark.schemas import stream_schema
 from headrace.spark.shed import Shedding
@@ -110,6 +111,10 @@ def add_step(
     pipeline: Pipeline, step: Step, at: Key, df: DataFrame, sources: Mapping[str, DataFrame] = MappingProxyType({})
 ) -> DataFrame:
     """Return the rows after a step. `sources`: those that it may join with, by name."""
+    return derived(_after_step(pipeline, step, at, df, sources), df)
+
+
+def _after_step(pipeline: Pipeline, step: Step, at: Key, df: DataFrame, sources: Mapping[str, DataFrame]) -> DataFrame:
     if isinstance(step, Filter):
         with refused(pipeline.document, (*at, "filter")):
             return df.filter(step.filter)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +19,10 @@ from headrace.pipeline.sampling_parts import (
     condition_of,
     window_of,
 )
+from headrace.spark.column_names import ColumnNames
 from headrace.spark.estimate import estimate
 from headrace.spark.sample import sample
+from headrace.spark.watermarks import with_delay
 from headrace.spark.window_join import approximate_join, window_join
 from headrace.units import parse_duration
 from headrace.windows import TimeWindow, Window
@@ -49,7 +50,7 @@ def add_sampling_step(pipeline: Pipeline, step: Sampling, df: DataFrame, sources
     sides = [df] if step.other is None else [df, sources[step.other]]
     if isinstance(step, JoinInPart):
         return _joined_in_part(pipeline, step, *sides)
-    sides = [_with_watermark(side, step) for side in sides]
+    sides = [_with_lateness(side, step) for side in sides]
     arguments: dict[str, Any] = {
         "window": _on_spark(window_of(step)),
         "size": step.size,
@@ -105,14 +106,14 @@ def _condition(step: JoinWindows | JoinInPart | Estimate) -> Any:
     return condition
 
 
-def _with_watermark(df: DataFrame, step: Windowed) -> DataFrame:
-    """The rows with the watermark that a window by time needs."""
+def _with_lateness(df: DataFrame, step: Windowed) -> DataFrame:
+    """The rows with a note of how late they may be, which a window by time needs."""
     if not isinstance(step.window, str):
         return df
     if step.time is None or step.late is None:
         raise BadInput(f"{step.what} with a window by time needs time and late: the column, and how late rows may come")
-    late = math.ceil(1000 * parse_duration(filled_size(step.late), name="late", zero=True))
-    return df.withWatermark(step.time, f"{late} milliseconds")
+    late = parse_duration(filled_size(step.late), name="late", zero=True)
+    return with_delay(df, ColumnNames.of(df.sparkSession).resolve(step.time, df.columns), late)
 
 
 def _on_spark(window: Window | None) -> Window | None:
