@@ -198,7 +198,11 @@ def _marked(rows: DataFrame, shards: int) -> DataFrame:
     """Rows by shard, and a row of nulls for each shard from the first partition."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from _marks(schema, shards)
+        first = next(batches, None)
+        # Batches of a task must have one schema, and those of Spark say which columns are never null.
+        yield from _marks(schema if first is None else first.schema, shards)
+        if first is not None:
+            yield first
         yield from batches
 
     schema = stream_schema(rows.schema)
@@ -211,7 +215,7 @@ def _marks(schema: pa.Schema, shards: int) -> Iterator[pa.RecordBatch]:
     if context is not None and context.partitionId() == 0:
         nulls = [pa.nulls(shards, field.type) for field in schema][:-2]
         columns = [*nulls, pa.array(range(shards), pa.int32()), pa.array([True] * shards)]
-        yield pa.RecordBatch.from_arrays(columns, names=schema.names)
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def shard_seed(seed: int, shard: int) -> int:
