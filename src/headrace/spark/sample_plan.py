@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -199,14 +200,14 @@ def _marked(rows: DataFrame, shards: int) -> DataFrame:
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         first = next(batches, None)
-        # Batches of a task must have one schema, and those of Spark say which columns are never null.
-        yield from _marks(schema if first is None else first.schema, shards)
-        if first is not None:
-            yield first
-        yield from batches
+        # Batches of a task must have one schema. Those of Spark say which columns are never null, and marks have nulls there.
+        whole = schema if first is None else pa.schema([field.with_nullable(True) for field in first.schema])
+        yield from _marks(whole, shards)
+        for batch in chain(() if first is None else (first,), batches):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=whole)
 
     schema = stream_schema(rows.schema)
-    return rows.mapInArrow(run, rows.schema)
+    return rows.mapInArrow(run, StructType([StructField(f.name, f.dataType) for f in rows.schema.fields]))
 
 
 def _marks(schema: pa.Schema, shards: int) -> Iterator[pa.RecordBatch]:
