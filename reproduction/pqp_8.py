@@ -156,8 +156,8 @@ def _memory_figures(number: str, letters: str, data: str, methods: tuple[str, ..
             expected=_more_results(quantity, quality),
             differs=f"""{f"Means of {seeds} runs" if seeds > 1 else "One run"}. In memory for half of the data RAJ and RAJHash
                 have three quarters of the results, so no method can have more than 1.33 times theirs: the check asks for 1.2
-                times there, and at 10% for 1.3. How much is "clearly" is our choice, and so is a rise by half from the least memory
-                to the most: it was twofold at first, which methods that begin with half of the results cannot have.""",
+                times there, and at 10% for 1.3. How much is "clearly" is our choice, and so is a rise by half from the least
+                memory to the most: it was twofold at first, which methods that begin with half of the results cannot have.""",
             y="% of results",
             metric="% of results",
             decimals=1,

@@ -48,6 +48,15 @@ def test_a_task_that_is_repeated_keeps_nothing_twice(tmp_path):
     assert kept(tmp_path) == ["x", "{"]
 
 
+def test_tasks_of_two_sources_with_one_number_have_files_of_their_own(tmp_path):
+    for name, record in (("", "{"), ("payments", "x")):
+        list(DeadLetterSplitter(str(tmp_path), "json", SCHEMA, (), name=name).sort(iter([rows(record)]), "0", 0))
+    assert kept(tmp_path) == ["x", "{"]
+    assert count(tmp_path) == 2
+    settle(tmp_path, -1, begin=True)
+    assert count(tmp_path) == 0
+
+
 def test_a_task_that_fails_leaves_nothing(tmp_path):
     letters = DeadLetterSplitter(str(tmp_path), "json", SCHEMA, ())
 

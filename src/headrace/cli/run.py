@@ -21,9 +21,9 @@ from headrace.errors import BadInput, HeadraceError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.pipeline.check import Checked
     from headrace.pipeline.document import Document
     from headrace.pipeline.models import Pipeline
+    from headrace.pipeline.noting import Checked
     from headrace.pipeline.read import Draft
     from headrace.pipeline.run import PipelineResult
     from headrace.signals import GracefulStop
@@ -65,8 +65,8 @@ def run(
 
 def _check_with_spark(draft: Draft) -> Checked:
     """Check SQL too, which only Spark can. It leaves nothing behind, unless Spark itself fails: then its log."""
-    from headrace.pipeline.check import Checked, located
     from headrace.pipeline.document import BadPipeline
+    from headrace.pipeline.noting import Checked, located
     from headrace.pipeline.spark_check import check_with_spark
 
     scratch, checked = Path(tempfile.mkdtemp(prefix="headrace-check-")), Checked()
@@ -94,9 +94,10 @@ def _show_plan(pipeline: Pipeline, checked: Checked, *, explain: bool, as_json: 
     if as_json:
         show_json(plan)
         return
+    sources = {f"source {name}": source for name, source in plan.pop("sources", {}).items()}
     steps = {f"step {n}": step for n, step in enumerate(plan.pop("steps"), 1)}
     sink, memory = plan.pop("sink"), plan.pop("memory")
-    show_facts(plan | steps | {"sink": sink, "memory": memory})
+    show_facts(plan | sources | steps | {"sink": sink, "memory": memory})
 
 
 def _run(pipeline: Pipeline, checked: Checked, *, once: bool, as_json: bool) -> None:

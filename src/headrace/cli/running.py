@@ -88,8 +88,8 @@ def line(status: PipelineStatus) -> str:
         return f"{plain(status.name)}: waiting for rows"
     words = f"{plain(status.name)}: {status.rows:,} rows in {status.batches:,} micro-batches · {status.rate:,.0f}/s"
     for name, stats in status.joins.items():
-        words += f" · {plain(name)} {stats.hit_ratio:.1%} from memory"
-    late = sum(stats.late for stats in status.joins.values())
+        words += f" · {plain(name)} {_sampled(stats) or f'{stats.hit_ratio:.1%} from memory'}"
+    late = _missed(status)
     for count, what in ((status.waiting, "rows wait"), (late, "missed their deadline"), (status.shed, "shed")):
         words += f" · {count:,} {what}" if count else ""
     for text in _warnings(status):
@@ -109,8 +109,9 @@ def panel(status: PipelineStatus) -> Panel:
     table.add_row("rows", f"{status.rows:,}", f"in {status.batches:,} micro-batches")
     table.add_row("rate", f"{status.rate:,.0f}/s", took)
     for name, stats in status.joins.items():
-        table.add_row(Text(plain(name)), f"{stats.hit_ratio:.1%}", _join(stats))
-    late = sum(stats.late for stats in status.joins.values())
+        share = "" if _sampled(stats) else f"{stats.hit_ratio:.1%}"
+        table.add_row(Text(plain(name)), share, _sampled(stats) or _join(stats))
+    late = _missed(status)
     if status.waiting or late:
         table.add_row("waiting", f"{status.waiting:,}", f"{late:,} missed their deadline")
     if status.shed:
@@ -125,6 +126,18 @@ def panel(status: PipelineStatus) -> Panel:
 
 def _warnings(status: PipelineStatus) -> list[str]:
     return sorted({text for stats in status.joins.values() for text in stats.warnings.values()})
+
+
+def _sampled(stats: JoinStats) -> str:
+    """Say what a step that samples did; nothing for a join with a relation, all of whose rows are looked up."""
+    if not stats.tuples_in or stats.hits + stats.misses + stats.absent + stats.nulls:
+        return ""
+    return f"{stats.results:,} results" + (f", {stats.late:,} rows too late" if stats.late else "")
+
+
+def _missed(status: PipelineStatus) -> int:
+    """Return how many rows were joined after their deadline."""
+    return sum(stats.late for stats in status.joins.values() if not _sampled(stats))
 
 
 def _join(stats: JoinStats) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -14,11 +15,13 @@ from pyspark.sql import functions as fn
 from headrace.errors import BadInput
 from headrace.etl.duplicates import find_duplicates
 from headrace.etl.surrogate import assign_surrogate_keys
-from headrace.pipeline.check import check_sink, located, refuse
+from headrace.pipeline.build_sampling import add_sampling_step
+from headrace.pipeline.check import check_sink
 from headrace.pipeline.dead_letters import last_done, settle
 from headrace.pipeline.document import Document, Key, filled
 from headrace.pipeline.fields import filled_size
 from headrace.pipeline.models import Pipeline
+from headrace.pipeline.noting import located, refuse
 from headrace.pipeline.parts import (
     ConsoleSink,
     DeltaSink,
@@ -33,11 +36,13 @@ from headrace.pipeline.parts import (
     SparkSink,
     Step,
 )
+from headrace.pipeline.sampling_parts import Sampling
 from headrace.pipeline.sources import open_source
 from headrace.relation import Relation
 from headrace.spark.defer import Defer
 from headrace.spark.delta.load import load
 from headrace.spark.enrich import enrich
+from headrace.spark.plan import derived
 from headrace.spark.postgresql.sink import load_postgresql
 from headrace.spark.schemas import stream_schema
 from headrace.spark.shed import Shedding
@@ -69,8 +74,12 @@ def start(pipeline: Pipeline, spark: SparkSession, *, once: bool = False, show: 
     settle(pipeline.dead_letters, last_done(pipeline.checkpoint), begin=True)
     with refused(document, ("source",)), located(document, ("source",)):
         df = open_source(pipeline, spark)
+    sources: dict[str, DataFrame] = {}
+    for name in pipeline.sources:
+        with refused(document, ("sources", name)), located(document, ("sources", name)):
+            sources[name] = open_source(pipeline, spark, name)
     for number, step in enumerate(pipeline.steps):
-        df = add_step(pipeline, step, ("step", number), df)
+        df = add_step(pipeline, step, ("step", number), df, sources)
     with located(document, ("sink",)):
         check_sink(pipeline, stream_schema(df.schema))
     milliseconds = max(1, round(1000 * parse_duration(filled_size(pipeline.head.every), name="every")))
@@ -98,8 +107,14 @@ def start(pipeline: Pipeline, spark: SparkSession, *, once: bool = False, show: 
         return writer.trigger(**trigger).queryName(pipeline.name).start()
 
 
-def add_step(pipeline: Pipeline, step: Step, at: Key, df: DataFrame) -> DataFrame:
-    """Return the rows after a step."""
+def add_step(
+    pipeline: Pipeline, step: Step, at: Key, df: DataFrame, sources: Mapping[str, DataFrame] = MappingProxyType({})
+) -> DataFrame:
+    """Return the rows after a step. `sources`: those that it may join with, by name."""
+    return derived(_after_step(pipeline, step, at, df, sources), df)
+
+
+def _after_step(pipeline: Pipeline, step: Step, at: Key, df: DataFrame, sources: Mapping[str, DataFrame]) -> DataFrame:
     if isinstance(step, Filter):
         with refused(pipeline.document, (*at, "filter")):
             return df.filter(step.filter)
@@ -107,6 +122,8 @@ def add_step(pipeline: Pipeline, step: Step, at: Key, df: DataFrame) -> DataFram
         with refused(pipeline.document, (*at, "select")):
             return df.selectExpr(*step.select)
     with refused(pipeline.document, at), located(pipeline.document, at):
+        if isinstance(step, Sampling):
+            return add_sampling_step(pipeline, step, df, sources)
         if isinstance(step, Keys):
             return _with_keys(pipeline, step, df)
         if isinstance(step, Duplicates):
@@ -171,8 +188,11 @@ def _shedding(pipeline: Pipeline, step: Enrich) -> Shedding | None:
             raise BadInput(
                 f"target_delay={delay!r} needs shed=...: what to put aside when rows cannot be joined in time"
             )
+        if step.estimate is not False:
+            raise BadInput("estimate needs shed: it says what the rows that are put aside would have added")
         return None
-    return Shedding(step.shed, target_delay="5s" if delay is None else delay, state=pipeline.run_log)
+    target = "5s" if delay is None else delay
+    return Shedding(step.shed, target_delay=target, state=pipeline.run_log, estimate=step.estimate)
 
 
 def _writer(pipeline: Pipeline, df: DataFrame, show: Show | None) -> DataStreamWriter:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
 from headrace.conditions import parse_on, renamed
-from headrace.errors import BadInput, DamagedRelation, HeadraceError, choice
-from headrace.pipeline.document import BadPipeline, Document, Key, dotted, filled, near
+from headrace.errors import BadInput, choice
+from headrace.pipeline.check_sampling import check_sampling
+from headrace.pipeline.document import BadPipeline, Document, Key, filled, near
 from headrace.pipeline.fields import filled_size
 from headrace.pipeline.models import Pipeline
+from headrace.pipeline.noting import Checked, Columns, Noting, check_column, column_names, located
 from headrace.pipeline.parts import (
     DeltaSink,
     Duplicates,
@@ -34,44 +34,20 @@ from headrace.pipeline.parts import (
     PostgreSQLSink,
     Select,
     Sink,
+    Source,
 )
 from headrace.pipeline.read import Draft
+from headrace.pipeline.sampling_parts import JoinInPart, Sampling
 from headrace.relation import Relation
 from headrace.semistream import ALGORITHMS, AdaptiveJoin, ConditionalJoin, algorithm_for, check_condition
 from headrace.semistream.base import SemiStreamJoin
 from headrace.spark.column_names import ColumnNames
 from headrace.spark.defer import Defer
+from headrace.spark.shed import Shedding, estimated_columns
 
 S = TypeVar("S", Enrich, Keys, Duplicates, Keys | Duplicates)
 
 _CONNECT = 3.0  # seconds for a server to answer: one on the same network takes milliseconds
-
-
-@dataclass
-class Checked:
-    """The results of a check."""
-
-    schemas: list[pa.Schema | None] = field(default_factory=list)
-    """columns after the source and after each step; None where only Spark knows them, or a mistake hides them"""
-    operators: dict[int, SemiStreamJoin] = field(default_factory=dict)
-    """the joins of the enrich steps, by the step's number"""
-    spark: list[Key] = field(default_factory=list)
-    """expressions that only Spark can check"""
-
-
-@dataclass(frozen=True)
-class Columns:
-    """What is known of the columns at some place of the pipeline."""
-
-    names: tuple[str, ...]
-    """their names; where a mistake hides which there are, all that there may be"""
-    schema: pa.Schema | None = None
-    """their types too; None if a mistake hides them"""
-
-    @classmethod
-    def of(cls, schema: pa.Schema) -> Columns:
-        """Columns whose types are known."""
-        return cls(tuple(schema.names), schema)
 
 
 class SqlChecker(Protocol):
@@ -105,7 +81,9 @@ def check_draft(draft: Draft, sql: SqlChecker | None = None) -> Checked:
         Checks what only Spark can; without it that is left out, and listed in `Checked.spark`.
     """
     checked = Checked()
-    columns = _check_source(draft)
+    columns = _check_source(draft, draft.source, ("source",))
+    for name, source in draft.sources.items():
+        checked.sources[name] = _check_source(draft, source, ("sources", name))
     checked.schemas.append(columns.schema if columns else None)
     for number, step in enumerate(draft.steps):
         before, known = len(draft.problems), columns
@@ -113,6 +91,8 @@ def check_draft(draft: Draft, sql: SqlChecker | None = None) -> Checked:
             columns = _check_enrich(draft, number, step, columns, checked)
         elif isinstance(step, Keys | Duplicates):
             columns = _check_lookup(draft, number, step, columns, checked)
+        elif isinstance(step, Sampling):
+            columns = check_sampling(draft, number, step, columns, checked)
         elif isinstance(step, Select):
             columns = _selected(step, columns)
             if columns is None:
@@ -121,16 +101,18 @@ def check_draft(draft: Draft, sql: SqlChecker | None = None) -> Checked:
             checked.spark.append(("step", number, "filter"))
         else:  # nobody knows what the step does
             columns = None
-        if sql is not None and step is not None and len(draft.problems) == before:
+        # Of a step that samples everything is known here.
+        if sql is not None and not isinstance(step, Sampling | None) and len(draft.problems) == before:
             columns = _ask_spark(draft, sql, number, known, columns)
         checked.schemas.append(columns.schema if columns else None)
+    _check_use(draft)
     if columns is not None and draft.sink is not None:
         _check_sink_columns(draft, columns)
     for key, path in _written(draft):
-        with _noting(draft, key):
+        with Noting(draft, key):
             _check_writable(path)
     if isinstance(draft.sink, KafkaSink) and not draft.is_faulty(("sink", "servers")):
-        with _noting(draft, ("sink", "servers")):
+        with Noting(draft, ("sink", "servers")):
             _check_reachable(filled(draft.sink.servers))
     return checked
 
@@ -150,91 +132,70 @@ def _ask_spark(
     return before if isinstance(draft.steps[number], Filter) else after
 
 
-@contextmanager
-def located(document: Document, key: Key) -> Iterator[None]:
-    """Attach a place in the file to errors that are raised inside."""
-    try:
-        yield
-    except BadPipeline:
-        raise
-    except (HeadraceError, OSError) as error:
-        problem = document.problem(key, str(error), damaged=isinstance(error, DamagedRelation))
-        raise BadPipeline([problem]) from error
-
-
-class _noting:  # noqa: N801 - used as a `with`, and a generator could not tell mypy that it swallows errors
-    """Note errors that are raised inside as mistakes of the file, those of other libraries among them."""
-
-    def __init__(self, draft: Draft, key: Key) -> None:
-        self.draft, self.key = draft, key
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        draft = self.draft
-        if isinstance(error, BadPipeline):
-            hidden = {dotted(found) for found in draft.faulty}
-            draft.problems += [problem for problem in error.problems if problem.key not in hidden]
-        elif isinstance(error, HeadraceError | OSError):
-            draft.note(self.key, str(error), damaged=isinstance(error, DamagedRelation))
-        elif isinstance(error, Exception):
-            words = " ".join(str(error).strip().split("\n\n")[0].split())
-            draft.note(self.key, f"{type(error).__name__}: {words}")
-        return isinstance(error, Exception)
-
-
-def refuse(document: Document, key: Key, message: str) -> BadPipeline:
-    """Make the error for one place."""
-    return BadPipeline([document.problem(key, message)])
-
-
 # -- the source --------------------------------------------------------------------------------------------------------
 
 
-def _check_source(draft: Draft) -> Columns | None:
-    """Check the source; returns its columns as far as they are known."""
-    source, document = draft.source, draft.document
+def _check_source(draft: Draft, source: Source | None, at: Key) -> Columns | None:
+    """Check a source; returns its columns as far as they are known."""
+    document = draft.document
     if source is None:
-        return _declared(draft)
+        return _declared(draft, at)
     if isinstance(source, FileSource):
         path = document.at(source.path)
         if not path.is_dir():
             found = "a file" if path.exists() else "nothing"
-            draft.note(("source", "path"), f"found {found} at {source.path!r}, expected a directory; make it first")
+            draft.note((*at, "path"), f"found {found} at {source.path!r}, expected a directory; make it first")
     if isinstance(source, KafkaSource):
-        with _noting(draft, ("source", "servers")):
-            if not draft.is_faulty(("source", "servers")):
+        with Noting(draft, (*at, "servers")):
+            if not draft.is_faulty((*at, "servers")):
                 _check_reachable(filled(source.servers))
         if source.value != "bytes" and source.columns is None:
-            draft.note(("source", "columns"), f"is missing: value = {source.value!r} needs the columns and their types")
+            draft.note((*at, "columns"), f"is missing: value = {source.value!r} needs the columns and their types")
             return None
-    if any(draft.is_faulty(("source", name)) for name in ("columns", "value", "url", "table", "by")):
-        columns = _declared(draft)
+    if any(draft.is_faulty((*at, name)) for name in ("columns", "value", "url", "table", "by")):
+        columns = _declared(draft, at)
     else:
         schema: pa.Schema | None = None
-        with _noting(draft, ("source",)):
+        with Noting(draft, at):
             schema = source.schema_
         columns = None if schema is None else Columns.of(schema)
     if columns is None or not isinstance(source, FileSource | KafkaSource):
         return columns
     for name in source.required:
-        with _noting(draft, ("source", "required")):
-            check_column(document, ("source", "required"), name, columns.names)
+        with Noting(draft, (*at, "required")):
+            check_column(document, (*at, "required"), name, columns.names)
     return columns
 
 
-def _declared(draft: Draft) -> Columns | None:
+def _declared(draft: Draft, at: Key) -> Columns | None:
     """Return the columns that the file declares for a source with a mistake: their names are known, whatever their types."""
-    source = draft.document.values.get("source")
+    source: Any = draft.document.values
+    for part in at:
+        source = source.get(part) if isinstance(source, dict) else None
     declared = source.get("columns") if isinstance(source, dict) else None
     return Columns(tuple(declared)) if isinstance(declared, dict) and declared else None
 
 
-def check_column(document: Document, key: Key, name: str, names: Iterable[str]) -> None:
-    """Refuse a column that does not exist."""
-    if name not in names:
-        raise refuse(document, key, f"there is no column {name!r}; {near(name, names)}")
+def _check_use(draft: Draft) -> None:
+    """Note each source that several steps join with, and each that no step does."""
+    users: dict[str, int] = {}
+    for number, step in enumerate(draft.steps):
+        name = step.other if isinstance(step, Sampling) else None
+        if name is None:
+            continue
+        if name in users:
+            key = "approximate_join" if isinstance(step, JoinInPart) else "window_join"
+            draft.note(
+                ("step", number, key),
+                f"step {users[name] + 1} joins with {name!r} already, and a source is read once; describe it a second time, by"
+                " another name",
+            )
+        users.setdefault(name, number)
+    if None in draft.steps or draft.is_faulty(("step",)) or users.keys() - draft.sources.keys():
+        return  # nobody knows what those steps are to join with
+    for name in draft.sources:
+        if name not in users:
+            draft.note(("sources", name), "no step joins with it; name it in a window_join, or leave it out")
 
 
 def _check_reachable(servers: str) -> None:
@@ -275,42 +236,43 @@ def _check_enrich(draft: Draft, number: int, step: Enrich, columns: Columns | No
     """Check a join; returns the columns after it as far as they are known."""
     document, at, before = draft.document, ("step", number), len(draft.problems)
     relation: Relation | None = None
-    with _noting(draft, (*at, "enrich")):
+    with Noting(draft, (*at, "enrich")):
         relation = Relation.open(document.at(step.enrich))
-    names = _column_names(draft)
+    names = column_names(draft)
     if relation is not None:
         step = _as_written(step, names, columns, relation)
     algorithm = False
-    with _noting(draft, (*at, "algorithm")):
+    with Noting(draft, (*at, "algorithm")):
         choice("algorithm", step.algorithm, ("auto", *ALGORITHMS))
         check_condition(step.algorithm, step.condition)
         algorithm = True
-    with _noting(draft, at):
+    with Noting(draft, at):
         _check_waiting(step)
     if step.on is None and step.condition is None:
         draft.note((*at, "on"), "is missing in an enrich step: say which column to join on")
     on = step.on if _check_on(draft, (*at, "on"), step.on, columns) else None
+    if step.estimate is not False and (step.shed is None or step.waits):
+        draft.note((*at, "estimate"), _no_estimate(step))
     if relation is None:
         return None
     known = _check_payload(draft, (*at, "columns"), step.columns, relation)
     if on is None and step.on is not None:
         on = list(relation.key)  # so that one mistake in `on` hides none in the memory
     if algorithm and (step.on is not None or step.condition is not None):
-        with _noting(draft, at):
+        with Noting(draft, at):
             operator = make_join(step.model_copy(update={"columns": known, "on": on}), relation)
             checked.operators[number] = operator
             if columns is None:
                 return None
             if columns.schema is not None and len(draft.problems) == before and not _is_shaped(draft, number):
                 versions = [pa.field(step.version_column, pa.int64())] if step.version_column else []
-                result = _told_apart(operator.output_schema(columns.schema), columns.schema, names, filled(step.suffix))
+                joined = operator.output_schema(columns.schema)
+                if step.shed is not None:
+                    with Noting(draft, (*at, "estimate")):
+                        estimated_columns(Shedding(step.shed, estimate=step.estimate), relation.unique, joined)
+                result = _told_apart(joined, columns.schema, names, filled(step.suffix))
                 return Columns.of(pa.schema([*result, *versions]))
     return _with_relation(columns, relation, filled(step.suffix), step.version_column)
-
-
-def _column_names(draft: Draft) -> ColumnNames:
-    """Return how the pipeline's Spark will compare names of columns."""
-    return ColumnNames.set_to({} if draft.head is None else draft.head.spark)
 
 
 def _as_written(step: S, names: ColumnNames, columns: Columns | None, relation: Relation) -> S:
@@ -360,9 +322,9 @@ def _check_on(draft: Draft, key: Key, on: Any, columns: Columns | None) -> bool:
     if on is None or columns is None:
         return True
     before = len(draft.problems)
-    with _noting(draft, key):
+    with Noting(draft, key):
         for name in parse_on(on).left:
-            with _noting(draft, key):
+            with Noting(draft, key):
                 check_column(draft.document, key, name, columns.names)
     return len(draft.problems) == before
 
@@ -370,7 +332,7 @@ def _check_on(draft: Draft, key: Key, on: Any, columns: Columns | None) -> bool:
 def _check_payload(draft: Draft, key: Key, names: tuple[str, ...] | None, relation: Relation) -> tuple[str, ...] | None:
     """Note every column that the relation does not have; returns the others."""
     for name in names or ():
-        with _noting(draft, key):
+        with Noting(draft, key):
             check_column(draft.document, key, name, relation.schema.names)
     return None if names is None else tuple(name for name in names if name in relation.schema.names)
 
@@ -400,6 +362,13 @@ def _check_waiting(step: Enrich) -> None:
         )
 
 
+def _no_estimate(step: Enrich) -> str:
+    """Why nothing can be said of what shedding leaves out."""
+    if step.shed is None:
+        return 'is for shed = "sample": it says what the rows that are put aside would have added'
+    return "is for results that come with their rows, and here rows may wait; leave out the deadline, or the estimate"
+
+
 def _check_lookup(
     draft: Draft, number: int, step: Keys | Duplicates, columns: Columns | None, checked: Checked
 ) -> Columns | None:
@@ -408,15 +377,15 @@ def _check_lookup(
     is_keys, before = isinstance(step, Keys), len(draft.problems)
     path, on = (step.surrogate_keys, step.key) if isinstance(step, Keys) else (step.duplicates, step.on)
     relation: Relation | None = None
-    with _noting(draft, (*at, "surrogate_keys" if is_keys else "duplicates")):
+    with Noting(draft, (*at, "surrogate_keys" if is_keys else "duplicates")):
         relation = Relation.open(draft.document.at(path))
-    names = _column_names(draft)
+    names = column_names(draft)
     if relation is not None:
         step = _as_written(step, names, columns, relation)
         on = step.key if isinstance(step, Keys) else step.on
     _check_on(draft, (*at, "key" if is_keys else "on"), on, columns)
     if relation is not None and isinstance(step, Keys):
-        with _noting(draft, (*at, "surrogate")):
+        with Noting(draft, (*at, "surrogate")):
             check_column(draft.document, (*at, "surrogate"), step.surrogate, relation.schema.names)
     if relation is not None and isinstance(step, Duplicates):
         _check_payload(draft, (*at, "columns"), step.columns, relation)
@@ -425,7 +394,7 @@ def _check_lookup(
         checked.spark.append(at)
         return None
     if columns.schema is not None and len(draft.problems) == before and not _is_shaped(draft, number):
-        with _noting(draft, at):
+        with Noting(draft, at):
             after = _after_lookup(step, relation, columns.schema)
             suffix = None if isinstance(step, Keys) else filled(step.suffix)
             return Columns.of(_told_apart(after, columns.schema, names, suffix))
@@ -476,10 +445,10 @@ def _check_sink_columns(draft: Draft, columns: Columns) -> None:
     sink, place, before = draft.sink, draft.place, len(draft.problems)
     for key, names in _named_by(sink):
         for name in names:
-            with _noting(draft, ("sink", key)):
+            with Noting(draft, ("sink", key)):
                 check_column(draft.document, ("sink", key), name, columns.names)
     if columns.schema is not None and not draft.is_faulty(("sink",)) and len(draft.problems) == before:
-        with _noting(draft, ("sink",)):
+        with Noting(draft, ("sink",)):
             check_sink(place, columns.schema)
 
 

@@ -1,6 +1,7 @@
 """Dead letters: records that could not be read, kept with the reason, in Parquet files that any tool reads.
 
-    dead-letters/batch=12/part-00003.parquet        reason, record, source
+    dead-letters/batch=12/part-00003.parquet            reason, record, source
+    dead-letters/batch=12/part-payments-00003.parquet   of the source [sources.payments]
 
 A task writes its file before it ends, by write-then-rename, so a micro-batch that is done has all of its dead letters. Inside a
 run a task that is repeated has the same rows and the same name. A restart may cut the micro-batch that it repeats into other
@@ -40,6 +41,7 @@ class DeadLetterSplitter:
         schema: the columns; batches have two more, the malformed record (or null) and its origin.
         required: columns that must not be null.
         separator: of the values of CSV.
+        name: of the source among those that steps join with; the tasks of each are counted from 0.
     """
 
     directory: str
@@ -47,12 +49,14 @@ class DeadLetterSplitter:
     schema: pa.Schema
     required: tuple[str, ...]
     separator: str = ","
+    name: str = ""
 
     def sort(self, batches: Iterator[pa.RecordBatch], batch: str, partition: int) -> Iterator[pa.RecordBatch]:
         """Yield the good rows, and write the others to the file of this task."""
         names = self.schema.names
         folder = Path(self.directory, f"{_BATCH}{int(batch)}")
-        draft = folder / f".part-{partition:05d}-{uuid.uuid4().hex}"
+        part = f"part-{self.name}-{partition:05d}" if self.name else f"part-{partition:05d}"
+        draft = folder / f".{part}-{uuid.uuid4().hex}"
         writer: pq.ParquetWriter | None = None
         try:
             for rows in batches:
@@ -71,7 +75,7 @@ class DeadLetterSplitter:
             if writer is not None:
                 writer.close()
                 _sync(draft)
-                draft.replace(folder / f"part-{partition:05d}.parquet")
+                draft.replace(folder / f"{part}.parquet")
                 sync_directory(folder)
         finally:
             draft.unlink(missing_ok=True)

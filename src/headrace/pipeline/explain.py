@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from headrace.cost import Facts, choose, load_calibration
 from headrace.cost.calibrate import BadCalibration
-from headrace.pipeline.check import Checked
 from headrace.pipeline.columns import type_word
 from headrace.pipeline.fields import filled_size
 from headrace.pipeline.models import Pipeline
-from headrace.pipeline.parts import Duplicates, Enrich, Keys
+from headrace.pipeline.noting import Checked
+from headrace.pipeline.parts import Enrich, Step
+from headrace.pipeline.sampling_parts import JoinInPart, JoinWindows, Sample, Sampling
 from headrace.semistream import MeshJoin
 from headrace.semistream.base import SemiStreamJoin
 from headrace.units import format_size, parse_size
@@ -25,16 +26,40 @@ def explain(pipeline: Pipeline, checked: Checked) -> dict[str, Any]:
     steps = [_step(step, checked.operators.get(i), hide) for i, step in enumerate(pipeline.steps)]
     for step, schema in zip(steps, checked.schemas[1:], strict=True):
         step["gives"] = _columns(schema)
-    memory = sum(parse_size(filled_size(s.memory)) for s in pipeline.steps if isinstance(s, Enrich | Keys | Duplicates))
+    budgets = [_budget(step) for step in pipeline.steps]
+    memory = sum(parse_size(size) for size in budgets if size is not None)
+    by_rows = [
+        f"step {i}" for i, s in enumerate(pipeline.steps, 1) if isinstance(s, Sampling) and budgets[i - 1] is None
+    ]
+    beside = f", and what the rows of {' and '.join(by_rows)} take" if by_rows else ""
+    sources = {
+        name: _given(source, hide) | {"gives": _columns(_schema(checked, name))}
+        for name, source in pipeline.sources.items()
+    }
     return {
         "name": pipeline.name,
         "every": pipeline.head.every,
         "state": str(pipeline.head.state or f"{pipeline.name}.state"),
         "source": _given(pipeline.source, hide) | {"gives": _columns(checked.schemas[0])},
+        **({"sources": sources} if sources else {}),
         "steps": steps,
         "sink": _given(pipeline.sink, hide),
-        "memory": f"{format_size(memory)} an executor for the joins",
+        "memory": f"{format_size(memory)} an executor for the joins{beside}",
     }
+
+
+def _schema(checked: Checked, source: str) -> pa.Schema | None:
+    """Return the columns of a source that a step joins with."""
+    columns = checked.sources.get(source)
+    return None if columns is None else columns.schema
+
+
+def _budget(step: Step) -> int | str | None:
+    """Return the memory of an executor for a step; None where it has none, or is for a number of rows."""
+    if isinstance(step, JoinInPart):
+        return step.budget
+    found: int | str | None = filled_size(getattr(step, "memory", None))
+    return found
 
 
 def _given(part: Any, hide: Callable[[str], str]) -> dict[str, Any]:
@@ -53,6 +78,8 @@ def _plain(value: Any, hide: Callable[[str], str]) -> Any:
 
 def _step(step: Any, operator: SemiStreamJoin | None, hide: Callable[[str], str]) -> dict[str, Any]:
     facts = _given(step, hide)
+    if isinstance(step, Sampling):
+        return facts | {"method": _method(step), "memory": _sample_memory(step)}
     if operator is None:
         return facts
     relation = operator.relation
@@ -65,6 +92,28 @@ def _step(step: Any, operator: SemiStreamJoin | None, hide: Callable[[str], str]
         "relation": f"{relation.num_rows} rows in {relation.num_pages} pages, version {relation.version}",
         "memory": _memory(step, operator),
     }
+
+
+def _method(step: Sampling) -> str:
+    if isinstance(step, JoinWindows | JoinInPart):
+        return step.method
+    given = step.method if isinstance(step, Sample) else None
+    return given or ("reservoir" if step.window is None else "fair")
+
+
+def _sample_memory(step: Sampling) -> str:
+    """Say how much a step keeps: bytes, or rows."""
+    budget = _budget(step)
+    if budget is not None:
+        return f"{format_size(parse_size(budget))} an executor"
+    if isinstance(step, JoinInPart):
+        return f"for {step.tuples} rows of both sides together"
+    of_each = "" if step.other is None else " of each side"
+    if step.size is not None:
+        return f"for {step.size} rows{of_each}"
+    if isinstance(step, Sample) or step.sample is None:
+        return "for all rows of the windows"
+    return f"for {max(1, round(step.sample * step.window))} rows{of_each}"
 
 
 def _algorithm(step: Enrich, operator: SemiStreamJoin) -> tuple[str, str]:

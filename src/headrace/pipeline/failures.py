@@ -34,6 +34,7 @@ def found_damage(failure: Any) -> bool:
 
 
 def _words(text: str, pipeline: Pipeline) -> str:
+    columns = " or ".join(["[source.columns]", *(f"[sources.{name}.columns]" for name in pipeline.sources)])
     if found := _DAMAGED.search(text):
         return f"a relation is damaged: {found[1]}; put back a copy, or create it anew, and run again: {_AGAIN}"
     if found := _GONE.search(text):
@@ -47,12 +48,12 @@ def _words(text: str, pipeline: Pipeline) -> str:
         name = f"column {column[1]!r} of " if column else ""
         return (
             f"the source has changed: {name}{found[1]} is {found[3]}, and {pipeline.document.path} declares {found[2]}; remove"
-            f" the file, or change [source.columns] and the sink; {_AGAIN}"
+            f" the file, or change {columns} and the sink; {_AGAIN}"
         )
     if found := _HEADER.search(text):
         return (
             f"the source has changed: {found[3]} has the columns {found[1]}, and {pipeline.document.path} declares {found[2]};"
-            f" remove the file, or change [source.columns] and the sink; {_AGAIN}"
+            f" remove the file, or change {columns} and the sink; {_AGAIN}"
         )
     if found := _FILE.search(text):
         return f"the file {found[1]} cannot be read: it is damaged, or of another format; remove or mend it; {_AGAIN}"

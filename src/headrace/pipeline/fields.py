@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 from pydantic import AfterValidator, Field, PlainValidator
@@ -16,6 +17,7 @@ from headrace.pipeline.document import Filled, filled
 from headrace.units import DURATION_EXAMPLES, SIZE_EXAMPLES, parse_duration, parse_size
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_QUANTITY = re.compile(r"(sum|avg)\s*\((.+)\)")
 _CONDITIONS = ("equal", "compare", "between", "band", "within", "intersects", "edit_distance", "jaccard")
 
 
@@ -40,6 +42,11 @@ def _own_text(value: Any, what: str) -> str:
     return str(value)
 
 
+def is_name(text: str) -> bool:
+    """Whether a text can be a part of the name of a file."""
+    return _NAME.fullmatch(text) is not None
+
+
 def _name(value: Any) -> str:
     words = "a name of letters, digits, - and _: it becomes the name of a directory"
     if not isinstance(value, str) or not _NAME.fullmatch(_own_text(value, words)):
@@ -53,6 +60,10 @@ def _sql(value: Any) -> str:
 
 def _column(value: Any) -> str:
     return _own_text(value, "the name of a column")
+
+
+def _source_name(value: Any) -> str:
+    return _own_text(value, "the name of a source, as in [sources.NAME]")
 
 
 def _columns(value: Any) -> tuple[str, ...]:
@@ -78,6 +89,81 @@ def _size(value: Any) -> Any:
 
 def _duration(value: Any) -> Any:
     return _unit(value, lambda v: parse_duration(v, name="duration"), f"a duration: {DURATION_EXAMPLES}")
+
+
+def _lateness(value: Any) -> Any:
+    return _unit(value, lambda v: parse_duration(v, name="late", zero=True), f"a duration, or 0: {DURATION_EXAMPLES}")
+
+
+def _window(value: Any) -> Any:
+    expected = "a number of rows, or a duration: '10 minutes'"
+    if isinstance(value, str):
+        return _unit(value, lambda v: parse_duration(v, name="window"), expected)
+    return _rows(value, expected)
+
+
+def _rows_or_size(value: Any) -> Any:
+    expected = "a number of rows, or a size: '64MiB'"
+    return _unit(value, parse_size, expected) if isinstance(value, str) else _rows(value, expected)
+
+
+def _rows(value: Any, expected: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"expected {expected}")
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _part(value: Any) -> float:
+    if not _is_number(value) or not 0 < value <= 1:
+        raise ValueError("expected a part of the whole: more than 0, and 1 at most")
+    return float(value)
+
+
+def _cell(value: Any) -> Any:
+    widths = value if isinstance(value, list) else [value]
+    if not widths or not all(_is_number(width) and width > 0 for width in widths):
+        raise ValueError("expected the width of a cell, more than 0; or a list with one for each dimension")
+    return value
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Something to estimate: the count, or the sum or average of a column."""
+
+    kind: Literal["count", "sum", "avg"]
+    column: str | None = None
+
+    def __str__(self) -> str:
+        return self.kind if self.column is None else f"{self.kind}({self.column})"
+
+
+def _quantities(value: Any) -> tuple[Quantity, ...]:
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list) or not value:
+        raise ValueError('expected what to estimate, such as ["count", "sum(amount)", "avg(amount)"]')
+    return tuple(_quantity(one) for one in value)
+
+
+def _quantity(value: Any) -> Quantity:
+    text = _own_text(value, "what to estimate: 'count', 'sum(column)' or 'avg(column)'")
+    if text == "count":
+        return Quantity("count")
+    if found := _QUANTITY.fullmatch(text):
+        return Quantity("sum" if found[1] == "sum" else "avg", _column(found[2].strip()))
+    raise ValueError(f"expected what to estimate: 'count', 'sum(column)' or 'avg(column)', and not {text!r}")
+
+
+def _summed(value: Any) -> bool | tuple[str, ...]:
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, str | list):
+        raise ValueError("expected true for the number of results, or columns that are summed")
+    return _columns(value)
 
 
 def _column_or_none(value: Any) -> str | None:
@@ -171,6 +257,7 @@ def filled_size(size: Any) -> Any:
 
 Text = Annotated[str, PlainValidator(_text)]
 Name = Annotated[str, PlainValidator(_name)]
+SourceName = Annotated[str, PlainValidator(_source_name)]
 Sql = Annotated[str, PlainValidator(_sql)]
 Column = Annotated[str, PlainValidator(_column)]
 ColumnOrNone = Annotated[str | None, PlainValidator(_column_or_none)]
@@ -179,6 +266,13 @@ Columns = Annotated[tuple[str, ...], PlainValidator(_columns)]
 On = Annotated[Any, PlainValidator(_on)]
 Size = Annotated[Any, PlainValidator(_size)]
 Duration = Annotated[Any, PlainValidator(_duration)]
+Lateness = Annotated[Any, PlainValidator(_lateness)]
+Window = Annotated[Any, PlainValidator(_window)]
+RowsOrSize = Annotated[Any, PlainValidator(_rows_or_size)]
+Part = Annotated[float, PlainValidator(_part)]
+Cell = Annotated[Any, PlainValidator(_cell)]
+Quantities = Annotated[Any, PlainValidator(_quantities)]
+Summed = Annotated[Any, PlainValidator(_summed)]
 Fields = Annotated[dict[str, Annotated[Any, PlainValidator(_type)]], Field(min_length=1), AfterValidator(_fields)]
 Settings = Annotated[dict[str, str], PlainValidator(_settings)]
 Options = Annotated[dict[str, str], PlainValidator(_options)]

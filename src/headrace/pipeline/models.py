@@ -1,15 +1,18 @@
-"""Pipeline: a parsed pipeline file, with one source, steps in order, and one sink."""
+"""Pipeline: a parsed pipeline file, with a source, further ones that steps join with, steps in order, and one sink."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from headrace.pipeline.document import Document
 from headrace.pipeline.fields import Duration, Name, Settings, Text
-from headrace.pipeline.parts import Section, Sink, Source, Step
+from headrace.pipeline.parts import Sink, Source, Step
+from headrace.pipeline.section import Section
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,13 +33,20 @@ class Pipeline:
     """A parsed pipeline file; see `read_pipeline`. No `repr` shows values from the environment."""
 
     def __init__(
-        self, document: Document, head: PipelineSettings, source: Source, steps: tuple[Step, ...], sink: Sink
+        self,
+        document: Document,
+        head: PipelineSettings,
+        source: Source,
+        steps: tuple[Step, ...],
+        sink: Sink,
+        sources: Mapping[str, Source] = MappingProxyType({}),
     ) -> None:
         self.document = document
         self.head = head
         self.source = source
         self.steps = steps
         self.sink = sink
+        self.sources = sources  # those that steps join with, by name
 
     @property
     def name(self) -> str:

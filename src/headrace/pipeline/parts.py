@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from headrace.pipeline.document import filled
 from headrace.pipeline.fields import (
@@ -20,8 +20,11 @@ from headrace.pipeline.fields import (
     Size,
     SourceValue,
     Sql,
+    Summed,
     Text,
 )
+from headrace.pipeline.sampling_parts import Estimate, JoinInPart, JoinWindows, Sample
+from headrace.pipeline.section import Section
 
 #: what Spark's Kafka source gives
 KAFKA = pa.schema(
@@ -38,13 +41,6 @@ KAFKA = pa.schema(
 RATE = pa.schema({"timestamp": pa.timestamp("us", "UTC"), "value": pa.int64()})
 
 
-class Section(BaseModel):
-    """A section (a TOML table) of the file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, arbitrary_types_allowed=True)
-    what: ClassVar[str] = "the file"
-
-
 # -- sources -----------------------------------------------------------------------------------------------------------
 
 
@@ -58,7 +54,7 @@ class FileSource(Section):
     required: Columns = ()
     header: bool = True
     files_per_batch: int | None = Field(None, ge=1)
-    options: Options = {}
+    options: Options = Field(default_factory=dict)
 
     @property
     def schema_(self) -> pa.Schema:
@@ -78,7 +74,7 @@ class KafkaSource(Section):
     required: Columns = ()
     starting: Literal["earliest", "latest"] = "earliest"
     rows_per_batch: int | None = Field(None, ge=1)
-    options: Options = {}
+    options: Options = Field(default_factory=dict)
 
     @property
     def schema_(self) -> pa.Schema:
@@ -113,7 +109,7 @@ class RateSource(Section):
     what: ClassVar[str] = "a rate source"
     format: Literal["rate"]
     rows_per_second: int = Field(1000, ge=1)
-    options: Options = {}
+    options: Options = Field(default_factory=dict)
 
     @property
     def schema_(self) -> pa.Schema:
@@ -154,6 +150,7 @@ class Enrich(Section):
     deadline: Duration = None
     shed: Literal["auto", "keep", "sample", "topw", "cluster"] | None = None
     target_delay: Duration = None
+    estimate: Summed = False
     shards: int | None = Field(None, ge=1)
 
     @property
@@ -210,11 +207,15 @@ class Select(Section):
     select: list[Sql] = Field(min_length=1)
 
 
-Step = Enrich | Keys | Duplicates | Filter | Select
+Step = Enrich | Keys | Duplicates | JoinWindows | JoinInPart | Sample | Estimate | Filter | Select
 STEPS: dict[str, type[Section]] = {
     "enrich": Enrich,
     "surrogate_keys": Keys,
     "duplicates": Duplicates,
+    "window_join": JoinWindows,
+    "approximate_join": JoinInPart,
+    "sample": Sample,
+    "estimate": Estimate,
     "filter": Filter,
     "select": Select,
 }
@@ -239,7 +240,7 @@ class ParquetSink(Section):
     format: Literal["parquet"]
     path: Text
     partition_by: Columns = ()
-    options: Options = {}
+    options: Options = Field(default_factory=dict)
 
 
 class KafkaSink(Section):
@@ -250,7 +251,7 @@ class KafkaSink(Section):
     servers: Text
     topic: Text
     key: Column | None = None
-    options: Options = {}
+    options: Options = Field(default_factory=dict)
 
 
 class PostgreSQLSink(Section):
@@ -279,7 +280,7 @@ class SparkSink(Section):
     format: Literal["spark"]
     writer: Column
     mode: Literal["append", "update", "complete"] = "append"
-    options: Options = {}
+    options: Options = Field(default_factory=dict)
 
 
 Sink = DeltaSink | PostgreSQLSink | ParquetSink | KafkaSink | ConsoleSink | SparkSink

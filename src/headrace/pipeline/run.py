@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from headrace.clock import Clock
 from headrace.errors import HeadraceError, OutsideFailure
 from headrace.metrics import JoinStats
-from headrace.pipeline.check import refuse
 from headrace.pipeline.dead_letters import count, last_done, settle
 from headrace.pipeline.failures import found_damage, words_of
 from headrace.pipeline.models import Pipeline
+from headrace.pipeline.noting import refuse
 from headrace.signals import GracefulStop
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The source of a pipeline as a streaming DataFrame, without malformed records, which become dead letters."""
+"""The sources of a pipeline as streaming DataFrames, without malformed records, which become dead letters."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def stand_in(spark: SparkSession, schema: pa.Schema) -> DataFrame:
     return nothing.select(*(fn.lit(None).cast(f.dataType).alias(f.name) for f in spark_schema(schema)))
 
 
-def open_source(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
-    """Open the source; returns its rows."""
-    source = pipeline.source
+def open_source(pipeline: Pipeline, spark: SparkSession, name: str = "") -> DataFrame:
+    """Open the source, or one that steps join with, by its name; returns its rows."""
+    source = pipeline.sources[name] if name else pipeline.source
     if isinstance(source, FileSource):
-        return _files(pipeline, source, spark)
+        return _files(pipeline, source, spark, name)
     if isinstance(source, KafkaSource):
-        return _kafka(pipeline, source, spark)
+        return _kafka(pipeline, source, spark, name)
     if isinstance(source, PostgreSQLSource):
         return stream_postgresql(
             spark,
@@ -66,7 +66,7 @@ def _with(reader: DataStreamReader, options: dict[str, str]) -> DataStreamReader
     return reader.options(**{name: filled(value) for name, value in options.items()})
 
 
-def _files(pipeline: Pipeline, source: FileSource, spark: SparkSession) -> DataFrame:
+def _files(pipeline: Pipeline, source: FileSource, spark: SparkSession, name: str) -> DataFrame:
     reader = spark.readStream.format(source.format)
     if source.files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", source.files_per_batch)
@@ -84,12 +84,12 @@ def _files(pipeline: Pipeline, source: FileSource, spark: SparkSession) -> DataF
         rows = rows.withColumn(_RECORD, fn.lit(None).cast("string"))
     # Only malformed rows carry the path, which would be most of the bytes of every other row.
     wrong = fn.col(_RECORD).isNotNull()
-    for name in source.required:
-        wrong = wrong | fn.col(_quoted(name)).isNull()
-    return _sorted(pipeline, source, rows.withColumn(_FROM, fn.when(wrong, fn.col("_metadata.file_path"))))
+    for column in source.required:
+        wrong = wrong | fn.col(_quoted(column)).isNull()
+    return _sorted(pipeline, source, rows.withColumn(_FROM, fn.when(wrong, fn.col("_metadata.file_path"))), name)
 
 
-def _kafka(pipeline: Pipeline, source: KafkaSource, spark: SparkSession) -> DataFrame:
+def _kafka(pipeline: Pipeline, source: KafkaSource, spark: SparkSession, name: str) -> DataFrame:
     reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", filled(source.servers))
     reader = reader.option("subscribe", filled(source.topic)).option("startingOffsets", source.starting)
     if source.rows_per_batch is not None:
@@ -102,10 +102,10 @@ def _kafka(pipeline: Pipeline, source: KafkaSource, spark: SparkSession) -> Data
         raise BadInput(
             f"this Spark has no Kafka connector; add to the file, under [spark]: jars.packages = {_CONNECTOR!r}"
         ) from error
-    return rows if source.value == "bytes" else parse_values(pipeline, source, rows)
+    return rows if source.value == "bytes" else parse_values(pipeline, source, rows, name)
 
 
-def parse_values(pipeline: Pipeline, source: KafkaSource, rows: DataFrame) -> DataFrame:
+def parse_values(pipeline: Pipeline, source: KafkaSource, rows: DataFrame, name: str = "") -> DataFrame:
     """Parse the values of Kafka's rows to columns; a value that does not parse, or is null, becomes a dead letter."""
     schema = StructType([*spark_schema(source.schema_).fields, StructField(_RECORD, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _RECORD}
@@ -117,8 +117,8 @@ def parse_values(pipeline: Pipeline, source: KafkaSource, rows: DataFrame) -> Da
     rows = rows.select(values.alias("parsed"), text.alias("text"), place.alias(_FROM))
     unread = parsed.isNull() | ~fn.is_valid_utf8("text")
     record = fn.when(unread, fn.coalesce("text", fn.lit(""))).otherwise(parsed.getField(_RECORD))
-    columns = [parsed.getField(name).alias(name) for name in source.schema_.names]
-    return _sorted(pipeline, source, rows.select(*columns, record.alias(_RECORD), fn.col(_FROM)))
+    columns = [parsed.getField(column).alias(column) for column in source.schema_.names]
+    return _sorted(pipeline, source, rows.select(*columns, record.alias(_RECORD), fn.col(_FROM)), name)
 
 
 def _ddl(schema: StructType) -> str:
@@ -130,11 +130,12 @@ def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def _sorted(pipeline: Pipeline, source: FileSource | KafkaSource, rows: DataFrame) -> DataFrame:
+def _sorted(pipeline: Pipeline, source: FileSource | KafkaSource, rows: DataFrame, name: str) -> DataFrame:
     """Return the good rows; the others are written as dead letters."""
     format_ = source.value if isinstance(source, KafkaSource) else source.format
     separator = filled(source.options.get("sep", source.options.get("delimiter", ",")))
-    letters = DeadLetterSplitter(str(pipeline.dead_letters), format_, source.schema_, tuple(source.required), separator)
+    directory, required = str(pipeline.dead_letters), tuple(source.required)
+    letters = DeadLetterSplitter(directory, format_, source.schema_, required, separator, name)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext

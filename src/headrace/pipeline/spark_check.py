@@ -10,9 +10,10 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
 
 from headrace.pipeline.build import add_step, refused
-from headrace.pipeline.check import Checked, check_draft, check_sink, located
+from headrace.pipeline.check import check_draft, check_sink
 from headrace.pipeline.document import BadPipeline, Key
 from headrace.pipeline.models import Pipeline
+from headrace.pipeline.noting import Checked, located
 from headrace.pipeline.parts import Filter, Select
 from headrace.pipeline.read import Draft
 from headrace.pipeline.sources import stand_in
@@ -103,7 +104,8 @@ def _check_chain(pipeline: Pipeline, spark: SparkSession, checked: Checked) -> N
     source = checked.schemas[0]
     assert source is not None
     df = stand_in(spark, source)
+    sources = {name: stand_in(spark, one.schema) for name, one in checked.sources.items() if one and one.schema}
     for number, step in enumerate(pipeline.steps):
-        df = add_step(pipeline, step, ("step", number), df)
+        df = add_step(pipeline, step, ("step", number), df, sources)
     with located(pipeline.document, ("sink",)):
         check_sink(pipeline, stream_schema(df.schema))

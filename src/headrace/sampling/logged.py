@@ -72,6 +72,8 @@ class LoggedSample:
         The micro-batch's number.
     order
         Puts rows in order.
+    step
+        Says which step of a query it is, such as its columns: two that keep their state in one log are refused.
     static
         Of each side, whether it is no stream, so that a replay does not read it again.
     """
@@ -87,9 +89,11 @@ class LoggedSample:
         batch: int,
         *,
         order: ArrivalOrder,
+        step: str = "",
         static: tuple[bool, ...] = (False, False),
     ) -> None:
         self.make, self.shard, self.warm, self.batch, self.order, self.static = make, shard, warm, batch, order, static
+        self.step = step
         self.came = [0, 0]
         """rows of each side"""
         self._token: str | None = None
@@ -104,6 +108,12 @@ class LoggedSample:
 
     def restore(self, decision: Decision | None) -> None:
         """Take up the state after the last micro-batch: the operator of this process, if it is that, or else the snapshot."""
+        if decision is not None and decision.facts["step"] != self.step:
+            raise RunLogError(
+                f"{decision.file.path} has the state of a step with {decision.facts['step']}, and this one has {self.step}. Two"
+                " steps of a query that take rows by the same columns, with other operations of Spark between them, need a state="
+                " directory each; a step whose columns have changed needs a new one, and a new checkpoint"
+            )
         token = None if decision is None else str(decision.facts["token"])
         if token is None or self.warm.token != token:
             self.warm.operator = None  # not two at a time
@@ -134,7 +144,13 @@ class LoggedSample:
         """Note what a replay must know; None if nothing has come."""
         if not sum(self.came):
             return None
-        facts = {"token": self._token, "came": self.came, "batches": self._came, "latest": self.order.latest}
+        facts = {
+            "token": self._token,
+            "step": self.step,
+            "came": self.came,
+            "batches": self._came,
+            "latest": self.order.latest,
+        }
         return Snapshot(facts=facts, owed=0)
 
     def on_replay(self, decision: Decision, rows: Iterator[SideBatch]) -> Batches:

@@ -15,7 +15,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 from headrace.conditions import Condition
 from headrace.errors import BadInput, shown
 from headrace.sampling.estimates import GROUPS, asked_of, column_names, field_of
+from headrace.sampling.sampler_for import default_method
 from headrace.sampling.shard_operators import Quantities
+from headrace.spark.plan import derived
 from headrace.spark.sample import SampleSpec
 from headrace.spark.sample_plan import sampled_sides
 from headrace.spark.window_join import WindowJoinSpec, output_of, window_join_spec
@@ -86,7 +88,7 @@ def estimate(
         if sample is not None:
             raise BadInput(f"sample={shown(sample)} is for two windows joined; give size= or memory=")
         arguments = {"size": sides.of_shard(size), "window": sides.shard_window, "memory": sides.worker_bytes(memory)}
-        spec = SampleSpec(method="fair" if window is not None else "reservoir", seed=seed, arguments=arguments)
+        spec = SampleSpec(method=default_method(window), seed=seed, arguments=arguments)
         spec.sampler(0).insert(pa.RecordBatch.from_pylist([], schema))
         log = "estimate"
     else:
@@ -120,7 +122,8 @@ def estimate(
         return combined(quantities, batches)
 
     # All shards of a micro-batch meet in one task, which remembers nothing.
-    return known.repartition(1).mapInArrow(run, StructType([StructField(_BATCH, LongType()), *fields.fields]))
+    schema_of_all = StructType([StructField(_BATCH, LongType()), *fields.fields])
+    return derived(known.repartition(1).mapInArrow(run, schema_of_all), known)
 
 
 def _for_spark(schema: pa.Schema) -> pa.Schema:

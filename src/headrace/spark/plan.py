@@ -45,7 +45,7 @@ class Plan:
     @classmethod
     def of(cls, df: DataFrame) -> Plan:
         """The plan of a DataFrame; one without steps for a DataFrame that is not the result of a step."""
-        return cls.found(df) or cls(df, (), (), df.schema)
+        return cls.found(df) or cls(df, (), (), df.schema, earlier=_logs.get(df, ()))
 
     @classmethod
     def found(cls, df: object) -> Plan | None:
@@ -81,5 +81,15 @@ class Plan:
         return source.toDF(*(f"c{i}" for i in range(len(source.columns)))).mapInArrow(run, schema)
 
 
+def derived(out: DataFrame, *before: DataFrame) -> DataFrame:
+    """Have a DataFrame that Spark made of others know the run logs of the steps before it: their names are taken in its query."""
+    if Plan.found(out) is None:
+        taken = [name for df in (*before, out) for name in Plan.of(df).logs]
+        _logs[out] = tuple(dict.fromkeys(taken))
+    return out
+
+
 #: Plans by the DataFrame that they give. A plan keeps its relations open, and so their versions, as long as the DataFrame lives.
 _plans: WeakKeyDictionary[DataFrame, Plan] = WeakKeyDictionary()
+#: Names of the run logs of steps before a DataFrame that is not the result of one.
+_logs: WeakKeyDictionary[DataFrame, tuple[str, ...]] = WeakKeyDictionary()

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from headrace.errors import choice
-from headrace.sampling import Chain, Expire, FairWindow, Fifo, Reservoir, Sampler, WinRes
+from headrace.sampling import Sampler
+from headrace.sampling.sampler_for import SampleMethod, default_method, sampler_for
 from headrace.sampling.shard_operators import Quantities, ShardEstimate, ShardSample
 from headrace.spark.sample_plan import sampled_sides, shard_seed
 from headrace.windows import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-SampleMethod = Literal["fair", "expire", "winres", "reservoir", "fifo", "chain"]
-_SAMPLERS: dict[str, type[Sampler]] = {
-    "fair": FairWindow,
-    "expire": Expire,
-    "winres": WinRes,
-    "reservoir": Reservoir,
-    "fifo": Fifo,
-    "chain": Chain,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +36,7 @@ class SampleSpec:
 
     def sampler(self, shard: int) -> Sampler:
         """The sampler of a shard."""
-        kind = _SAMPLERS[choice("method", self.method, tuple(_SAMPLERS))]
-        return kind(seed=shard_seed(self.seed, shard), **self.arguments)
+        return sampler_for(self.method, seed=shard_seed(self.seed, shard), **self.arguments)
 
     def open(self, shard: int) -> ShardSample | ShardEstimate:
         """The operator of a shard."""
@@ -92,7 +81,7 @@ def sample(
         Tasks that an executor runs at the same time; found out by default.
     """
     sides = sampled_sides((df,), window, None, workers)
-    method = method or ("reservoir" if window is None else "fair")
+    method = method or default_method(window)
     arguments = {"size": size, "window": sides.shard_window, "memory": sides.worker_bytes(memory)}
     spec = SampleSpec(method=method, seed=seed, arguments=arguments)
     spec.sampler(0).insert(pa.RecordBatch.from_pylist([], sides.schemas[0]))  # refuses here what can be refused

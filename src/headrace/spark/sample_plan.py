@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from pyspark.sql.functions import col, lit, pmod, spark_partition_id, struct, xx
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from headrace.conditions import Condition
-from headrace.errors import BadInput, MemoryRefused, shown
+from headrace.errors import BadInput, shown
 from headrace.progressive.grids.keys import HashPartitioning
 from headrace.progressive.grids.partitioning import SIDES, Partitioning
 from headrace.progressive.grids.partitioning_for import CellWidth, unbounded_partitioning_for
@@ -25,21 +26,21 @@ from headrace.sampling.cell_shard import CellShard
 from headrace.spark.column_names import ColumnNames
 from headrace.spark.executors import workers_of
 from headrace.spark.pair_rows import numbered_struct, pairs_by_shard
-from headrace.spark.pair_step import Sides, warm_memory
+from headrace.spark.pair_step import Sides
 from headrace.spark.plan import Plan
 from headrace.spark.sample_step import OperatorSpec, SampleStep
+from headrace.spark.sampling_memory import sampling_memory
 from headrace.spark.schemas import stream_schema
 from headrace.spark.state.stateful import BEAT, SHARD, state_path
 from headrace.spark.steps import StateKeeping
 from headrace.spark.watermarks import watermark_delay
 from headrace.splitmix import draw
-from headrace.units import format_size, parse_size
+from headrace.units import parse_size
 from headrace.windows import RowWindow, TimeWindow, Window, check_window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_LEAST = 1 << 18  # bytes of a worker: less does not hold a few batches
 _PARTITIONS = 64  # of a grid, which has them for joins that flush
 _SEEDS = 1 << 20  # the stream of random words that the seeds of shards are of
 
@@ -93,15 +94,7 @@ class SampledSides:
 
     def worker_bytes(self, memory: int | str | None) -> int | None:
         """The bytes of an operator, of an executor's memory."""
-        if memory is None:
-            return None
-        size = parse_size(memory, name="memory")
-        if size // self.workers < _LEAST:
-            raise MemoryRefused(
-                f"memory={memory!r} is {format_size(size // self.workers)} for each of {self.workers} workers; give at least"
-                f" {format_size(_LEAST * self.workers)}"
-            )
-        return warm_memory(size, self.workers, 1)
+        return sampling_memory(memory, self.workers)
 
     def rows(self, *, marked: bool = False) -> DataFrame:
         """All rows by shard: a struct for each side, the number of the task, the shard, and whether it is a mark.
@@ -218,16 +211,15 @@ def _marked(rows: DataFrame, shards: int) -> DataFrame:
 def _with_marks(batches: Iterator[pa.RecordBatch], schema: pa.Schema, shards: int) -> Iterator[pa.RecordBatch]:
     """Runs in an executor's Python worker."""
     first, context = next(batches, None), TaskContext.get()
+    if first is not None:
+        # Batches of a task must have one schema. Those of Spark say which columns are never null, and marks have nulls there.
+        schema = pa.schema([field.with_nullable(True) for field in first.schema])
     if context is not None and context.partitionId() == 0:
-        schema = (
-            schema if first is None else first.schema
-        )  # types may differ in a time zone, and Spark wants one schema
         nulls = [pa.nulls(shards, field.type) for field in schema][:-2]
         columns = [*nulls, pa.array(range(shards), pa.int32()), pa.array([True] * shards)]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
-    if first is not None:
-        yield first
-        yield from batches
+    for batch in chain(() if first is None else (first,), batches):
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 def shard_seed(seed: int, shard: int) -> int:

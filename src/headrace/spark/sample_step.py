@@ -103,7 +103,9 @@ class SampleStep:
                 begun, warm = clock.now(), _warm(self.id, shard)
                 order = ArrivalOrder(self.window, self.delays)
                 with log.shard(shard) as held:
-                    sample = LoggedSample(self._make(shard), held, warm, number, order=order, static=self.static)
+                    sample = LoggedSample(
+                        self._make(shard), held, warm, number, order=order, step=self._columns, static=self.static
+                    )
                     results = 0
                     for out in sample.run(self._by_side(rows)):
                         results += out.num_rows
@@ -112,6 +114,11 @@ class SampleStep:
                     stats = self._counted(warm, sample, results)
                     task.reporter.add([self._report(task, clock.now() - begun, stats, shard)])
                 release_freed_memory()  # the memory of this shard's batches, to the system
+
+    @property
+    def _columns(self) -> str:
+        """The columns of its sides, which tell it from other steps of the query."""
+        return " and ".join(", ".join(f"{field.name} {field.type}" for field in schema) for schema in self.schemas)
 
     def _log(self, task: SparkTask, stack: ExitStack) -> tuple[RunLog, int]:
         """The run log; of a batch DataFrame, one that goes with the task."""

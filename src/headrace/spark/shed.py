@@ -119,6 +119,26 @@ def shed_room(worker_memory: int) -> int:
     return min(_HELD, worker_memory // _HELD_SHARE)
 
 
+def strategy_name(shedding: Shedding, unique: bool) -> str:
+    """The strategy for a relation whose keys are unique, or not."""
+    return strategy_for(unique, shedding.objective).name if shedding.strategy == "auto" else shedding.strategy
+
+
+def estimated_columns(shedding: Shedding, unique: bool, result: pa.Schema) -> tuple[str, ...] | None:
+    """The result columns whose sums are noted; None: nothing is. Refuses those that cannot be estimated."""
+    if shedding.estimate is False:
+        return None
+    name = strategy_name(shedding, unique)
+    if name != "sample":
+        raise BadInput(
+            f"estimate= needs rows that are shed at random, and shed={name!r} chooses them; use shed='sample'"
+        )
+    columns = () if shedding.estimate is True else column_names("estimate", shedding.estimate)
+    for column in columns:
+        field_of(result, column, summed=True)
+    return columns
+
+
 def shed_step(
     shedding: Shedding,
     schema: StructType,
@@ -148,18 +168,10 @@ def shed_step(
     result
         The schema of the join's results.
     """
-    name = strategy_for(rel.unique, shedding.objective).name if shedding.strategy == "auto" else shedding.strategy
+    name = strategy_name(shedding, rel.unique)
     if not keys and STRATEGIES[name].by_frequency:
         raise BadInput(f"shed={name!r} goes by how often a key is in the relation, and on= is not given; choose sample")
-    estimate: tuple[str, ...] | None = None
-    if shedding.estimate is not False:
-        if name != "sample":
-            raise BadInput(
-                f"estimate= needs rows that are shed at random, and shed={name!r} chooses them; use shed='sample'"
-            )
-        estimate = () if shedding.estimate is True else column_names("estimate", shedding.estimate)
-        for column in estimate:
-            field_of(result, column, summed=True)
+    estimate = estimated_columns(shedding, rel.unique, result)
     return ShedStep(
         strategy=name,
         rate=shedding.rate,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
+
+from pyspark.sql.functions import col
 
 from headrace.errors import BadInput
 from headrace.progressive.grids.partitioning import SIDES
 from headrace.progressive.logged.join_spec import TimeBound
+from headrace.spark.plan import derived
 from headrace.units import parse_duration
 
 if TYPE_CHECKING:
@@ -71,3 +75,16 @@ def watermark_delay(side: int, df: DataFrame, name: str) -> float | None:
             f" withWatermark({name!r}, '10 seconds')"
         )
     return int(delay) / 1000
+
+
+def with_delay(df: DataFrame, name: str, seconds: float) -> DataFrame:
+    """Note at a column by how much rows may be late, where withWatermark notes it.
+
+    Spark allows one watermark on the way of a row. Our steps ask for the delay alone and find late rows themselves, so that one
+    may follow another.
+    """
+    marked = {_WATERMARK: math.ceil(1000 * seconds)}
+    columns = [(one, col(f"`{one.replace('`', '``')}`")) for one in df.columns]
+    return derived(
+        df.select(*(found.alias(one, metadata=marked) if one == name else found for one, found in columns)), df
+    )
