@@ -8,6 +8,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 
 import headrace as hr
 from headrace.errors import BadInput, MemoryRefused
@@ -181,6 +182,23 @@ def test_oracle_batch_data_frames_and_a_batch_side(spark, tmp_path):
     sink = NaiveSink()
     finished(sink.run(out, tmp_path / "check"))
     assert sink.rows == duck(l, r, on)
+
+
+def test_two_steps_that_would_share_a_log_are_refused(spark, tmp_path):
+    left, right = two(spark, tmp_path, [rows(1, 200, 20)], [rows(2, 200, 20)])
+    options = {"window": hr.rows(1000), "method": "all", "state": tmp_path / "state"}
+    first = hr.window_join(left, right.select("k", "n"), hr.equal("k"), **options)
+    second = hr.window_join(first.where("n > 0"), right.selectExpr("k", "n as m"), hr.equal("k"), **options)
+    with pytest.raises(StreamingQueryException, match="need a state= directory each"):
+        finished(Sink().run(second, tmp_path / "check"))
+    chained = hr.window_join(first, right.selectExpr("k", "n as m"), hr.equal("k"), **options)
+    sink = Sink()
+    finished(sink.run(chained, tmp_path / "other check"))
+    columns = "l.k, l.n, l.t, r.n as n_right, s.n as m"
+    wanted = duck(rows(1, 200, 20), rows(2, 200, 20), "l.k = r.k join r as s on l.k = s.k", columns)
+    assert Counter({(row[0], row[1], row[3], row[4]): n for row, n in sink.rows.items()}) == Counter(
+        {(row[0], row[1], row[3], row[4]): n for row, n in wanted.items()}
+    )
 
 
 def test_wrong_arguments_are_refused_by_name_at_the_call(spark, tmp_path):

@@ -108,12 +108,8 @@ class LoggedSample:
 
     def restore(self, decision: Decision | None) -> None:
         """Take up the state after the last micro-batch: the operator of this process, if it is that, or else the snapshot."""
-        if decision is not None and decision.facts["step"] != self.step:
-            raise RunLogError(
-                f"{decision.file.path} has the state of a step with {decision.facts['step']}, and this one has {self.step}. Two"
-                " steps of a query that take rows by the same columns, with other operations of Spark between them, need a state="
-                " directory each; a step whose columns have changed needs a new one, and a new checkpoint"
-            )
+        if decision is not None:
+            self._check(decision)
         token = None if decision is None else str(decision.facts["token"])
         if token is None or self.warm.token != token:
             self.warm.operator = None  # not two at a time
@@ -155,6 +151,7 @@ class LoggedSample:
 
     def on_replay(self, decision: Decision, rows: Iterator[SideBatch]) -> Batches:
         """Take in the rows of the log."""
+        self._check(decision)
         for _ in self._counted(rows):
             pass
         for side, (now, then) in enumerate(zip(self.came, decision.facts["came"], strict=True)):
@@ -175,6 +172,15 @@ class LoggedSample:
         return iter(())
 
     # -- helpers ---------------------------------------------------------------------------------------------------------
+
+    def _check(self, decision: Decision) -> None:
+        """Refuse the decision of another step."""
+        if decision.facts["step"] != self.step:
+            raise RunLogError(
+                f"{decision.file.path} has the state of a step with {decision.facts['step']}, and this one has {self.step}. Two"
+                " steps of a query that take rows by the same columns, with other operations of Spark between them, need a state="
+                " directory each; a step whose columns have changed needs a new one, and a new checkpoint"
+            )
 
     @property
     def _operator(self) -> ShardOperator:
