@@ -49,11 +49,11 @@ def stream(keys) -> pa.RecordBatch:
 
 @settings(RELAXED, max_examples=120)
 @given(seed=st.integers(0, 10**9))
-def test_oracle_random_sizes_give_the_brute_force_result(tmp_path, seed):
+def test_oracle_random_sizes_give_the_brute_force_result(ram_path, seed):
     case = make_case(seed)
     random = case.random
     relation = hr.Relation.create(
-        tmp_path / "r",
+        ram_path / "r",
         case.rows,
         key=case.key,
         shards=random.choice([1, 2, 3]),
@@ -157,7 +157,7 @@ def ranges(rows, batches, how, columns):
 
 @settings(RELAXED, max_examples=60)
 @given(seed=st.integers(0, 10**9))
-def test_oracle_ranges(tmp_path, seed):
+def test_oracle_ranges(ram_path, seed):
     random = Random(seed)
     kind = random.choice(["int16", "int64", "date", "timestamp", "decimal", "string", "binary"])
     domain = random.choice([3, 60, 900])
@@ -170,7 +170,7 @@ def test_oracle_ranges(tmp_path, seed):
         ends = [table(kind, end, random, nulls=0.1)["k0"].combine_chunks() for end in (lo, hi)]
         batches.append(pa.record_batch({"lo": ends[0], "hi": ends[1], "seq": np.arange(n)}))
     relation = hr.Relation.create(
-        tmp_path / "r", rows, key="k0", shards=random.choice([1, 3]), page_size="4KiB", overwrite=True
+        ram_path / "r", rows, key="k0", shards=random.choice([1, 3]), page_size="4KiB", overwrite=True
     )
     how = random.choice(HOWS)
     op = SSIJ(
@@ -550,13 +550,13 @@ def test_worst_case_is_not_below_meshjoin(tmp_path, transfer):
     The argument there leaves the index out, which MESHJOIN has no use for: here it comes on top of the same memory.
     """
     disk = Disk("simulated", seek=8e-3, transfer=transfer)
-    relation = numbers(tmp_path, n=120_000, disk=disk, text=40)
+    relation = numbers(tmp_path, n=60_000, disk=disk, text=40)
     memory = relation.num_pages * relation.page_size // 20
     mesh = MeshJoin(relation, on="k", memory=memory)
     pages = relation.num_pages
-    each = 120_000 // pages
+    each = 60_000 // pages
     stride = 7 * each
-    scattered = np.concatenate([np.arange(start, 120_000, stride) for start in range(0, stride, each)])
+    scattered = np.concatenate([np.arange(start, 60_000, stride) for start in range(0, stride, each)])
     keys = np.tile(scattered, 15)
     mesh_rate = rate(mesh, keys)
     ssij = SSIJ(relation, on="k", memory=memory + relation.index_bytes, max_scan=mesh.sizes.b)
@@ -565,12 +565,12 @@ def test_worst_case_is_not_below_meshjoin(tmp_path, transfer):
 
 def test_skew_helps_SSIJ_and_not_meshjoin_and_both_are_far_above_index_nested_loops(tmp_path):
     disk = Disk("simulated", seek=8e-3, transfer=1e-4)
-    relation = numbers(tmp_path, n=120_000, disk=disk, text=40)
+    relation = numbers(tmp_path, n=60_000, disk=disk, text=40)
     memory = relation.num_pages * relation.page_size // 20
     random = np.random.default_rng(7)
-    weight = 1 / np.arange(1, 120_001)
-    zipf = np.searchsorted(np.cumsum(weight) / weight.sum(), random.random(30_000))
-    even = random.integers(0, 120_000, 30_000)
+    weight = 1 / np.arange(1, 60_001)
+    zipf = np.searchsorted(np.cumsum(weight) / weight.sum(), random.random(20_000))
+    even = random.integers(0, 60_000, 20_000)
     rates = {
         (cls, name): rate(cls(relation, on="k", memory=memory), keys)
         for cls in (SSIJ, MeshJoin, IndexNestedLoop)
