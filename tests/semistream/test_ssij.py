@@ -550,13 +550,13 @@ def test_worst_case_is_not_below_meshjoin(tmp_path, transfer):
     The argument there leaves the index out, which MESHJOIN has no use for: here it comes on top of the same memory.
     """
     disk = Disk("simulated", seek=8e-3, transfer=transfer)
-    relation = numbers(tmp_path, n=60_000, disk=disk, text=40)
+    relation = numbers(tmp_path, n=120_000, disk=disk, text=40)
     memory = relation.num_pages * relation.page_size // 20
     mesh = MeshJoin(relation, on="k", memory=memory)
     pages = relation.num_pages
-    each = 60_000 // pages
+    each = 120_000 // pages
     stride = 7 * each
-    scattered = np.concatenate([np.arange(start, 60_000, stride) for start in range(0, stride, each)])
+    scattered = np.concatenate([np.arange(start, 120_000, stride) for start in range(0, stride, each)])
     keys = np.tile(scattered, 15)
     mesh_rate = rate(mesh, keys)
     ssij = SSIJ(relation, on="k", memory=memory + relation.index_bytes, max_scan=mesh.sizes.b)
@@ -565,12 +565,12 @@ def test_worst_case_is_not_below_meshjoin(tmp_path, transfer):
 
 def test_skew_helps_SSIJ_and_not_meshjoin_and_both_are_far_above_index_nested_loops(tmp_path):
     disk = Disk("simulated", seek=8e-3, transfer=1e-4)
-    relation = numbers(tmp_path, n=60_000, disk=disk, text=40)
+    relation = numbers(tmp_path, n=120_000, disk=disk, text=40)
     memory = relation.num_pages * relation.page_size // 20
     random = np.random.default_rng(7)
-    weight = 1 / np.arange(1, 60_001)
-    zipf = np.searchsorted(np.cumsum(weight) / weight.sum(), random.random(20_000))
-    even = random.integers(0, 60_000, 20_000)
+    weight = 1 / np.arange(1, 120_001)
+    zipf = np.searchsorted(np.cumsum(weight) / weight.sum(), random.random(30_000))
+    even = random.integers(0, 120_000, 30_000)
     rates = {
         (cls, name): rate(cls(relation, on="k", memory=memory), keys)
         for cls in (SSIJ, MeshJoin, IndexNestedLoop)
