@@ -1,8 +1,12 @@
 """One Spark session for the whole run, started by the first test that asks for it; and no traces in the home directory."""
 
+import importlib
 import os
+import shutil
 import sys
 import uuid
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
 
 import pytest
 from hypothesis import settings
@@ -10,6 +14,7 @@ from hypothesis import settings
 # Before it is imported: a failed assertion there shows its values, as in a test.
 pytest.register_assert_rewrite("tests.support")
 
+from headrace import kernels  # noqa: E402
 from tests.support.kafka_broker import Broker, broker_jars, connector_jars  # noqa: E402
 from tests.support.postgresql_database import Database  # noqa: E402
 
@@ -31,6 +36,18 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason="the long form of a test: make soak, or --soak"))
 
 
+def pytest_sessionstart(session):
+    """Kernels of a fresh clone are compiled once: every other worker begins with the last, and finds what its neighbour has done.
+
+    Workers import every test, so that each would compile all kernels, in the same order and at the same time.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if worker:
+        names = sorted(path.stem for path in Path(kernels.__path__[0]).glob("[a-z]*.py"))
+        for name in names if int(worker.removeprefix("gw")) % 2 else reversed(names):
+            importlib.import_module(f"headrace.kernels.{name}")
+
+
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -38,6 +55,41 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 def state(tmp_path_factory):
     """Logs of queries go here, and not to the home directory of whoever runs the tests."""
     os.environ["HEADRACE_STATE"] = str(tmp_path_factory.mktemp("state"))
+
+
+RAM = Path("/dev/shm")
+RAM_NEEDED = 1 << 30  # bytes free there: tests put some tens of megabytes into it
+
+
+class RamPaths:
+    """Directories in memory, made as pytest's own factory makes them on disk."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def mktemp(self, name: str) -> Path:
+        return Path(mkdtemp(prefix=f"{name}-", dir=self.root))
+
+
+@pytest.fixture(scope="session")
+def ram_path_factory(tmp_path_factory):
+    """Directories in memory, where a sync takes no time: for tests that make many small relations.
+
+    Who is killed loses no more there than on disk: what was written is there either way. Where there is no such place, or no
+    room in it, they are on disk.
+    """
+    if not (RAM.is_dir() and os.access(RAM, os.W_OK) and shutil.disk_usage(RAM).free > RAM_NEEDED):
+        yield tmp_path_factory
+        return
+    with TemporaryDirectory(prefix="headrace-", dir=RAM) as directory:
+        yield RamPaths(Path(directory))
+
+
+@pytest.fixture
+def ram_path(ram_path_factory):
+    path = ram_path_factory.mktemp("test")
+    yield path
+    shutil.rmtree(path)
 
 
 @pytest.fixture(scope="session", autouse=True)

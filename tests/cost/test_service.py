@@ -64,6 +64,12 @@ def test_twice_the_same(relation, operator):
     assert first.memory_peak <= first.memory == 300_000
 
 
+@pytest.mark.parametrize("operator", ["meshjoin", "rmeshjoin", "ameshjoin"])
+def test_a_scan_is_measured_from_its_begin_to_its_end(relation, operator):
+    found = service_rate(operator, relation, STREAM, "300KB")
+    assert found.pages_read == pytest.approx(relation.num_pages, rel=0.05)  # the last read may be of the next scan
+
+
 @pytest.mark.parametrize("operator", ["meshjoin", "rmeshjoin"])
 def test_both_methods_agree(relation, operator):
     saturated = service_rate(operator, relation, STREAM, "300KB", measuring=MeasuringOptions(loops=2))

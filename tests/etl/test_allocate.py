@@ -136,9 +136,9 @@ def test_a_type_too_narrow_is_refused_before_anything_is_given_out(tmp_path):
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32))
-def test_oracle_any_batches_and_mappings(tmp_path_factory, seed):
+def test_oracle_any_batches_and_mappings(ram_path_factory, seed):
     """Against a dictionary that is filled key by key."""
-    random, root = Random(seed), tmp_path_factory.mktemp("r")
+    random, root = Random(seed), ram_path_factory.mktemp("r")
     pool = [(s, i) for s in "ab" for i in range(6)]
     order = random.sample(pool, len(pool))
     pairs = {
@@ -173,16 +173,16 @@ def test_distinct_keys_in_the_order_they_come(tmp_path):
     assert (which.tolist(), first.tolist()) == ([0, 1, 0, 2, 1], [0, 1, 3])
 
 
-def test_killed_at_every_step_gives_out_nothing_or_everything(children, tmp_path):
-    lookup_at(tmp_path / "old", ("a", 1, 7, False)).close()
-    shutil.copytree(tmp_path / "old", tmp_path / "whole")
+def test_killed_at_every_step_gives_out_nothing_or_everything(children, ram_path):
+    lookup_at(ram_path / "old", ("a", 1, 7, False)).close()
+    shutil.copytree(ram_path / "old", ram_path / "whole")
     wanted = ["b", 1, "a", 1, "a", 5]
-    calls = children.run("give_out", tmp_path / "whole", wanted)
+    calls = children.run("give_out", ram_path / "whole", wanted)
     assert calls["result"] == [8, 7, 9]
     nothing = everything = 0
     for at in range(len(calls["calls"])):
-        root = tmp_path / str(at)
-        shutil.copytree(tmp_path / "old", root)
+        root = ram_path / str(at)
+        shutil.copytree(ram_path / "old", root)
         assert children.run("give_out", root, wanted, at=at)["signal"] == signal.SIGKILL
         there = {n for n, _ in content(root).values()}
         assert there in ({7}, {7, 8, 9}), calls["calls"][at]

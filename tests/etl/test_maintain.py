@@ -131,17 +131,17 @@ def test_oracle_any_sequence_of_batches(tmp_path, seed):
             assert content(rel.path) == state, seed
 
 
-def test_killed_at_every_step_applies_nothing_or_everything(children, tmp_path):
-    hr.Relation.create(tmp_path / "old", tagged(40, 1), key="k").close()
-    shutil.copytree(tmp_path / "old", tmp_path / "whole")
+def test_killed_at_every_step_applies_nothing_or_everything(children, ram_path):
+    hr.Relation.create(ram_path / "old", tagged(40, 1), key="k").close()
+    shutil.copytree(ram_path / "old", ram_path / "whole")
     rows = [["u", 3, 9], ["d", 4, 9], ["u", 77, 9]]
-    calls = children.run("keep", tmp_path / "whole", 0, rows)
+    calls = children.run("keep", ram_path / "whole", 0, rows)
     assert (calls["error"], calls["result"]) == (None, False)
-    after = [children.run("keep", tmp_path / "whole", 0, rows)["result"]]
+    after = [children.run("keep", ram_path / "whole", 0, rows)["result"]]
     assert after == [True]
     for at in range(0, len(calls["calls"]), 2):
-        root = tmp_path / str(at)
-        shutil.copytree(tmp_path / "old", root)
+        root = ram_path / str(at)
+        shutil.copytree(ram_path / "old", root)
         assert children.run("keep", root, 0, rows, at=at)["signal"] == signal.SIGKILL
         with hr.Relation.open(root) as rel:
             there = {r["k"]: r["tag"] for r in pa.Table.from_batches(rel.scan()).to_pylist()}

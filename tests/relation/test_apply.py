@@ -166,10 +166,10 @@ class Updates(RuleBasedStateMachine):
             self.rel.close()
 
 
-def test_oracle_any_sequence_of_updates(tmp_path_factory):
+def test_oracle_any_sequence_of_updates(ram_path_factory):
     class Here(Updates):
         def make_folder(self):
-            return tmp_path_factory.mktemp("updates")
+            return ram_path_factory.mktemp("updates")
 
     few = settings(deadline=None, max_examples=40, stateful_step_count=8, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(Here, settings=few)
@@ -178,13 +178,13 @@ def test_oracle_any_sequence_of_updates(tmp_path_factory):
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 @FEW
-def test_oracle_one_update(kind, data, tmp_path_factory):
+def test_oracle_one_update(kind, data, ram_path_factory):
     model = Model(kind)
     start = model.table(data.draw(st.one_of(NUMBERS, SKEWED, MANY)), "a")
     new = data.draw(st.one_of(NUMBERS, SKEWED))
     gone = data.draw(st.sets(st.integers(0, DOMAIN + 2))) - set(new)
     model.put(start)
-    root = tmp_path_factory.mktemp("one") / "r"
+    root = ram_path_factory.mktemp("one") / "r"
     with hr.Relation.create(root, start, key=model.names, page_size=4096, shards=2) as rel:
         upserts = model.table(new, "b")
         deletes = model.table(sorted(gone), "").select(model.names)

@@ -63,11 +63,11 @@ def test_oracle_duplicates_span_pages(copies, shards, tmp_path):
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 150)), max_size=8), st.integers(1, 2))
 @FEW
-def test_oracle_runs_of_equal_keys(tmp_path_factory, runs, shards):
+def test_oracle_runs_of_equal_keys(ram_path_factory, runs, shards):
     """Keys that fill pages exactly, or nearly: the flags that say where a key goes on are right."""
     keys = [key for key, copies in runs for _ in range(copies)]
     table = pa.table({"k": pa.array(keys, pa.int32()), "n": np.arange(len(keys)), "s": ["x" * 90] * len(keys)})
-    root = tmp_path_factory.mktemp("runs") / "r"
+    root = ram_path_factory.mktemp("runs") / "r"
     with hr.Relation.create(root, table, key="k", page_size=4096, shards=shards) as rel:
         check_same(rel, table)
         assert frequencies(rel) == {(k,): n for k, n in repeated(keys).items()}

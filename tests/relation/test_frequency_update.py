@@ -49,7 +49,7 @@ def pages_of(relation) -> list[list[int]]:
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**9))
-def test_oracle_random_changes_hold_what_was_applied(tmp_path, seed):
+def test_oracle_random_changes_hold_what_was_applied(ram_path, seed):
     random = Random(seed)
     kind, shards = random.choice(sorted(KEY_KINDS)), random.choice([1, 3])
     domain = random.choice([5, 200])
@@ -63,7 +63,7 @@ def test_oracle_random_changes_hold_what_was_applied(tmp_path, seed):
     distinct = rows.select(key).group_by(key).aggregate([])
     ranks = [random.random() for _ in range(distinct.num_rows)]
     asked = distinct.append_column("frequency", pa.array(ranks, pa.float64()))
-    relation = popular(tmp_path / f"{seed}", rows, asked, key=key, shards=shards, fill=random.choice([0.3, 1.0]))
+    relation = popular(ram_path / f"{seed}", rows, asked, key=key, shards=shards, fill=random.choice([0.3, 1.0]))
     state = by_key(rows, key)
     for _ in range(random.choice([3, 40])):  # 40: more files than a shard may have
         upserts = table(kind, some(random.choice([0, 1, 20])), random, tag="u")

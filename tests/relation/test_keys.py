@@ -289,8 +289,8 @@ def test_columns_choose_the_payload(tmp_path):
     st.integers(1, 3),
 )
 @FEW
-def test_oracle_tiny_domains(tmp_path_factory, data, numbers, texts, shards):
-    root = tmp_path_factory.mktemp("tiny")
+def test_oracle_tiny_domains(ram_path_factory, data, numbers, texts, shards):
+    root = ram_path_factory.mktemp("tiny")
     table = pa.table(
         {
             "i": pa.array([i for i, _ in data], pa.int16()),

@@ -53,24 +53,24 @@ def check_after_killed_create(root: Path, where: str, old: int | None = None) ->
     assert leftovers(root) == [], f"killed {where}"
 
 
-def test_create_killed_at_every_step(children, tmp_path):
-    calls = steps(children, "create", tmp_path / "whole" / "r", ROWS, 9, False)
+def test_create_killed_at_every_step(children, ram_path):
+    calls = steps(children, "create", ram_path / "whole" / "r", ROWS, 9, False)
     assert len(calls) > 20
     for at in range(len(calls)):
-        root = tmp_path / str(at) / "r"
+        root = ram_path / str(at) / "r"
         ended = children.run("create", root, ROWS, 9, False, at=at)
         assert ended["signal"] == signal.SIGKILL
         check_after_killed_create(root, f"before step {at}, {calls[at]}")
 
 
-def test_create_over_another_killed_at_every_step(children, tmp_path):
-    hr.Relation.create(tmp_path / "old" / "r", table(ROWS, 4), key="k").close()
-    shutil.copytree(tmp_path / "old", tmp_path / "whole")
-    calls = steps(children, "create", tmp_path / "whole" / "r", ROWS, 9, True)
+def test_create_over_another_killed_at_every_step(children, ram_path):
+    hr.Relation.create(ram_path / "old" / "r", table(ROWS, 4), key="k").close()
+    shutil.copytree(ram_path / "old", ram_path / "whole")
+    calls = steps(children, "create", ram_path / "whole" / "r", ROWS, 9, True)
     neither = []
     for at in range(len(calls)):
-        root = tmp_path / str(at) / "r"
-        shutil.copytree(tmp_path / "old", root.parent)
+        root = ram_path / str(at) / "r"
+        shutil.copytree(ram_path / "old", root.parent)
         ended = children.run("create", root, ROWS, 9, True, at=at)
         assert ended["signal"] == signal.SIGKILL
         if not root.exists():
@@ -158,15 +158,15 @@ CHANGES = {"apply": ((ROWS, 3), {3}), "compact": ((), {2})}
 
 
 @pytest.mark.parametrize("task", CHANGES)
-def test_a_change_killed_at_every_step(task, base, children, tmp_path):
+def test_a_change_killed_at_every_step(task, base, children, ram_path):
     args, after = CHANGES[task]
-    shutil.copytree(base, tmp_path / "whole")
-    calls = steps(children, task, tmp_path / "whole", *args)
+    shutil.copytree(base, ram_path / "whole")
+    calls = steps(children, task, ram_path / "whole", *args)
     assert len(calls) > 20
     outcomes, orphans = set(), set()
     for at in range(len(calls)):
         where = f"killed before step {at}, {calls[at]}"
-        root = tmp_path / str(at)
+        root = ram_path / str(at)
         shutil.copytree(base, root)
         ended = children.run(task, root, *args, at=at)
         assert ended["signal"] == signal.SIGKILL

@@ -272,9 +272,9 @@ SCHEMA = pa.schema(
 
 @given(st.lists(MIXED, max_size=60), st.integers(1, 3), st.sampled_from([0.05, 0.5, 1.0]))
 @FEW
-def test_oracle_mixed_rows(tmp_path_factory, some, shards, fill):
+def test_oracle_mixed_rows(ram_path_factory, some, shards, fill):
     table = pa.Table.from_pylist(some, SCHEMA)
-    root = tmp_path_factory.mktemp("mixed") / "r"
+    root = ram_path_factory.mktemp("mixed") / "r"
     with hr.Relation.create(root, table, key="k", shards=shards, page_size=4096, fill=fill) as rel:
         check_same(rel, table)
 

@@ -32,7 +32,7 @@ def create(path, rows, key, order, popularity=None, **given):
 @pytest.mark.parametrize("operator", [HybridJoin, XHybridJoin])
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**9))
-def test_oracle_random_cases_give_the_brute_force_result(operator, tmp_path, seed):
+def test_oracle_random_cases_give_the_brute_force_result(operator, ram_path, seed):
     case = make_case(seed)
     random = case.random
     numbered = case.rows.append_column("row", pa.array(range(case.rows.num_rows), pa.int64()))
@@ -40,7 +40,7 @@ def test_oracle_random_cases_give_the_brute_force_result(operator, tmp_path, see
     shards, fill = random.choice([1, 2, 3]), random.choice([0.3, 1.0])
     order = random.choice(["key", "frequency"]) if operator is HybridJoin else "frequency"
     popularity = [random.randrange(9) for _ in range(rows.num_rows)]
-    relation = create(tmp_path / "r", rows, case.key, order, popularity, shards=shards, fill=fill)
+    relation = create(ram_path / "r", rows, case.key, order, popularity, shards=shards, fill=fill)
     how, columns = random.choice(HOWS), random.choice([None, ["s"], []])
     sizes = {"k": random.choice([None, 1, 3, 100])}
     if operator is XHybridJoin:

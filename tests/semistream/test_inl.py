@@ -96,11 +96,11 @@ def test_copy_pages_moves_the_bytes():
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**9))
-def test_oracle_random_cases_give_the_brute_force_result_in_stream_order(tmp_path, seed):
+def test_oracle_random_cases_give_the_brute_force_result_in_stream_order(ram_path, seed):
     case = make_case(seed)
     random = case.random
     relation = hr.Relation.create(
-        tmp_path / "r",
+        ram_path / "r",
         case.rows,
         key=case.key,
         shards=random.choice([1, 2, 3]),

@@ -30,10 +30,10 @@ def create(path: Path, case, random) -> hr.Relation:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**9))
-def test_oracle_random_cases_give_the_brute_force_result_in_the_order_asked_for(tmp_path, seed):
+def test_oracle_random_cases_give_the_brute_force_result_in_the_order_asked_for(ram_path, seed):
     case = make_case(seed)
     random = case.random
-    relation = create(tmp_path, case, random)
+    relation = create(ram_path, case, random)
     rows = case.rows
     if random.random() < 0.5:  # pages moved by an update must not change anything
         ups = table(case.kind, [random.randrange(30) for _ in range(random.choice([1, 10, 100]))], random, tag="u")
@@ -65,7 +65,7 @@ def _naive(rows: pa.Table) -> pa.Table:
 @pytest.mark.parametrize("kind", sorted(KEY_KINDS))
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("duplicates", ["unique", "some", "giant"])
-def test_oracle_duckdb_agrees_for_every_key_type_and_duplicate_pattern(tmp_path, kind, how, duplicates):
+def test_oracle_duckdb_agrees_for_every_key_type_and_duplicate_pattern(ram_path, kind, how, duplicates):
     case = make_case(7)
     numbers = {
         "unique": list(range(150)),
@@ -75,7 +75,7 @@ def test_oracle_duckdb_agrees_for_every_key_type_and_duplicate_pattern(tmp_path,
     rows = table(kind, numbers, case.random, tag="r")
     stream = table(kind, [(i * 7) % 120 for i in range(90)], case.random, nulls=0.1, tag="s")
     key = [name for name in rows.schema.names if name.startswith("k")]
-    relation = hr.Relation.create(tmp_path / "r", rows, key=key, page_size="4KiB")
+    relation = hr.Relation.create(ram_path / "r", rows, key=key, page_size="4KiB")
     op = AdaptiveJoin(relation, on=key, memory="1MiB", how=how)
     got = Counter(tuples(op.run(stream.combine_chunks().to_batches())))
     on = " and ".join(f"stream.{k} = rows.{k}" for k in key)

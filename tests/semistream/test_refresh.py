@@ -97,10 +97,10 @@ def build(operator, relation, random: Random, **given):
 @pytest.mark.parametrize("operator", ALL)
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**9))
-def test_oracle_every_tuple_is_joined_with_one_version_whatever_the_interleaving(operator, tmp_path, seed):
+def test_oracle_every_tuple_is_joined_with_one_version_whatever_the_interleaving(operator, ram_path, seed):
     random = Random(seed)
     unique = operator in (HybridJoin, XHybridJoin)
-    history = History(tmp_path / "r", random, unique=unique, popular=operator is XHybridJoin)
+    history = History(ram_path / "r", random, unique=unique, popular=operator is XHybridJoin)
     op = build(operator, history.relation, random)
     keys, since, got, at = [], [], {}, 0
 

@@ -49,11 +49,11 @@ def stream(keys) -> pa.RecordBatch:
 
 @settings(RELAXED, max_examples=120)
 @given(seed=st.integers(0, 10**9))
-def test_oracle_random_sizes_give_the_brute_force_result(tmp_path, seed):
+def test_oracle_random_sizes_give_the_brute_force_result(ram_path, seed):
     case = make_case(seed)
     random = case.random
     relation = hr.Relation.create(
-        tmp_path / "r",
+        ram_path / "r",
         case.rows,
         key=case.key,
         shards=random.choice([1, 2, 3]),
@@ -157,7 +157,7 @@ def ranges(rows, batches, how, columns):
 
 @settings(RELAXED, max_examples=60)
 @given(seed=st.integers(0, 10**9))
-def test_oracle_ranges(tmp_path, seed):
+def test_oracle_ranges(ram_path, seed):
     random = Random(seed)
     kind = random.choice(["int16", "int64", "date", "timestamp", "decimal", "string", "binary"])
     domain = random.choice([3, 60, 900])
@@ -170,7 +170,7 @@ def test_oracle_ranges(tmp_path, seed):
         ends = [table(kind, end, random, nulls=0.1)["k0"].combine_chunks() for end in (lo, hi)]
         batches.append(pa.record_batch({"lo": ends[0], "hi": ends[1], "seq": np.arange(n)}))
     relation = hr.Relation.create(
-        tmp_path / "r", rows, key="k0", shards=random.choice([1, 3]), page_size="4KiB", overwrite=True
+        ram_path / "r", rows, key="k0", shards=random.choice([1, 3]), page_size="4KiB", overwrite=True
     )
     how = random.choice(HOWS)
     op = SSIJ(

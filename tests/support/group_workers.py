@@ -283,8 +283,10 @@ def _serve(address: str) -> None:
 
 
 def _fork(address: str) -> None:
-    import headrace.semistream  # noqa: F401 - loaded once, for all workers
+    # Loaded once, for all workers: pandas too, which Arrow imports with its first array, in a second.
+    import headrace.semistream  # noqa: F401
 
+    pa.array([0])
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while os.read(0, 1):
         if os.fork() == 0:

@@ -269,7 +269,14 @@ def _child(task: str, args: list[Any], arm: dict[str, Any], out: int) -> None:
 
 
 def _serve() -> None:
-    import headrace.relation  # noqa: F401 - loaded once, for all children
+    # Loaded once, for all children: pandas too, which Arrow imports with its first array, in a second.
+    import pyarrow as pa
+
+    import headrace.etl.allocate
+    import headrace.etl.apply_changes
+    import headrace.relation  # noqa: F401
+
+    pa.array([0])
 
     pipes: dict[int, int] = {}
     for line in sys.stdin:

@@ -46,7 +46,7 @@ class Driver:
 
     def workers(self, daemon: bool = False) -> list[psutil.Process]:
         """Python workers that Spark has forked from its daemon, or the daemon."""
-        python = [p for p in self.look() if "pyspark.daemon" in " ".join(_cmdline(p))]
+        python = [p for p in self.look() if "headrace.spark.daemon" in _cmdline(p)]
         ids = {p.pid for p in python}
         return [p for p in python if (_ppid(p) in ids) != daemon]
 

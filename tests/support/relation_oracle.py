@@ -14,7 +14,7 @@ import headrace as hr
 
 Row = tuple[object, ...]
 
-# An example writes files and flushes them: fewer examples, and no word about time.
+# An example writes files: fewer examples, and no word about time.
 FEW = settings(
     deadline=None,
     max_examples=25,

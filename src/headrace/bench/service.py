@@ -21,7 +21,7 @@ from headrace.errors import BadInput, MemoryRefused, choice
 from headrace.memory import MemoryBudget
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
-from headrace.semistream import ALGORITHMS, SSIJ, AdaptiveJoin, AMeshJoin, MeshJoin
+from headrace.semistream import ALGORITHMS, SSIJ, AdaptiveJoin, AMeshJoin, MeshJoin, RMeshJoin
 from headrace.semistream.base import On, SemiStreamJoin
 
 Method = Literal["saturated", "sustained"]
@@ -326,7 +326,7 @@ class _Mark:
 
 
 def _saturated(run: _MeasuredJoin, measuring: MeasuringOptions) -> ServiceRate:
-    if isinstance(run.op, MeshJoin | AMeshJoin) and run.op.relation.num_pages and measuring.warm is None:
+    if isinstance(run.op, MeshJoin | AMeshJoin | RMeshJoin) and run.op.relation.num_pages and measuring.warm is None:
         return _over_a_loop(run, measuring.loops)
     settled = _warm_up(run, measuring)
     mark = _Mark.of(run)

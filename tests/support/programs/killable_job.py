@@ -49,6 +49,7 @@ def session(job: Job) -> Any:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(job.scratch),
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.python.daemon.module": "headrace.spark.daemon",  # or each worker imports Headrace for itself, in seconds
     }.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
