@@ -92,14 +92,15 @@ def test_figures_are_picked_by_page_and_by_name():
 
 
 KEPT = 1_000_000  # bytes of a file of raw results, at most
-WITH_DATA = [p for p in papers() if "](data/" in (DOCS / f"{p.label}.md").read_text()]
+#: What takes the real time of one machine has no raw results that another would find again.
+SIMULATED = [p for p in papers() if p.clock == "virtual" and p.name != "models"]
 
 
-@pytest.mark.parametrize("paper", WITH_DATA, ids=lambda paper: paper.label)
+@pytest.mark.parametrize("paper", SIMULATED, ids=lambda paper: paper.label)
 def test_a_page_is_what_its_raw_results_give(paper):
-    """A figure without raw results is named as one that is not measured yet."""
-    measured = [f for f in paper.figures if not paper.left_out(f) and load(paper, f) is not None]
+    measured = [f for f in paper.figures if not paper.left_out(f)]
     found = {figure.id: load(paper, figure) for figure in measured}
+    assert all(found.values()), [name for name, raw in found.items() if raw is None]
     assert {name: raw["scale"] for name, raw in found.items()} == {figure.id: figure.scale for figure in measured}
     assert max(data_file(paper, figure).stat().st_size for figure in measured) < KEPT
     assert page_text(paper, found) == (DOCS / f"{paper.label}.md").read_text()
