@@ -186,7 +186,7 @@ def test_oracle_batch_data_frames_and_a_batch_side(spark, tmp_path):
 
 def test_two_steps_that_would_share_a_log_are_refused(spark, tmp_path):
     left, right = two(spark, tmp_path, [rows(1, 200, 20)], [rows(2, 200, 20)])
-    options = {"window": hr.rows(1000), "method": "all", "state": tmp_path / "state"}
+    options = {"window": hr.rows(100_000), "method": "all", "state": tmp_path / "state"}
     first = hr.window_join(left, right.select("k", "n"), hr.equal("k"), **options)
     second = hr.window_join(first.where("n > 0"), right.selectExpr("k", "n as m"), hr.equal("k"), **options)
     with pytest.raises(StreamingQueryException, match="need a state= directory each"):
