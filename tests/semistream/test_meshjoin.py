@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -312,9 +311,7 @@ print(json.dumps({"growth": most - before, "peak": op.budget.peak}))
 def test_memory_is_what_the_process_grows_by(tmp_path, kind):
     relation = numbered(tmp_path, 100_000, Disk("buffered"))
     command = [sys.executable, "-c", GROWTH, kind.__name__, str(relation.path), "24MiB"]
-    # Arrow's own pool takes huge pages of 2 MiB and keeps some for batches to come: 3 to 6 MiB more, as it happens.
-    plain = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"}
-    out = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=True, env=plain)
+    out = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=True)
     seen = json.loads(out.stdout)
     assert seen["peak"] <= 24 << 20
     assert seen["growth"] <= 1.15 * seen["peak"] + (2 << 20), seen

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.arrays import Bools, Float64s, Int64s, UInt64s
 from headrace.relation import Sketch
+from headrace.semistream.stream_window import copies_pool, taken_rows
 
 
 class InputBuffer:
@@ -56,19 +57,23 @@ class InputBuffer:
             left -= parts[-1].num_rows
         self.rows -= sum(part.num_rows for part in parts)
         one = len(parts) == 1
-        return parts[0] if one else pa.concat_batches(parts), self._numbers(count), np.concatenate(times)
+        return (
+            parts[0] if one else pa.concat_batches(parts, memory_pool=copies_pool()),
+            self._numbers(count),
+            np.concatenate(times),
+        )
 
     def take_rows(self, rows: Int64s) -> tuple[pa.RecordBatch, Int64s]:
         """The tuples at these positions, ascending, and their numbers."""
-        whole, oldest = pa.concat_batches(self._batches), self.oldest
+        whole, oldest = pa.concat_batches(self._batches, memory_pool=copies_pool()), self.oldest
         rest = np.setdiff1d(np.arange(whole.num_rows), rows, assume_unique=True)
-        self._batches, self.rows = ([whole.take(pa.array(rest))], rest.size) if rest.size else ([], 0)
+        self._batches, self.rows = ([taken_rows(whole, rest)], rest.size) if rest.size else ([], 0)
         self._times = [oldest] * len(self._batches)
-        return whole.take(pa.array(rows)), self._numbers(rows.size)
+        return taken_rows(whole, rows), self._numbers(rows.size)
 
     def all_rows(self) -> pa.RecordBatch:
         """All tuples in it, which stay."""
-        return pa.concat_batches(self._batches)
+        return pa.concat_batches(self._batches, memory_pool=copies_pool())
 
     def clear(self) -> Iterator[pa.RecordBatch]:
         """Give all tuples in it out, batch by batch."""

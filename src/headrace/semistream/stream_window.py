@@ -37,16 +37,17 @@ class _Chunk:
 
     def drop_dead(self) -> None:
         there = np.flatnonzero(np.isin(self.numbers, np.concatenate(self.dead), assume_unique=True, invert=True))
-        self.batch, self.numbers, self.dead = _rows(self.batch, there), self.numbers[there], []
+        self.batch, self.numbers, self.dead = taken_rows(self.batch, there), self.numbers[there], []
 
 
-def _pool() -> pa.MemoryPool:
+def copies_pool() -> pa.MemoryPool:
     """Batches that are copied again and again: other pools of Arrow keep twice as much as they hold, and do not give it back."""
     return pa.system_memory_pool()
 
 
-def _rows(batch: pa.RecordBatch, rows: Int64s) -> pa.RecordBatch:
-    return pc.take(batch, pa.array(rows), memory_pool=_pool())
+def taken_rows(batch: pa.RecordBatch, rows: Int32s | Int64s) -> pa.RecordBatch:
+    """A copy of some rows of a batch."""
+    return pc.take(batch, pa.array(rows), memory_pool=copies_pool())
 
 
 class _Columns:
@@ -102,14 +103,14 @@ class _Columns:
         order = np.argsort(src, kind="stable")
         begins = np.searchsorted(src[order], np.arange(len(self._batches) + 1))
         parts = [
-            batch.select(columns).take(pa.array(pos[order[a:b]]))
+            taken_rows(batch.select(columns), pos[order[a:b]])
             for batch, (a, b) in zip(self._batches, pairwise(begins.tolist()), strict=True)
             if b > a
         ]
         whole = pa.concat_batches(parts) if parts else self._batches[0].select(columns).slice(0, 0)
         back = np.empty(order.size, np.int64)
         back[order] = np.arange(order.size)
-        return list(whole.take(pa.array(back)).columns)
+        return list(taken_rows(whole, back).columns)
 
 
 def _width(type_: pa.DataType) -> int | None:
@@ -139,7 +140,7 @@ class StreamWindow:
         self._columns = None
         if batch.num_rows:
             if batch.get_total_buffer_size() > _WHOLE * batch.nbytes:
-                batch = _rows(batch, np.arange(batch.num_rows))  # a slice would keep all of a batch alive
+                batch = taken_rows(batch, np.arange(batch.num_rows))  # a slice would keep all of a batch alive
             self._chunks.append(_Chunk(batch, numbers))
         if len(self._chunks) > _CHUNKS:
             self._put_together()
@@ -178,7 +179,7 @@ class StreamWindow:
         self._columns = None
         some = [np.isin(chunk.numbers, alive, assume_unique=True) for chunk in self._chunks]
         self._chunks = [
-            _Chunk(_rows(chunk.batch, np.flatnonzero(stays)), chunk.numbers[stays])
+            _Chunk(taken_rows(chunk.batch, np.flatnonzero(stays)), chunk.numbers[stays])
             for chunk, stays in zip(self._chunks, some, strict=True)
             if stays.any()
         ]
@@ -188,7 +189,7 @@ class StreamWindow:
         sizes = np.array([chunk.numbers.size for chunk in self._chunks])
         i = int(np.argmin(sizes[1:] + sizes[:-1]))
         a, b = self._chunks[i : i + 2]
-        batch = pa.concat_batches([a.batch, b.batch], memory_pool=_pool())
+        batch = pa.concat_batches([a.batch, b.batch], memory_pool=copies_pool())
         self._chunks[i : i + 2] = [_Chunk(batch, np.concatenate([a.numbers, b.numbers]), a.dead + b.dead)]
         self._let_go += batch.nbytes
         del a, b
