@@ -94,6 +94,36 @@ class DamagedRelation(RelationError):
         return _rebuild_damage, (self.file, self.reason, self.shard, self.page)
 
 
+class IllFormed(HeadraceError, ValueError):
+    """A document is not well-formed XML, or is larger than its limits allow.
+
+    Args:
+        file: what the document is called.
+        line: the line of the error, from 1 on.
+        column: the character of the line, from 1 on.
+        reason: what was found.
+        made: what was made of the document before, such as ``"3 fragments"``.
+
+    Example:
+        >>> raise IllFormed("news.xml", 7, 12, "a second root element", "3 fragments")
+        Traceback (most recent call last):
+        ...
+        headrace.errors.IllFormed: news.xml, line 7, column 12: a second root element; 3 fragments were made before
+    """
+
+    def __init__(self, file: str, line: int, column: int, reason: str, made: str) -> None:
+        self.file = file
+        self.line = line
+        self.column = column
+        self.reason = reason
+        self.made = made
+        super().__init__(f"{file}, line {line}, column {column}: {reason}; {made} were made before")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Spark pickles a worker's exception to send it to the driver: the message is not the only argument.
+        return IllFormed, (self.file, self.line, self.column, self.reason, self.made)
+
+
 class RunLogError(HeadraceError):
     """Something is wrong with the run log of a stateful operator."""
 

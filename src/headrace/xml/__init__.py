@@ -1,0 +1,9 @@
+"""XML: a tokeniser of bytes and twig patterns over its events. [PQP] ch. 7"""
+
+from headrace.errors import IllFormed
+from headrace.xml.limits import Limits
+from headrace.xml.machine import TwigMachine
+from headrace.xml.tokeniser import Events, Tokeniser
+from headrace.xml.twig import Matcher, Twig, Twigs
+
+__all__ = ["Events", "IllFormed", "Limits", "Matcher", "Tokeniser", "Twig", "TwigMachine", "Twigs"]
