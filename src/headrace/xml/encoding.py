@@ -16,10 +16,6 @@ _PLAIN = (
 )  # what every encoding but UTF-16 must share with ASCII, for the declaration is read first
 
 
-class WrongEncoding(Exception):
-    """The declaration or the bytes after it cannot be read; the reason is the only argument."""
-
-
 class Decoder:
     """Turns chunks of a document into UTF-8, without byte order mark; `declared` says whether there is an XML declaration."""
 
@@ -53,9 +49,9 @@ class Decoder:
         end = self._declaration_end(head, final)
         if end is None:
             return None
-        if end == 0:
-            return head
-        encoding = self._declared_encoding(head[:end])
+        encoding = self._declared_encoding(head[:end]) if end else None
+        if self.reason is not None:
+            return b""
         if encoding is None or encoding.lower() == "utf-8":
             return head
         try:
@@ -79,12 +75,10 @@ class Decoder:
         end = self._declaration_end(text, final) if self.reason is None else 0
         if end is None:
             return None
-        if end:
-            encoding = self._declared_encoding(text[:end])
-            if encoding is not None and encoding.lower() not in ("utf-16", name.replace("16-", "16")):
-                self.reason = f"the declaration says {encoding!r}, and the document is in {name}"
-                return b""
-        return text
+        encoding = self._declared_encoding(text[:end]) if end else None
+        if encoding is not None and encoding.lower() not in ("utf-16", name.replace("16-", "16")):
+            self.reason = f"the declaration says {encoding!r}, and the document is in {name}"
+        return text if encoding is None or self.reason is None else b""
 
     def _declaration_end(self, head: bytes, final: bool) -> int | None:
         """Where the XML declaration ends, 0 if there is none, None if more bytes must tell."""
