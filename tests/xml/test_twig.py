@@ -4,10 +4,12 @@ import math
 from decimal import Decimal, localcontext
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pytest
 from lxml import etree
 
+from headrace.bench.auctions import auctions
 from headrace.errors import BadInput, IllFormed, MemoryRefused
 from headrace.xml import Limits, Twig, Twigs
 
@@ -272,3 +274,23 @@ def test_twigs_without_a_twig_are_refused():
 def test_limits_that_are_none_are_refused(arguments):
     with pytest.raises(BadInput, match="Limits"):
         Limits(**arguments)
+
+
+def test_memory_does_not_grow_with_the_document():
+    """The process itself is measured: 200 MB of a document, and not a tenth of it more memory."""
+    part = b"".join(auctions(1_000_000))
+    part = part[part.index(b"<regions>") : part.index(b"</site>")]
+    matcher = Twig("//item[id][name]").matcher(memory="8MiB")
+    process = psutil.Process()
+    found = 0
+    before = peak = 0
+    for number in range(200):
+        for batch in matcher.feed((b"<site>" if number == 0 else b"") + part):
+            found += batch.num_rows
+        if number == 5:
+            before = process.memory_info().rss
+        peak = max(peak, process.memory_info().rss)
+    assert list(matcher.feed(b"</site>")) == list(matcher.end()) == []
+    assert found == 200 * part.count(b"<item ")
+    assert peak - before < 16 << 20
+    assert matcher.machine.budget.peak < 8 << 20

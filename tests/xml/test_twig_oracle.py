@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from lxml import etree
 
-from headrace.xml import Twig, Twigs
+from headrace.xml import Twig, Twigs, machine, tokeniser
 from tests.support.xml_documents import document, enumerated, orders, string_value, twig
 
 
@@ -56,6 +56,21 @@ def test_oracle_fragments_are_all_bindings_of_the_query_nodes(seed):
 @pytest.mark.parametrize("seed", range(100, 110))
 def test_oracle_fragments_of_ten_thousand_documents_each(seed):
     check(seed, 10_000)
+
+
+def test_differential_buffers_of_any_size_give_the_same(monkeypatch):
+    """Small buffers are full at every turn: records are thrown away, parts grow, and batches end in the middle of a product."""
+    rng = np.random.default_rng(7)
+    cases = [(document(rng, 80, 8), both_contents(twig(rng, 4, number % 2 == 0))) for number in range(150)]
+    xmls = [Twig(made.path, content=dict.fromkeys(made.columns, "xml")) for _, made in cases]
+    known = [(rows(made, [text]), rows(xml, [text])) for (text, made), xml in zip(cases, xmls, strict=True)]
+    assert sum(len(found) for found, _ in known) > 1500
+    # private: sizes that no user need choose
+    for name, size in (("ROWS", 3), ("_OUT", 8), ("_POOL", 16), ("_ARENA", 4)):
+        monkeypatch.setattr(machine, name, size)
+    for name, size in (("PIECE", 29), ("_EVENTS", 12)):
+        monkeypatch.setattr(tokeniser, name, size)
+    assert known == [(rows(made, [text]), rows(xml, [text])) for (text, made), xml in zip(cases, xmls, strict=True)]
 
 
 def test_oracle_the_worked_example_of_the_text():

@@ -1,18 +1,20 @@
 """The twig machine: events of a document to fragments. [PQP] §7.1.2, after TwigM (Chen, Davidson, Zheng, ICDE 2006)
 
-Every query node has a stack of records, one for each open element that it matches; the stack is a chain through the
-records. A record has a list for each child of its query node: the first and last record of the child's partial solutions.
-At its end tag a record leaves its stack. If its lists are not empty and its comparison holds, it is itself a partial
-solution and joins one list of its query node's parent: that of the innermost element that it fits. A list over a descendant
-edge is spliced to that of the next outer record when its own record ends, so that inner and outer record share it, and a
-solution is held once, however deep it lies.
+Every machine node has a stack of records, one for each open element that it matches; the stack is a chain through the records.
+Query nodes of one or many twigs that are reached by the same steps share a machine node, of which each is a member, with a
+test of its own, and children of its own that it requires. A record has lists of cells, one for each kind of member of its
+node's children: the first and the last cell, and a cell leads to a record. At its end tag a record leaves its stack. For every
+member whose test holds and whose required lists are not empty it is a partial solution, and a cell that leads to it is added to
+the member's list in the record of the innermost parent that it fits. A list over a descendant edge is spliced to that of the
+next outer record when its own record ends, so that inner and outer record share it, and a solution is held once, however deep
+it lies.
 
     top[S] -> S2 -> S1          S1: T [T1 .. T1]   F []                after </S2>: S1: T [T1 .. T2], where T2 is in
     top[T] -> none              S2: T [T2 .. T2]   F [F1 .. F1]        the list of S2 too, whose first and last is T2
 
 The products of a root record's lists are enumerated like the digits of a counter, and written as rows until the rows are full.
-Records lie in a pool in the order of their start tags, so that `collect` can slide those together that are still reachable,
-and their texts with them.
+Records lie in a pool in the order of their start tags, with cells among them, so that `collect` can slide those together that
+are still reachable, and their texts with them.
 """
 
 from __future__ import annotations
@@ -22,10 +24,16 @@ import numpy as np
 from headrace.kernels.jit import I32, I64, U8, copy_bytes, helper, i32, i64, int64, kernel, load_u8, u8, void
 from headrace.kernels.xml_scan import ATTRIBUTE, CHARACTER, END, EVENT, START, TEXT
 
-# Fields of a query node.
-PARENT, CHILD_EDGE, SLOT, LISTS_OF, TWIG, NEEDS_TEXT, NEEDS_XML, TEST, LITERAL, OPTIONAL, FALLS_BACK, CHILDREN_AT, ANY_LEVEL = (
-    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)  # fmt: skip
-NODE = 13
+# Fields of a machine node. Its slots are its lists, each of which says whether it is over a descendant edge.
+PARENT, CHILD_EDGE, SLOTS_AT, LISTS_OF, NEEDS_TEXT, NEEDS_XML, FALLS_BACK, ANY_LEVEL, MEMBERS_AT, MEMBERS_OF = (
+    0, 1, 2, 3, 4, 5, 6, 7, 8, 9)  # fmt: skip
+NODE = 10
+# Fields of a member: the list of the parent's record that it goes to, or a root's twig; its test; the lists that it requires.
+TARGET, TEST, LITERAL, REQUIRED_AT, REQUIRED_OF = 0, 1, 2, 3, 4
+MEMBER = 5
+# Fields of a query node: its parent among those of its twig, and its list in the parent's record.
+QUERY_PARENT, QUERY_LIST = 0, 1
+QUERY_FIELDS = 2
 # Tests of string values; the last six compare numbers.
 NO_TEST, NEVER, SAME_TEXT, OTHER_TEXT, CONTAINS, EQUAL, UNEQUAL, BELOW, AT_MOST, ABOVE, AT_LEAST = (
     0,
@@ -49,8 +57,11 @@ FIRST, NODES_OF, COLUMNS_AT, COLUMNS_OF, WIDTH = 0, 1, 2, 3, 4
 TWIG_FIELDS = 5
 AS_ORDER, AS_STRING, AS_XML = 0, 1, 2
 # Fields of a record, which its lists (first, last) follow. XML_START is IN_VALUES for an attribute.
-QUERY, LEVEL, ORDER, NEXT, TEXT_START, TEXT_END, XML_START, XML_END, FORWARD, LISTS = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
+OF_NODE, FORWARD, NEXT, LEVEL, ORDER, TEXT_START, TEXT_END, XML_START, XML_END, LISTS = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
 IN_VALUES = -2
+# Fields of a cell; the first three are those of a record, where OF_NODE is IS_CELL.
+RECORD, CELL = 3, 4
+IS_CELL = -1
 # Fields of the machine's state.
 AT_EVENT, AT_NODE, POOL, TEXTS, VALUES, XMLS, XML_POSITION, OPEN, OPEN_TEXTS, OPEN_XMLS, PENDING = (
     0,
@@ -66,11 +77,11 @@ AT_EVENT, AT_NODE, POOL, TEXTS, VALUES, XMLS, XML_POSITION, OPEN, OPEN_TEXTS, OP
     10,
 )
 EMITTING, STARTED, ROWS, WORDS, OUT, IN_ATTRIBUTE, VALUE_START, ASKED, MADE = 11, 12, 13, 14, 15, 16, 17, 18, 19
-ATTRIBUTE_WORD, ATTRIBUTE_ORDER = 20, 21
-MACHINE = 22
+ATTRIBUTE_WORD, ATTRIBUTE_ORDER, ROOT, AT_MEMBER, PENDING_NEEDS, EMITTED_TWIG = 20, 21, 22, 23, 24, 25
+MACHINE = 26
 # What a call returns: what must be emptied or enlarged before it is called again; ASKED says by how much.
 DONE, ROWS_FULL, OUT_FULL, POOL_FULL, TEXTS_FULL, VALUES_FULL, XMLS_FULL, PENDING_FULL = 0, 1, 2, 3, 4, 5, 6, 7
-WAITING = 3  # words of an attribute that stands for a child element until its element ends: level, query node, record
+WAITING = 3  # words of an attribute that stands for a child element until its element ends: level, machine node, record
 
 
 @helper
@@ -225,22 +236,63 @@ def _outer(pool, e, level):
 
 
 @helper
-def _append(pool, nodes, top, q, level, record):
-    """Give a solution to the record of the parent's query node that it belongs to."""
-    parent = nodes[q * NODE + PARENT]
-    holder = _outer(pool, top[parent], level)
-    at = holder + LISTS + 2 * nodes[q * NODE + SLOT]
-    pool[record + NEXT] = -1
-    if pool[at] < 0:
-        pool[at] = record
-    else:
-        pool[pool[at + 1] + NEXT] = record
-    pool[at + 1] = record
+def _next_member(pool, record, nodes, members, required, literals, digits, texts, values, k):
+    """The first member of a record's node, from number k on, for which the record is a partial solution; their number if none is.
+
+    All members are tried in one call, since a node of a thousand twigs may have many and nearly all of them fail.
+    """
+    node = pool[record + OF_NODE] * NODE
+    count = nodes[node + MEMBERS_OF]
+    begin = pool[record + TEXT_START]
+    length = pool[record + TEXT_END] - begin
+    address = begin + np.int64((values if pool[record + XML_START] == IN_VALUES else texts).ctypes.data)
+    while k < count:
+        member = (nodes[node + MEMBERS_AT] + k) * MEMBER
+        test = members[member + TEST]
+        literal = members[member + LITERAL]
+        if test == SAME_TEXT and literals[literal + TEXT_LENGTH] != length:
+            k += 1
+            continue
+        i = members[member + REQUIRED_AT]
+        stop = i + members[member + REQUIRED_OF]
+        while i < stop and pool[record + LISTS + 2 * required[i]] >= 0:
+            i += 1
+        if i == stop and (test == NO_TEST or _holds(test, address, length, literals, literal, digits)):
+            break
+        k += 1
+    return k
+
+
+@helper
+def _settle(m, pool, nodes, members, required, literals, digits, texts, values, top, record, level):
+    """Add a record that has ended to a list of its parent's record for each member that it satisfies; says if there is one."""
+    node = pool[record + OF_NODE] * NODE
+    holder = _outer(pool, top[nodes[node + PARENT]], level)
+    settled = False
+    k = 0
+    while True:
+        k = _next_member(pool, record, nodes, members, required, literals, digits, texts, values, k)
+        if k == nodes[node + MEMBERS_OF]:
+            return settled
+        settled = True
+        cell = m[POOL]
+        m[POOL] = cell + CELL
+        pool[cell + OF_NODE] = IS_CELL
+        pool[cell + FORWARD] = -1
+        pool[cell + NEXT] = -1
+        pool[cell + RECORD] = record
+        at = holder + LISTS + 2 * members[(nodes[node + MEMBERS_AT] + k) * MEMBER + TARGET]
+        if pool[at] < 0:
+            pool[at] = cell
+        else:
+            pool[pool[at + 1] + NEXT] = cell
+        pool[at + 1] = cell
+        k += 1
 
 
 @helper
 def _fits(pool, nodes, top, q, level):
-    """Whether a node at a level lies under an open element as query node q asks."""
+    """Whether a node at a level lies under an open element as machine node q asks."""
     node = q * NODE
     parent = nodes[node + PARENT]
     if parent < 0:
@@ -252,45 +304,47 @@ def _fits(pool, nodes, top, q, level):
 @helper
 def _new(m, pool, nodes, q, level, order):
     record = m[POOL]
-    pool[record + QUERY] = q
+    pool[record + OF_NODE] = q
+    pool[record + FORWARD] = -1
+    pool[record + NEXT] = -1
     pool[record + LEVEL] = level
     pool[record + ORDER] = order
-    pool[record + NEXT] = -1
     pool[record + TEXT_START] = -1
     pool[record + TEXT_END] = -1
     pool[record + XML_START] = -1
     pool[record + XML_END] = -1
-    pool[record + FORWARD] = -1
     size = LISTS + 2 * nodes[q * NODE + LISTS_OF]
-    for i in range(LISTS, size):
-        pool[record + i] = -1
+    for i in range(record + LISTS, record + size):
+        pool[i] = -1
     m[POOL] = record + size
     return record
 
 
 @helper
-def _point(pool, nodes, first, k, cursor, most):
-    """Set the cursor of query node k of a twig to the first record of its list in its parent's record."""
-    node = (first + k) * NODE
-    holder = cursor[nodes[node + PARENT] - first]
-    if holder < 0:
-        cursor[k] = -1
-        cursor[most + k] = -1
-    else:
-        at = holder + LISTS + 2 * nodes[node + SLOT]
+def _point(pool, queries, first, k, cursor, most):
+    """Set the cursor of query node k of a twig to the first cell of its list in its parent's record."""
+    query = (first + k) * QUERY_FIELDS
+    parent = queries[query + QUERY_PARENT]
+    holder = cursor[parent]
+    if holder >= 0 and parent > 0:
+        holder = pool[holder + RECORD]
+    cursor[k] = -1
+    cursor[most + k] = -1
+    if holder >= 0:
+        at = holder + LISTS + 2 * queries[query + QUERY_LIST]
         cursor[k] = pool[at]
-        cursor[most + k] = pool[at + 1] if pool[at] >= 0 else -1
+        if pool[at] >= 0:
+            cursor[most + k] = pool[at + 1]
 
 
 @helper
-def _emit(m, nodes, twigs, columns, pool, texts, values, xmls, cursor, most, rows, row_at, out):
+def _emit(m, queries, twigs, columns, pool, texts, values, xmls, cursor, most, rows, row_at, out):
     """Write the fragments of the root record m[EMITTING] as rows; returns DONE, or what is full.
 
-    The cursor has the record of each query node, the last record of its list, and of each column the record that it showed last
-    with the place where that text lies in `out`: fragments that share a record share its text.
+    The cursor has the root record, then for each query node its cell; the last cell of its list; and of each column the record
+    that it showed last with the place where that text lies in `out`: fragments that share a record share its text.
     """
-    record = m[EMITTING]
-    twig = nodes[pool[record + QUERY] * NODE + TWIG]
+    twig = m[EMITTED_TWIG]
     first = twigs[twig * TWIG_FIELDS + FIRST]
     count = twigs[twig * TWIG_FIELDS + NODES_OF]
     at_column = twigs[twig * TWIG_FIELDS + COLUMNS_AT]
@@ -299,9 +353,9 @@ def _emit(m, nodes, twigs, columns, pool, texts, values, xmls, cursor, most, row
     cached = 2 * most
     if m[STARTED] == 0:
         m[STARTED] = 1
-        cursor[0] = record
+        cursor[0] = m[EMITTING]
         for k in range(1, count):
-            _point(pool, nodes, first, k, cursor, most)
+            _point(pool, queries, first, k, cursor, most)
         for c in range(shown):
             cursor[cached + 2 * c] = -1
     while True:
@@ -315,6 +369,8 @@ def _emit(m, nodes, twigs, columns, pool, texts, values, xmls, cursor, most, row
             k = columns[2 * (at_column + c)]
             kind = columns[2 * (at_column + c) + 1]
             r = cursor[k]
+            if r >= 0 and k > 0:
+                r = pool[r + RECORD]
             if kind == AS_ORDER:
                 rows[w] = pool[r + ORDER] if r >= 0 else -1
                 w += 1
@@ -352,7 +408,7 @@ def _emit(m, nodes, twigs, columns, pool, texts, values, xmls, cursor, most, row
             return DONE
         cursor[k] = pool[cursor[k] + NEXT]
         for j in range(k + 1, count):
-            _point(pool, nodes, first, j, cursor, most)
+            _point(pool, queries, first, j, cursor, most)
 
 
 @helper
@@ -377,20 +433,21 @@ def _release(m):
 
 @kernel(
     int64(
-        I64, int64, U8, int64, int64, i64, I64, I64, I64, I64, I64, I64, I64, I64, I64, U8,
+        I64, int64, U8, int64, int64, i64, I64, I64, I64, I64, I64, I64, I64, I64, I64, I64, I64, I64, I64, U8,
         I64, I64, i64, i64, u8, u8, u8, i64, i64, i64, i64, u8,
     )
 )  # fmt: skip
 def match(
-    events, stop, data, base, reached, m, nodes, children, element_at, element_nodes, element_needs, attribute_at,
-    attribute_nodes, attribute_needs, literals, digits, twigs, columns, top, pool, texts, values, xmls, pending, cursor,
-    rows, row_at, out,
+    events, stop, data, base, reached, m, nodes, slots, members, required, queries, element_at, element_nodes, start_needs,
+    end_needs, attribute_at, attribute_nodes, attribute_needs, literals, digits, twigs, columns, top, pool, texts, values, xmls,
+    pending, cursor, rows, row_at, out,
 ):  # fmt: skip
     """Run events[:stop] through the machine; returns DONE, or what is full.
 
     `data` are the bytes that the events point into, from position `base` of the document, of which the events cover those before
-    `reached`. Elements of name k are matched by the query nodes element_nodes[element_at[k]:element_at[k + 1]], parents before
-    children, and take element_needs[k] words of the pool; names that no twig knows have the last k. Attributes likewise.
+    `reached`. Elements of name k are matched by the machine nodes element_nodes[element_at[k]:element_at[k + 1]], parents before
+    children, and take start_needs[k] and end_needs[k] words of the pool; names that no twig knows have the last k. Attributes
+    likewise. m[PENDING_NEEDS] words are what all attributes of an element that stand for children may take at its end.
     """
     spelt = np.int64(digits.ctypes.data)
     text = np.int64(data.ctypes.data)
@@ -398,9 +455,19 @@ def match(
     known = element_at.size - 2
     while True:
         if m[EMITTING] >= 0:
-            full = _emit(m, nodes, twigs, columns, pool, texts, values, xmls, cursor, most, rows, row_at, out)
+            full = _emit(m, queries, twigs, columns, pool, texts, values, xmls, cursor, most, rows, row_at, out)
             if full != DONE:
                 return full
+        if m[ROOT] >= 0:
+            # One twig after the other for which the record of a root is a solution.
+            node = pool[m[ROOT] + OF_NODE] * NODE
+            k = _next_member(pool, m[ROOT], nodes, members, required, literals, spelt, texts, values, m[AT_MEMBER])
+            if k < nodes[node + MEMBERS_OF]:
+                m[AT_MEMBER] = k + 1
+                m[EMITTING] = m[ROOT]
+                m[EMITTED_TWIG] = members[(nodes[node + MEMBERS_AT] + k) * MEMBER + TARGET]
+                continue
+            m[ROOT] = -1
         at = m[AT_EVENT]
         if at >= stop:
             break
@@ -437,8 +504,8 @@ def match(
         level = (word >> 8) & 0xFFFFFF
         name = min(word >> 32, known)
         if kind == START:
-            if m[POOL] + element_needs[name] > pool.size:
-                m[ASKED] = element_needs[name]
+            if m[POOL] + start_needs[name] > pool.size:
+                m[ASKED] = start_needs[name]
                 return POOL_FULL
             for j in range(element_at[name], element_at[name + 1]):
                 q = element_nodes[j]
@@ -465,13 +532,19 @@ def match(
                     m[OPEN_XMLS] += 1
                     pool[record + XML_START] = m[XMLS]
         elif kind == END:
+            length = end_needs[name]
+            if m[PENDING] > 0:
+                length += m[PENDING_NEEDS]
+            if m[POOL] + length > pool.size:
+                m[ASKED] = length
+                return POOL_FULL
             while m[PENDING] > 0 and pending[m[PENDING] - WAITING] == level:
                 m[PENDING] -= WAITING
                 record = pending[m[PENDING] + 2]
                 if record >= 0:
-                    _append(pool, nodes, top, pending[m[PENDING] + 1], level + 1, record)
+                    _settle(m, pool, nodes, members, required, literals, spelt, texts, values, top, record, level + 1)
             j = element_at[name + 1] - 1 - m[AT_NODE]
-            while j >= element_at[name] and m[EMITTING] < 0:
+            while j >= element_at[name] and m[ROOT] < 0:
                 q = element_nodes[j]
                 j -= 1
                 record = top[q]
@@ -480,41 +553,31 @@ def match(
                 node = q * NODE
                 outer = pool[record + NEXT]
                 top[q] = outer
+                pool[record + NEXT] = -1
                 m[OPEN] -= 1
-                passed = True
                 if nodes[node + NEEDS_TEXT] == 1:
                     pool[record + TEXT_END] = m[TEXTS]
                     m[OPEN_TEXTS] -= 1
-                    if nodes[node + TEST] != NO_TEST:
-                        begin = pool[record + TEXT_START]
-                        address = np.int64(texts.ctypes.data) + begin
-                        passed = _holds(
-                            nodes[node + TEST], address, m[TEXTS] - begin, literals, nodes[node + LITERAL], spelt
-                        )
                 if nodes[node + NEEDS_XML] == 1:
                     pool[record + XML_END] = m[XMLS]
                     m[OPEN_XMLS] -= 1
-                for s in range(nodes[node + LISTS_OF]):
-                    child = children[nodes[node + CHILDREN_AT] + s] * NODE
-                    mine = record + LISTS + 2 * s
-                    if pool[mine] < 0:
-                        if nodes[child + OPTIONAL] == 0:
-                            passed = False
-                    elif nodes[child + CHILD_EDGE] == 0 and outer >= 0:
-                        theirs = outer + LISTS + 2 * s
-                        if pool[theirs] < 0:
-                            pool[theirs] = pool[mine]
-                        else:
-                            pool[pool[theirs + 1] + NEXT] = pool[mine]
-                        pool[theirs + 1] = pool[mine + 1]
-                if passed:
-                    if nodes[node + PARENT] >= 0:
-                        _append(pool, nodes, top, q, level, record)
-                    else:
-                        m[EMITTING] = record
-                elif record + LISTS + 2 * nodes[node + LISTS_OF] == m[POOL]:
-                    m[POOL] = record  # nothing was made after it, and nothing points to it
-            if m[EMITTING] >= 0:
+                if outer >= 0:
+                    for s in range(nodes[node + LISTS_OF]):
+                        mine = record + LISTS + 2 * s
+                        if pool[mine] >= 0 and slots[nodes[node + SLOTS_AT] + s] == 1:
+                            theirs = outer + LISTS + 2 * s
+                            if pool[theirs] < 0:
+                                pool[theirs] = pool[mine]
+                            else:
+                                pool[pool[theirs + 1] + NEXT] = pool[mine]
+                            pool[theirs + 1] = pool[mine + 1]
+                if nodes[node + PARENT] < 0:
+                    m[ROOT] = record
+                    m[AT_MEMBER] = 0
+                elif not _settle(m, pool, nodes, members, required, literals, spelt, texts, values, top, record, level):
+                    if record + LISTS + 2 * nodes[node + LISTS_OF] == m[POOL]:
+                        m[POOL] = record  # nothing was made after it, and nothing leads to it
+            if m[ROOT] >= 0:
                 m[AT_NODE] = element_at[name + 1] - 1 - j
                 continue
             m[AT_NODE] = 0
@@ -531,38 +594,34 @@ def match(
             if m[POOL] + attribute_needs[name] > pool.size:
                 m[ASKED] = attribute_needs[name]
                 return POOL_FULL
-            if m[PENDING] + WAITING * (attribute_at[name + 1] - attribute_at[name]) > pending.size:
+            length = WAITING * (attribute_at[name + 1] - attribute_at[name])
+            if m[PENDING] + length > pending.size:
+                m[ASKED] = length
                 return PENDING_FULL
             used = m[AT_NODE] > 0
             j = attribute_at[name] + m[AT_NODE]
-            while j < attribute_at[name + 1] and m[EMITTING] < 0:
+            while j < attribute_at[name + 1] and m[ROOT] < 0:
                 q = attribute_nodes[j]
                 j += 1
-                node = q * NODE
                 if not _fits(pool, nodes, top, q, level):
                     continue
-                begin = m[VALUE_START]
-                if nodes[node + TEST] != NO_TEST:
-                    address = np.int64(values.ctypes.data) + begin
-                    if not _holds(
-                        nodes[node + TEST], address, m[VALUES] - begin, literals, nodes[node + LITERAL], spelt
-                    ):
-                        continue
-                used = True
                 record = _new(m, pool, nodes, q, level, m[ATTRIBUTE_ORDER])
-                pool[record + TEXT_START] = begin
+                pool[record + TEXT_START] = m[VALUE_START]
                 pool[record + TEXT_END] = m[VALUES]
                 pool[record + XML_START] = IN_VALUES
-                if nodes[node + PARENT] < 0:
-                    m[EMITTING] = record
-                elif nodes[node + FALLS_BACK] == 1:
+                if nodes[q * NODE + PARENT] < 0:
+                    m[ROOT] = record
+                    m[AT_MEMBER] = 0
+                elif nodes[q * NODE + FALLS_BACK] == 1:
                     pending[m[PENDING]] = level - 1
                     pending[m[PENDING] + 1] = q
                     pending[m[PENDING] + 2] = record
                     m[PENDING] += WAITING
-                else:
-                    _append(pool, nodes, top, q, level, record)
-            if m[EMITTING] >= 0:
+                elif not _settle(m, pool, nodes, members, required, literals, spelt, texts, values, top, record, level):
+                    m[POOL] = record
+                    continue
+                used = True
+            if m[ROOT] >= 0:
                 m[AT_NODE] = j - attribute_at[name]
                 continue
             m[AT_NODE] = 0
@@ -589,24 +648,32 @@ def _mark(pool, nodes, record, work):
         return
     pool[record + FORWARD] = 0
     n = 0
-    for s in range(nodes[pool[record + QUERY] * NODE + LISTS_OF]):
-        if pool[record + LISTS + 2 * s] >= 0:
-            work[n] = pool[record + LISTS + 2 * s]
-            work[n + 1] = pool[record + LISTS + 2 * s + 1]
-            n += 2
-    while n > 0:
-        n -= 2
-        r = work[n]
-        if r != work[n + 1]:
-            work[n] = pool[r + NEXT]
-            n += 2
-        if pool[r + FORWARD] < 0:
-            pool[r + FORWARD] = 0
-            for s in range(nodes[pool[r + QUERY] * NODE + LISTS_OF]):
+    r = record
+    while True:
+        if r >= 0:
+            for s in range(nodes[pool[r + OF_NODE] * NODE + LISTS_OF]):
                 if pool[r + LISTS + 2 * s] >= 0:
                     work[n] = pool[r + LISTS + 2 * s]
                     work[n + 1] = pool[r + LISTS + 2 * s + 1]
                     n += 2
+        if n == 0:
+            return
+        n -= 2
+        cell = work[n]
+        if cell != work[n + 1]:
+            work[n] = pool[cell + NEXT]
+            n += 2
+        pool[cell + FORWARD] = 0
+        r = pool[cell + RECORD]
+        if pool[r + FORWARD] >= 0:
+            r = np.int64(-1)
+        else:
+            pool[r + FORWARD] = 0
+
+
+@helper
+def _size(pool, nodes, r):
+    return CELL if pool[r + OF_NODE] == IS_CELL else LISTS + 2 * nodes[pool[r + OF_NODE] * NODE + LISTS_OF]
 
 
 @helper
@@ -629,7 +696,7 @@ def _slide(arena, begin, end, done):
 def collect(m, nodes, top, pool, texts, values, xmls, pending, work):
     """Throw away records that nothing leads to any more, and their texts: the others move together, in their order.
 
-    Not while fragments are being written. `work` has four words a query node, and nine.
+    Not while fragments are being written. `work` has two words for each list and two for each machine node, and nine.
     """
     for q in range(top.size):
         r = top[q]
@@ -644,10 +711,11 @@ def collect(m, nodes, top, pool, texts, values, xmls, pending, work):
     r = 0
     used = 0
     while r < m[POOL]:
-        size = LISTS + 2 * nodes[pool[r + QUERY] * NODE + LISTS_OF]
+        size = _size(pool, nodes, r)
         if pool[r + FORWARD] >= 0:
             pool[r + FORWARD] = used
             used += size
+        if pool[r + FORWARD] >= 0 and pool[r + OF_NODE] != IS_CELL:
             begin, end = pool[r + TEXT_START], pool[r + TEXT_END]
             if begin >= 0:
                 if pool[r + XML_START] == IN_VALUES:
@@ -678,18 +746,18 @@ def collect(m, nodes, top, pool, texts, values, xmls, pending, work):
             pending[i + 2] = pool[pending[i + 2] + FORWARD]
     r = 0
     while r < m[POOL]:
-        size = LISTS + 2 * nodes[pool[r + QUERY] * NODE + LISTS_OF]
+        size = _size(pool, nodes, r)
         if pool[r + FORWARD] >= 0:
-            # A record that follows the last of a list may be gone: its mark is -1, and so is a chain's end.
+            # A cell that follows the last of a list may be gone: its mark is -1, as is the end of a chain.
             if pool[r + NEXT] >= 0:
                 pool[r + NEXT] = pool[pool[r + NEXT] + FORWARD]
-            for i in range(r + LISTS, r + size):
+            for i in range(r + (RECORD if size == CELL else LISTS), r + size):
                 if pool[i] >= 0:
                     pool[i] = pool[pool[i] + FORWARD]
         r += size
     r = 0
     while r < m[POOL]:
-        size = LISTS + 2 * nodes[pool[r + QUERY] * NODE + LISTS_OF]
+        size = _size(pool, nodes, r)
         target = pool[r + FORWARD]
         if target >= 0:
             pool[r + FORWARD] = -1

@@ -65,10 +65,12 @@ class TwigMachine:
             made=lambda: f"{self.fragments_made} fragments",
         )
         self._m = np.zeros(t.MACHINE, np.int64)
-        self._m[t.EMITTING] = -1
+        self._m[[t.EMITTING, t.ROOT]] = -1
+        self._m[t.PENDING_NEEDS] = program.pending_needs
+        self._attribute_needs = program.attributes.needs + program.attributes.cells
         self._top = np.full(program.count, -1, np.int64)
         self._cursor = np.full(4 * program.most, -1, np.int64)
-        self._work = np.empty(4 * program.count + 9, np.int64)
+        self._work = np.empty(2 * (program.lists + program.count) + 9, np.int64)
         widest = int(program.twigs.reshape(-1, t.TWIG_FIELDS)[:, t.WIDTH].max())
         self._rows = np.empty(ROWS * min(widest, 64) + widest, np.int64)
         self._row_at = np.empty(ROWS, np.int64)
@@ -127,10 +129,11 @@ class TwigMachine:
         while True:
             a = self._arrays
             full = t.match(
-                events.words, events.words.size, events.data, events.base, events.reached, m, p.nodes, p.children,
-                p.elements.at, p.elements.nodes, p.elements.needs, p.attributes.at, p.attributes.nodes, p.attributes.needs,
-                p.literals, p.digits, p.twigs, p.columns, self._top, a[t.POOL_FULL], a[t.TEXTS_FULL], a[t.VALUES_FULL],
-                a[t.XMLS_FULL], a[t.PENDING_FULL], self._cursor, self._rows, self._row_at, self._out,
+                events.words, events.words.size, events.data, events.base, events.reached, m, p.nodes, p.slots, p.members,
+                p.required, p.queries, p.elements.at, p.elements.nodes, p.elements.needs, p.elements.cells, p.attributes.at,
+                p.attributes.nodes, self._attribute_needs, p.literals, p.digits, p.twigs, p.columns, self._top, a[t.POOL_FULL],
+                a[t.TEXTS_FULL], a[t.VALUES_FULL], a[t.XMLS_FULL], a[t.PENDING_FULL], self._cursor, self._rows, self._row_at,
+                self._out,
             )  # fmt: skip
             if full == t.DONE:
                 return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -33,11 +33,12 @@ class TwigPlan:
 
 @dataclass(frozen=True)
 class Dispatch:
-    """The query nodes of each known name, and last those of any other; with the words of the pool that they take."""
+    """The machine nodes of each known name, and last those of any other; with the words of the pool that they take."""
 
     at: Int64s
     nodes: Int64s
-    needs: Int64s
+    needs: Int64s  # for their records
+    cells: Int64s  # for the cells that lead to them
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,10 @@ class Program:
     """The arrays of several twigs; headrace.kernels.twigs says what is in them."""
 
     nodes: Int64s
-    children: Int64s
+    slots: Int64s
+    members: Int64s
+    required: Int64s
+    queries: Int64s
     elements: Dispatch
     attributes: Dispatch
     literals: Int64s
@@ -55,71 +59,141 @@ class Program:
     flags: dict[bytes, int]
     default: int
     most: int  # query nodes or columns of a twig
+    pending_needs: int  # words that attributes which stand for children may take at the end of an element
 
     @property
     def count(self) -> int:
-        """The number of query nodes."""
+        """The number of machine nodes."""
         return self.nodes.size // t.NODE
+
+    @property
+    def lists(self) -> int:
+        """The number of lists of all machine nodes."""
+        return self.slots.size
+
+
+_Member = tuple[Test | None, tuple[int, ...], int]  # its test, the lists that it requires, and the twig of a root
+
+
+@dataclass
+class _MachineNode:
+    """A machine node while it is built: query nodes that are reached by the same steps are members of one."""
+
+    parent: int
+    query: QueryNode
+    falls_back: bool
+    members: dict[_Member, int]  # what a member is, and the list or twig that it goes to
+    needs_text: bool = False
+    needs_xml: bool = False
+    slots: list[bool] = field(default_factory=list)  # its lists: over a descendant edge or not
+    children: dict[tuple[str, bool, str, bool], int] = field(default_factory=dict)
 
 
 def compile_twigs(plans: Sequence[TwigPlan]) -> Program:
-    """Compile twigs to one program, which shares the scan among them."""
-    total = sum(len(plan.nodes) for plan in plans)
-    nodes = np.zeros((total, t.NODE), np.int64)
+    """Compile twigs to one program, which shares the scan, and all that they have in common from their roots on."""
+    builder = _Builder()
     twigs = np.zeros((len(plans), t.TWIG_FIELDS), np.int64)
-    children: list[int] = []
     columns: list[int] = []
-    literals = _Literals()
-    by_name: dict[str, list[int]] = {}
-    by_attribute: dict[str, list[int]] = {}
     first = 0
     for number, plan in enumerate(plans):
         twigs[number] = first, len(plan.nodes), len(columns) // 2, len(plan.shown), _width(plan)
         for shown, kind in plan.shown:
             columns += [shown, KINDS[kind]]
-        for k, node in enumerate(plan.nodes):
-            row = nodes[first + k]
-            kinds = {kind for which, kind in plan.shown if which == k}
-            falls_back = (
-                node.predicate and not plan.strict and not node.children and not node.attribute and node.name != "*"
-            )
-            row[t.PARENT] = -1 if node.parent < 0 else first + node.parent
-            row[t.CHILD_EDGE] = node.axis == "/"
-            row[t.ANY_LEVEL] = node.parent < 0 and node.axis == "//"
-            row[t.SLOT] = 0 if node.parent < 0 else plan.nodes[node.parent].children.index(k)
-            row[t.LISTS_OF] = len(node.children)
-            row[t.CHILDREN_AT] = len(children)
-            row[t.TWIG] = number
-            row[t.TEST], row[t.LITERAL] = literals.add(node.test)
-            row[t.NEEDS_TEXT] = node.test is not None or "text" in kinds
-            row[t.NEEDS_XML] = "xml" in kinds
-            row[t.OPTIONAL] = k in plan.optional
-            row[t.FALLS_BACK] = falls_back
-            children += [first + child for child in node.children]
-            if not node.attribute:
-                by_name.setdefault(node.name, []).append(first + k)
-            if node.attribute or falls_back:
-                by_attribute.setdefault(node.name, []).append(first + k)
+        builder.add(number, plan)
         first += len(plan.nodes)
-    anything = by_name.pop("*", [])
-    names = sorted({*by_name, *by_attribute})
-    lists = [sorted(by_name.get(name, []) + anything) for name in names]
-    return Program(
-        nodes=nodes.ravel(),
-        children=np.array(children, np.int64),
-        elements=_dispatch([*lists, anything], nodes),
-        attributes=_dispatch([*(by_attribute.get(name, []) for name in names), []], nodes),
-        literals=np.array(literals.fields, np.int64),
-        digits=np.frombuffer(bytes(literals.digits) + b"\0", np.uint8),
-        twigs=twigs.ravel(),
-        columns=np.array(columns, np.int64),
-        flags={
-            name.encode(): _element_flags(found, nodes) | (x.AS_ATTRIBUTE if name in by_attribute else 0)
-            for name, found in zip(names, lists, strict=True)
-        },
-        default=_element_flags(anything, nodes),
-        most=max(max(len(plan.nodes), len(plan.shown)) for plan in plans),
-    )
+    return builder.program(twigs, columns, max(max(len(plan.nodes), len(plan.shown)) for plan in plans))
+
+
+class _Builder:
+    """Builds machine nodes as a trie of steps, and gives every query node a list in the records of its parent."""
+
+    def __init__(self) -> None:
+        self.nodes: list[_MachineNode] = []
+        self.roots: dict[tuple[str, bool, str, bool], int] = {}
+        self.queries: list[int] = []
+
+    def add(self, twig: int, plan: TwigPlan) -> None:
+        """Add a twig."""
+        machine = [0] * len(plan.nodes)
+        for k, query in enumerate(plan.nodes):
+            falls_back = (
+                query.predicate and not plan.strict and not query.children and not query.attribute and query.name != "*"
+            )
+            parent = machine[query.parent] if k else -1
+            known = self.nodes[parent].children if k else self.roots
+            key = query.axis, query.attribute, query.name, falls_back
+            if key not in known:
+                known[key] = len(self.nodes)
+                self.nodes.append(_MachineNode(parent, query, falls_back, {}))
+            machine[k] = known[key]
+            kinds = {kind for which, kind in plan.shown if which == k}
+            self.nodes[machine[k]].needs_text |= query.test is not None or "text" in kinds
+            self.nodes[machine[k]].needs_xml |= "xml" in kinds
+        # Children before parents, since a member is known by the lists that it requires.
+        lists = [0] * len(plan.nodes)
+        for k in reversed(range(len(plan.nodes))):
+            query, node = plan.nodes[k], self.nodes[machine[k]]
+            required = tuple(sorted({lists[child] for child in query.children if child not in plan.optional}))
+            if k == 0:
+                node.members[query.test, required, twig] = twig
+                continue
+            member = query.test, required, -1
+            if member not in node.members:
+                slots = self.nodes[node.parent].slots
+                node.members[member] = len(slots)
+                slots.append(query.axis == "//")
+            lists[k] = node.members[member]
+        for k, query in enumerate(plan.nodes):
+            self.queries += [max(query.parent, 0), lists[k]]
+
+    def program(self, twigs: Int64s, columns: list[int], most: int) -> Program:
+        """Return the arrays of all twigs that were added."""
+        nodes = np.zeros((len(self.nodes), t.NODE), np.int64)
+        members: list[int] = []
+        required: list[int] = []
+        slots: list[bool] = []
+        literals = _Literals()
+        by_name: dict[str, list[int]] = {}
+        by_attribute: dict[str, list[int]] = {}
+        for q, node in enumerate(self.nodes):
+            row = nodes[q]
+            row[t.PARENT] = node.parent
+            row[t.CHILD_EDGE] = node.query.axis == "/"
+            row[t.ANY_LEVEL] = node.parent < 0 and node.query.axis == "//"
+            row[t.SLOTS_AT], row[t.LISTS_OF] = len(slots), len(node.slots)
+            row[t.NEEDS_TEXT], row[t.NEEDS_XML], row[t.FALLS_BACK] = node.needs_text, node.needs_xml, node.falls_back
+            row[t.MEMBERS_AT], row[t.MEMBERS_OF] = len(members) // t.MEMBER, len(node.members)
+            slots += node.slots
+            for (test, lists, _), target in node.members.items():
+                members += [target, *literals.add(test), len(required), len(lists)]
+                required += lists
+            if not node.query.attribute:
+                by_name.setdefault(node.query.name, []).append(q)
+            if node.query.attribute or node.falls_back:
+                by_attribute.setdefault(node.query.name, []).append(q)
+        anything = by_name.pop("*", [])
+        names = sorted({*by_name, *by_attribute})
+        found = [sorted(by_name.get(name, []) + anything) for name in names]
+        return Program(
+            nodes=nodes.ravel(),
+            slots=np.array(slots, np.int64),
+            members=np.array(members, np.int64),
+            required=np.array(required, np.int64),
+            queries=np.array(self.queries, np.int64),
+            elements=_dispatch([*found, anything], nodes),
+            attributes=_dispatch([*(by_attribute.get(name, []) for name in names), []], nodes),
+            literals=np.array(literals.fields, np.int64),
+            digits=np.frombuffer(bytes(literals.digits) + b"\0", np.uint8),
+            twigs=twigs.ravel(),
+            columns=np.array(columns, np.int64),
+            flags={
+                name.encode(): _element_flags(which, nodes) | (x.AS_ATTRIBUTE if name in by_attribute else 0)
+                for name, which in zip(names, found, strict=True)
+            },
+            default=_element_flags(anything, nodes),
+            most=most,
+            pending_needs=t.CELL * int(nodes[nodes[:, t.FALLS_BACK] == 1, t.MEMBERS_OF].sum()),
+        )
 
 
 def _width(plan: TwigPlan) -> int:
@@ -134,10 +208,12 @@ def _element_flags(found: list[int], nodes: Int64s) -> int:
 
 
 def _dispatch(lists: Sequence[list[int]], nodes: Int64s) -> Dispatch:
-    sizes = t.LISTS + 2 * nodes[:, t.LISTS_OF]
+    sizes, cells = t.LISTS + 2 * nodes[:, t.LISTS_OF], t.CELL * nodes[:, t.MEMBERS_OF]
     at = np.cumsum([0, *map(len, lists)], dtype=np.int64)
-    needs = np.array([int(sizes[found].sum()) if found else 0 for found in lists], np.int64)
-    return Dispatch(at, np.array([q for found in lists for q in found], np.int64), needs)
+    needs, made = (
+        np.array([int(words[found].sum()) if found else 0 for found in lists], np.int64) for words in (sizes, cells)
+    )
+    return Dispatch(at, np.array([q for found in lists for q in found], np.int64), needs, made)
 
 
 class _Literals:

@@ -15,6 +15,7 @@ from headrace.xml.characters import CLASSES
 from headrace.xml.encoding import Decoder
 from headrace.xml.limits import Limits
 from headrace.xml.names import NameTable
+from headrace.xml.place import Place
 from headrace.xml.reasons import reason_of, too_many_names
 
 PIECE = 1 << 18  # bytes scanned at a time: they and their events stay in a core's cache
@@ -93,7 +94,7 @@ class Tokeniser:
         self._made = made or (lambda: f"{self.events_made} events")
         self._names = NameTable(flags or {}, self.limits.names, budget)
         size = PIECE + self.limits.name + 16 + _PAD
-        budget.reserve("input buffer", size + 8 * _EVENTS * x.EVENT)
+        budget.reserve("input buffer", 2 * size + 8 * _EVENTS * x.EVENT)
         budget.reserve("open elements", 5 * self.limits.depth)
         self._data = np.zeros(size, np.uint8)
         self._events = np.empty(_EVENTS * x.EVENT, np.int64)
@@ -104,7 +105,7 @@ class Tokeniser:
         self._state[x.DEFAULT] = default
         self._state[x.NAMES] = self._names.count
         self._tail = 0  # bytes that are held for the next piece
-        self._place = np.zeros(3, np.int64)  # lines and characters before the held bytes
+        self._place = Place(size)  # of the first held byte
         self._decoder = Decoder()
         self._ended = False
 
@@ -176,13 +177,11 @@ class Tokeniser:
                 raise self._refusal(too_many_names(self.limits), reached)
             if code == x.MORE:
                 break
-        x.walk(data, 0, reached, self._place)
+        self._place.advance(data, reached)
         self._tail = n - reached
         data[: self._tail] = data[reached:n].copy()
         state[x.BASE] = base + reached
 
     def _refusal(self, reason: str, position: int) -> IllFormed:
         self._ended = True
-        place = self._place.copy()
-        x.walk(self._data, 0, position, place)
-        return IllFormed(self.file, int(place[0]) + 1, int(place[1]) + 1, reason, self._made())
+        return IllFormed(self.file, *self._place.at(self._data, position), reason, self._made())
