@@ -23,8 +23,9 @@ from benchmarks.spark import SYSTEMS as SPARK_SYSTEMS
 from benchmarks.spark.plan import SparkPlan
 from benchmarks.streams import WORKLOADS
 from benchmarks.systems import IN_MEMORY, LOOKUP
+from benchmarks.xml.plan import XmlPlan
 
-SECTIONS = ("lookup", "memory", "create", "service", "progressive", "sampling", "spark")
+SECTIONS = ("lookup", "memory", "create", "service", "progressive", "sampling", "xml", "spark")
 SERVICE_ROWS = 200_000
 _PLAIN_WIDTH = 150  # in a file or a log, where nothing says how wide a line may be
 _DATA = Path(__file__).parent / ".data"
@@ -69,6 +70,7 @@ def main() -> int:
         ),
         progressive=ProgressivePlan(200_000, 40_000, 10_000, 60_000) if quick else ProgressivePlan(),
         sampling=SamplingPlan((10_000,), 200_000, 4 << 20, spark=False) if quick else SamplingPlan(),
+        xml=XmlPlan((2_000_000,) if quick else (20_000_000,), str(arguments.data)),
         spark=SparkPlan(
             rows=arguments.rows or ((1_000_000,) if quick else (1_000_000, 10_000_000, 30_000_000)),
             batches=arguments.batch,

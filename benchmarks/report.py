@@ -30,6 +30,8 @@ from benchmarks.spark import metrics as spark_metrics
 from benchmarks.spark.report import report_spark
 from benchmarks.systems import IN_MEMORY, LOOKUP, OURS
 from benchmarks.tables import new_table, target_table
+from benchmarks.xml import SECTION as XML
+from benchmarks.xml.report import report_xml
 
 
 def report(file: Path, console: Console) -> None:
@@ -60,6 +62,7 @@ def report(file: Path, console: Console) -> None:
         report_spark(on_spark, file.with_suffix(".spark.png" if lookup else ".png"), console)
     report_progressive(raw, console)
     report_sampling(raw, console, file)
+    report_xml(raw, console)
     report_service(raw, file.with_suffix(".service.png"), console)
 
 
@@ -72,7 +75,7 @@ def _conditions(raw: dict[str, Any], console: Console) -> None:
         f"{' ' + disk['model'] if disk['model'] else ''}",
         highlight=False,
     )
-    if any(c["section"] not in (*SPARK_SECTIONS, SERVICE, PROGRESSIVE, SAMPLING) for c in raw["cells"]):
+    if any(c["section"] not in (*SPARK_SECTIONS, SERVICE, PROGRESSIVE, SAMPLING, XML) for c in raw["cells"]):
         console.print(
             f"Page cache: {isolation['description']}; limit = base + budget + "
             f"{isolation['allowance'] >> 20} MiB + {isolation['allowance_per_batch_row']} B/batch row",

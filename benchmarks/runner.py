@@ -38,6 +38,9 @@ from benchmarks.spark.plan import SparkPlan
 from benchmarks.spark.source import stream_directory
 from benchmarks.streams import Workload, stream_file
 from benchmarks.systems import IN_MEMORY, LOOKUP
+from benchmarks.xml import SECTION as XML
+from benchmarks.xml.plan import XmlPlan
+from benchmarks.xml.plan import measure as measure_xml
 
 SEED = 7
 #: What the limit grants every process beside its base and its budget: working memory of the
@@ -70,17 +73,18 @@ class RunPlan:
     service: ServicePlan
     progressive: ProgressivePlan
     sampling: SamplingPlan
+    xml: XmlPlan
     spark: SparkPlan
 
     def cells(self, method: isolation.Method) -> Iterator[Cell]:
         for rows in self.rows:
             data = Dataset(rows, SEED, self.root)
             base = Cell(
-                "",
-                "",
-                rows,
-                SEED,
-                str(self.root),
+                section="",
+                system="",
+                rows=rows,
+                seed=SEED,
+                root=str(self.root),
                 seconds=self.seconds,
                 warmup=self.warmup,
                 core=self.core,
@@ -139,7 +143,7 @@ class Runner:
         plan = self.plan
         plan.root.mkdir(parents=True, exist_ok=True)
         method = isolation.available()
-        if set(plan.sections) - {"spark", SERVICE, PROGRESSIVE, SAMPLING}:
+        if set(plan.sections) - {"spark", SERVICE, PROGRESSIVE, SAMPLING, XML}:
             self.console.print(f"Page cache: {isolation.DESCRIPTION[method]}", highlight=False)
         started = datetime.now().astimezone()
         results: dict[str, Any] = {
@@ -158,9 +162,10 @@ class Runner:
         cells = list(plan.cells(method))
         joins = list(plan.progressive.joins()) if PROGRESSIVE in plan.sections else []
         samplings = list(plan.sampling.all()) if SAMPLING in plan.sections else []
+        documents = list(plan.xml.all()) if XML in plan.sections else []
         places = list(plan.service.places()) if SERVICE in plan.sections else []
         with self._progress() as progress:
-            task = progress.add_task("", total=len(cells) + len(joins) + len(samplings) + len(places))
+            task = progress.add_task("", total=len(cells) + len(joins) + len(samplings) + len(documents) + len(places))
             for cell in cells:
                 progress.update(task, description=_title(cell))
                 if cell.section in SPARK_SECTIONS:
@@ -179,6 +184,11 @@ class Runner:
             for sampling in samplings:
                 progress.update(task, description=sampling.title)
                 results["cells"].append(measure_sampling(sampling))
+                keep(results)
+                progress.advance(task)
+            for document in documents:
+                progress.update(task, description=document.title)
+                results["cells"].append(measure_xml(document))
                 keep(results)
                 progress.advance(task)
             # Side by side: time is simulated, and what else the machine does is not in it.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from headrace.arrays import Int64s, UInt8s
+from headrace.arrays import Bools, Int64s, UInt8s
 from headrace.kernels import twigs as t
 
 
@@ -25,9 +25,13 @@ def batch_of(schema: pa.Schema, kinds: Sequence[str], rows: Int64s, picked: Int6
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+# Arrays are made of buffers: pa.array of a NumPy array imports pandas, which takes longer than many a document.
+
+
 def _orders(orders: Int64s) -> pa.Array:
-    missing = orders < 0
-    return pa.array(orders, pa.int64(), mask=missing if missing.any() else None)
+    present = orders >= 0
+    buffers = [_validity(present), pa.py_buffer(orders)]
+    return pa.Array.from_buffers(pa.int64(), orders.size, buffers)
 
 
 def _texts(rows: Int64s, picked: Int64s, word: int, out: UInt8s) -> pa.Array:
@@ -35,8 +39,9 @@ def _texts(rows: Int64s, picked: Int64s, word: int, out: UInt8s) -> pa.Array:
     missing = t.column_offsets(rows, picked, word, offsets)
     texts = np.empty(int(offsets[-1]), np.uint8)
     t.column_texts(rows, picked, word, out, offsets, texts)
-    valid = None
-    if missing:
-        valid = pa.py_buffer(np.packbits(rows[picked + word + 1] >= 0, bitorder="little"))
-    buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(texts)]
-    return pa.Array.from_buffers(pa.string(), picked.size, buffers, null_count=missing)
+    valid = _validity(rows[picked + word + 1] >= 0) if missing else None
+    return pa.Array.from_buffers(pa.string(), picked.size, [valid, pa.py_buffer(offsets), pa.py_buffer(texts)])
+
+
+def _validity(present: Bools) -> pa.Buffer | None:
+    return None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
