@@ -105,6 +105,16 @@ def copy_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), codegen
 
 
+@intrinsic
+def trailing_zeros(typingctx: Any, word: Any) -> Any:
+    """Count the zero bits below the lowest one of a word that is not zero."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), codegen
+
+
 @helper
 def compare_bytes(a: int, a_length: int, b: int, b_length: int) -> int:
     """Compare two byte strings at addresses as memcmp does, a prefix before the longer string; returns -1, 0 or 1."""

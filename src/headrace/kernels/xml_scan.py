@@ -15,7 +15,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.kernels.jit import U8, U64, boolean, helper, i32, i64, int64, kernel, load_u8, load_u64, u8, u64, void
+from headrace.kernels.jit import (
+    U8,
+    U64,
+    boolean,
+    helper,
+    i32,
+    i64,
+    int64,
+    kernel,
+    load_i64,
+    load_u8,
+    load_u32,
+    load_u64,
+    trailing_zeros,
+    u8,
+    u64,
+    void,
+)  # fmt: skip
 
 # Kinds of events, and words of an event.
 START, END, TEXT, CHARACTER, ATTRIBUTE, ATTRIBUTE_END = 0, 1, 2, 3, 4, 5
@@ -53,6 +70,8 @@ E_EQUALS,
  E_UNFINISHED, E_EMPTY, E_UNOPENED) = range(1, 28)  # fmt: skip
 
 _K = np.uint64(0x9E3779B97F4A7C15)
+_ONES = np.uint64(0x0101010101010101)
+_HIGH = np.uint64(0x8080808080808080)
 _SEVEN_BYTES = np.uint64(0x00FFFFFFFFFFFFFF)
 _SIX_BYTES = np.uint64(0x0000FFFFFFFFFFFF)
 _CDATA = np.uint64(int.from_bytes(b"[CDATA[", "little"))
@@ -68,6 +87,55 @@ _NOTATION = np.uint64(int.from_bytes(b"NOTATION", "little"))
 @helper
 def _is_space(b):
     return b == 32 or b == 10 or b == 13 or b == 9
+
+
+@helper
+def _equals(word, b):
+    """The high bit of each byte of a word that is b, up to the first such byte; bytes above it may be marked by mistake."""
+    x = word ^ (np.uint64(b) * _ONES)
+    return (x - _ONES) & ~x
+
+
+@helper
+def _below(word, b):
+    """The same for bytes below b, of those that are ASCII."""
+    return (word - np.uint64(b) * _ONES) & ~word
+
+
+@helper
+def _first(marks):
+    """The number of the first byte that is marked."""
+    return trailing_zeros(marks) >> 3
+
+
+@helper
+def _marked_in_text(word):
+    """Marks for eight bytes of text: '<', '&', ']', controls with tabs and line ends, and what is not ASCII."""
+    return (_below(word, 32) | _equals(word, 60) | _equals(word, 38) | _equals(word, 93) | word) & _HIGH
+
+
+@helper
+def _marked_in_value(word):
+    """Marks for eight bytes of an attribute's value: quotes, '<', '&', controls, tabs and line ends, what is not ASCII."""
+    return (
+        _below(word, 32) | _equals(word, 34) | _equals(word, 39) | _equals(word, 60) | _equals(word, 38) | word
+    ) & _HIGH
+
+
+@helper
+def _marked_after_name(word):
+    """Marks for eight bytes of a name: spaces, controls, '/', '=' and '>', with which nearly all names end."""
+    return (_below(word, 33) | _equals(word, 47) | _equals(word, 61) | _equals(word, 62)) & _HIGH
+
+
+@helper
+def _likely_end(text, p):
+    """Where the name at p ends if it is followed by what names should be followed by; the zero bytes at the end stop it."""
+    marks = _marked_after_name(load_u64(text + p))
+    while marks == np.uint64(0):
+        p += 8
+        marks = _marked_after_name(load_u64(text + p))
+    return p + _first(marks)
 
 
 @helper
@@ -169,22 +237,33 @@ def _same(a, b, length):
 
 
 @helper
-def _intern(address, length, state, names, name_at, name_hash, table, flags, seen):
-    """The number of a name, which is given one if it is new; -1 if there is no room for it."""
+def _find(address, length, spelt, name_at, name_hash, table, mask):
+    """The number of a name, -1 if it has none. Tables are addresses: a call with arrays would take longer than the search."""
     h = _hash(address, length)
-    mask = table.size - 1
     slot = np.int64(h >> np.uint64(20)) & mask
-    while table[slot] >= 0:
-        known = np.int64(table[slot])
-        at = name_at[known]
-        if name_hash[known] == h and name_at[known + 1] - at == length:
-            if _same(np.int64(names.ctypes.data) + at, address, length):
+    while True:
+        known = np.int64(load_u32(table + 4 * slot))
+        if known == 0xFFFFFFFF:
+            return np.int64(-1)
+        if load_u64(name_hash + 8 * known) == h:
+            at = load_i64(name_at + 8 * known)
+            if load_i64(name_at + 8 * known + 8) - at == length and _same(spelt + at, address, length):
                 return known
         slot = (slot + 1) & mask
+
+
+@helper
+def _add(address, length, state, names, name_at, name_hash, table, flags, seen):
+    """Give a new name its number; -1 if there is no room for it."""
     new = state[NAMES]
     at = name_at[new]
     if new >= name_hash.size or at + length + 8 > names.size:
         return np.int64(-1)
+    h = _hash(address, length)
+    mask = table.size - 1
+    slot = np.int64(h >> np.uint64(20)) & mask
+    while table[slot] >= 0:
+        slot = (slot + 1) & mask
     for i in range(length):
         names[at + i] = load_u8(address + i)
     name_at[new + 1] = at + length
@@ -432,6 +511,10 @@ def scan(
     text = np.int64(data.ctypes.data)
     spelt = np.int64(names.ctypes.data)
     tables = np.int64(classes.ctypes.data)
+    at_names = np.int64(name_at.ctypes.data)
+    hashes = np.int64(name_hash.ctypes.data)
+    slots = np.int64(table.ctypes.data)
+    mask = table.size - 1
     as_text = tables + AS_TEXT
     as_value = tables + AS_VALUE
     as_name = tables + AS_NAME
@@ -466,11 +549,13 @@ def scan(
                     bad = E_OUTSIDE
                     break
             else:
-                c = load_u8(as_text + load_u8(text + p))
                 while True:
-                    while c == 0:
-                        p += 1
-                        c = load_u8(as_text + load_u8(text + p))
+                    marks = _marked_in_text(load_u64(text + p))
+                    if marks == np.uint64(0):
+                        p += 8
+                        continue
+                    p += _first(marks)
+                    c = load_u8(as_text + load_u8(text + p))
                     if c == LESS or c == AMPERSAND:
                         break
                     if c == RETURN and texts > 0:
@@ -501,7 +586,6 @@ def scan(
                         break
                     else:
                         p += 1
-                    c = load_u8(as_text + load_u8(text + p))
                 if bad != 0:
                     break
                 if texts > 0 and p > begin:
@@ -535,28 +619,28 @@ def scan(
             b = load_u8(text + p + 1)
             c = load_u8(as_name + b)
             if c == NAME_START or c == NAME_WIDE:
-                q = p + 2
-                if c == NAME_START:
-                    c = load_u8(as_name + load_u8(text + q))
-                    while c == NAME_START or c == NAME_OTHER:
-                        q += 1
-                        c = load_u8(as_name + load_u8(text + q))
-                if c == NAME_WIDE:
-                    q = _name_end(text, p + 1, n, as_name, True)
-                    if q == p + 1:
+                # A name that was seen before needs no look at its characters: they were legal then.
+                q = _likely_end(text, p + 1)
+                name = np.int64(-1)
+                if q < n:
+                    name = _find(text + p + 1, q - p - 1, spelt, at_names, hashes, slots, mask)
+                if name < 0:
+                    end = _name_end(text, p + 1, n, as_name, True)
+                    if end == p + 1:
                         bad = E_MARKUP
                         break
-                    if q < 0:
+                    if end < 0 or end >= n:
                         break
-                if q >= n:
-                    break
-                if q - p - 1 > state[MAX_NAME]:
-                    bad = E_LONG
-                    break
-                name = _intern(text + p + 1, q - p - 1, state, names, name_at, name_hash, table, flags, seen)
-                if name < 0:
-                    code = NAMES_FULL
-                    break
+                    if end != q:
+                        bad = E_TAG
+                        break
+                    if q - p - 1 > state[MAX_NAME]:
+                        bad = E_LONG
+                        break
+                    name = _add(text + p + 1, q - p - 1, state, names, name_at, name_hash, table, flags, seen)
+                    if name < 0:
+                        code = NAMES_FULL
+                        break
                 if depth == 0:
                     if rooted == 1:
                         bad = E_SECOND_ROOT
@@ -678,26 +762,24 @@ def scan(
                 if not spaced:
                     bad = E_SPACE
                     break
-                q = p
-                while c == NAME_START or c == NAME_OTHER:
-                    q += 1
-                    c = load_u8(as_name + load_u8(text + q))
-                if c == NAME_WIDE:
-                    q = _name_end(text, p, n, as_name, True)
-                    if q == p:
+                q = _likely_end(text, p)
+                name = np.int64(-1)
+                if q < n:
+                    name = _find(text + p, q - p, spelt, at_names, hashes, slots, mask)
+                if name < 0:
+                    end = _name_end(text, p, n, as_name, True)
+                    if end < 0 or end >= n:
+                        break
+                    if end != q:
                         bad = E_TAG
                         break
-                    if q < 0:
+                    if q - p > state[MAX_NAME]:
+                        bad = E_LONG
                         break
-                if q >= n:
-                    break
-                if q - p > state[MAX_NAME]:
-                    bad = E_LONG
-                    break
-                name = _intern(text + p, q - p, state, names, name_at, name_hash, table, flags, seen)
-                if name < 0:
-                    code = NAMES_FULL
-                    break
+                    name = _add(text + p, q - p, state, names, name_at, name_hash, table, flags, seen)
+                    if name < 0:
+                        code = NAMES_FULL
+                        break
                 if seen[name] == tag:
                     bad = E_DUPLICATE
                     break
@@ -742,11 +824,13 @@ def scan(
         if mode == VALUE:
             begin = p
             quote = state[QUOTE]
-            c = load_u8(as_value + load_u8(text + p))
             while True:
-                while c == 0:
-                    p += 1
-                    c = load_u8(as_value + load_u8(text + p))
+                marks = _marked_in_value(load_u64(text + p))
+                if marks == np.uint64(0):
+                    p += 8
+                    continue
+                p += _first(marks)
+                c = load_u8(as_value + load_u8(text + p))
                 if c == QUOTES:
                     if load_u8(text + p) == quote:
                         break
@@ -771,7 +855,6 @@ def scan(
                     break
                 else:
                     break
-                c = load_u8(as_value + load_u8(text + p))
             if bad != 0:
                 break
             if wanted and p > begin:
