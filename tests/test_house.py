@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-PACKAGES = ("headrace.semistream", "headrace.progressive", "headrace.sampling")
+PACKAGES = ("headrace.semistream", "headrace.progressive", "headrace.sampling", "headrace.xml")
 MOST_ABOVE, MOST_ATTRIBUTES = 2, 30
 
 

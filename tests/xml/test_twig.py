@@ -260,9 +260,10 @@ def test_many_twigs_make_no_more_events_than_their_names_do():
     for machine in (one, many):
         found = list(machine.feed(text))
         assert sum(batch.num_rows for _, batch in found) == 100 * len(machine.twigs)
-    assert (
-        one._tokeniser.events_made == many._tokeniser.events_made
-    )  # private: what the scanner did is not shown otherwise
+    assert one.stats.events == many.stats.events == 5 * 100
+    assert one.stats.bytes_scanned == many.stats.bytes_scanned == len(text)
+    assert (one.stats.fragments, many.stats.fragments) == (100, 100_000)
+    assert one.stats.memory_peak < 2 << 20
 
 
 def test_twigs_without_a_twig_are_refused():

@@ -2,8 +2,8 @@
 
 from headrace.errors import IllFormed
 from headrace.xml.limits import Limits
-from headrace.xml.machine import TwigMachine
+from headrace.xml.machine import TwigMachine, TwigStats
 from headrace.xml.tokeniser import Events, Tokeniser
 from headrace.xml.twig import Matcher, Twig, Twigs
 
-__all__ = ["Events", "IllFormed", "Limits", "Matcher", "Tokeniser", "Twig", "TwigMachine", "Twigs"]
+__all__ = ["Events", "IllFormed", "Limits", "Matcher", "Tokeniser", "Twig", "TwigMachine", "TwigStats", "Twigs"]

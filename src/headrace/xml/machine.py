@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,6 +42,17 @@ _USED = {
 }
 
 
+@dataclass(frozen=True)
+class TwigStats:
+    """What a machine has done so far: bytes scanned (as UTF-8), events made of them, fragments, and memory by part."""
+
+    bytes_scanned: int
+    events: int
+    fragments: int
+    memory: dict[str, int]
+    memory_peak: int
+
+
 class TwigMachine:
     """Runs twigs over one document that comes in chunks. Made by `Twigs.machine`; `Twig.matcher` is the form for one twig.
 
@@ -62,7 +74,7 @@ class TwigMachine:
             limits=limits,
             budget=self.budget,
             file=file,
-            made=lambda: f"{self.fragments_made} fragments",
+            made=lambda: f"{int(self._m[t.MADE])} fragments",
         )
         self._m = np.zeros(t.MACHINE, np.int64)
         self._m[[t.EMITTING, t.ROOT]] = -1
@@ -93,9 +105,10 @@ class TwigMachine:
         self._busy = False
 
     @property
-    def fragments_made(self) -> int:
-        """Fragments that were made so far."""
-        return int(self._m[t.MADE])
+    def stats(self) -> TwigStats:
+        """What was done so far."""
+        scanned, events = self._tokeniser.position, self._tokeniser.events_made
+        return TwigStats(scanned, events, int(self._m[t.MADE]), self.budget.held(), self.budget.peak)
 
     def feed(self, chunk: bytes | bytearray | memoryview) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Take a chunk of the document, and yield the fragments that end in it."""

@@ -109,6 +109,11 @@ class Tokeniser:
         self._decoder = Decoder()
         self._ended = False
 
+    @property
+    def position(self) -> int:
+        """The bytes of the document, as UTF-8, that were scanned."""
+        return int(self._state[x.BASE])
+
     def feed(self, chunk: bytes | bytearray | memoryview) -> Iterator[Events]:
         """Scan a chunk; an iterator of events that must be read to its end. Raises IllFormed, after the events before."""
         if self._ended:
