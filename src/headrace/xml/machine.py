@@ -14,7 +14,7 @@ from headrace.errors import BadInput
 from headrace.kernels import twigs as t
 from headrace.memory import MemoryBudget, Reservation
 from headrace.xml.limits import Limits
-from headrace.xml.program import compile_twigs
+from headrace.xml.program import Program
 from headrace.xml.rows import batch_of
 from headrace.xml.tokeniser import Events, Tokeniser
 
@@ -63,11 +63,17 @@ class TwigMachine:
     """
 
     def __init__(
-        self, twigs: Sequence[Twig], *, memory: int | str = MEMORY, limits: Limits | None = None, file: str = "document"
+        self,
+        twigs: Sequence[Twig],
+        program: Program,
+        *,
+        memory: int | str = MEMORY,
+        limits: Limits | None = None,
+        file: str = "document",
     ) -> None:
         self.budget = MemoryBudget(memory)
-        self.twigs = tuple(twigs)
-        self._program = program = compile_twigs([twig.plan for twig in self.twigs])
+        self.twigs = twigs
+        self._program = program
         self._tokeniser = Tokeniser(
             program.flags,
             program.default,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Literal
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from headrace.errors import BadInput, choice, shown
 from headrace.xml.limits import Limits
 from headrace.xml.machine import MEMORY, TwigMachine
 from headrace.xml.path import parse
-from headrace.xml.program import KINDS, TwigPlan
+from headrace.xml.program import KINDS, Program, TwigPlan, compile_twigs
 
 Content = Literal["order", "text", "xml"]
 Chunks = Iterable[bytes | bytearray | memoryview]
@@ -98,7 +99,12 @@ class Twig:
 
     def matcher(self, *, memory: int | str = MEMORY, limits: Limits | None = None, file: str = "document") -> Matcher:
         """Return a matcher for one document, which is fed chunk by chunk."""
-        return Matcher(TwigMachine([self], memory=memory, limits=limits, file=file))
+        return Matcher(TwigMachine([self], self._program, memory=memory, limits=limits, file=file))
+
+    @cached_property
+    def _program(self) -> Program:
+        """Compiled once for all documents."""
+        return compile_twigs([self.plan])
 
     def __repr__(self) -> str:
         return f"Twig({self.path!r})"
@@ -160,7 +166,12 @@ class Twigs:
         self, *, memory: int | str = MEMORY, limits: Limits | None = None, file: str = "document"
     ) -> TwigMachine:
         """Return a machine for one document, which is fed chunk by chunk."""
-        return TwigMachine(self.twigs, memory=memory, limits=limits, file=file)
+        return TwigMachine(self.twigs, self._program, memory=memory, limits=limits, file=file)
+
+    @cached_property
+    def _program(self) -> Program:
+        """Compiled once for all documents."""
+        return compile_twigs([twig.plan for twig in self.twigs])
 
 
 def _chunks(chunks: Chunks) -> Chunks:
