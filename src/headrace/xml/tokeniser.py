@@ -96,7 +96,8 @@ class Tokeniser:
         size = PIECE + self.limits.name + 16 + _PAD
         budget.reserve("input buffer", 2 * size + 8 * _EVENTS * x.EVENT)
         budget.reserve("open elements", 5 * self.limits.depth)
-        self._data = np.zeros(size, np.uint8)
+        buffer = bytearray(size)
+        self._data = np.frombuffer(buffer, np.uint8)
         self._events = np.empty(_EVENTS * x.EVENT, np.int64)
         self._open = np.empty(self.limits.depth, np.int32), np.empty(self.limits.depth, np.uint8)
         self._state = np.zeros(x.STATE, np.int64)
@@ -105,7 +106,7 @@ class Tokeniser:
         self._state[x.DEFAULT] = default
         self._state[x.NAMES] = self._names.count
         self._tail = 0  # bytes that are held for the next piece
-        self._place = Place(size)  # of the first held byte
+        self._place = Place(buffer)  # of the first held byte
         self._decoder = Decoder()
         self._ended = False
 
@@ -182,11 +183,11 @@ class Tokeniser:
                 raise self._refusal(too_many_names(self.limits), reached)
             if code == x.MORE:
                 break
-        self._place.advance(data, reached)
+        self._place.advance(reached)
         self._tail = n - reached
         data[: self._tail] = data[reached:n].copy()
         state[x.BASE] = base + reached
 
     def _refusal(self, reason: str, position: int) -> IllFormed:
         self._ended = True
-        return IllFormed(self.file, *self._place.at(self._data, position), reason, self._made())
+        return IllFormed(self.file, *self._place.at(position), reason, self._made())
