@@ -155,16 +155,16 @@ def test_a_giant_key_takes_bounded_steps_in_memory() -> None:
     sizes = [next(results).num_rows for _ in range(5)]
     assert max(sizes) < 1000 and op.stats.results == sum(sizes)
     assert op.stats.memory_peak <= op.budget.limit
-    assert op.stats.probes.tolist() == [3001, 3000 + 1, 3000] or op.stats.complete == 1
+    assert op.stats.complete == 1
 
 
 def test_oracle_a_giant_key_larger_than_a_block_on_disk() -> None:
-    """Blocks have 10 KiB of the 384 KiB for three streams, and the key takes 50 KiB of two of them."""
-    streams = [[7] * 900 + list(range(300)), [7] * 900 + list(range(100, 400)), [7, *range(50, 350)]]
+    """Blocks have 16 KiB of the 384 KiB for three streams, and the key takes 26 KiB of two of them."""
+    streams = [[7] * 600 + list(range(300)), [7] * 600 + list(range(100, 400)), [7, *range(50, 350)]]
     op = MultiWayJoin("k", 3, "384KiB", "rop", "allflush", capacity=150, partitions=1)
     out = play(op, batches(streams, 100, 3))
     want = brute(streams)
-    assert len(want) > 800_000 and op.stats.disk_disk > 400_000
+    assert len(want) > 360_000 and op.stats.disk_disk > 200_000
     assert sum(b.num_rows for b in out) == len(want)
     arrays = [np.concatenate([b[f"i{t}"].to_numpy() for b in out]) for t in range(3)]
     got = np.unique(arrays[0] * 10**8 + arrays[1] * 10**4 + arrays[2])
@@ -286,7 +286,7 @@ class Model:
 def test_oracle_probes_and_partial_results_are_those_of_the_algorithm(probing: Any, fade: int | None) -> None:
     rng = np.random.default_rng(3)
     chances = [0.9, 0.2, 0.6, 0.4]
-    streams = [np.flatnonzero(rng.random(800) < chance).tolist() for chance in chances]
+    streams = [np.flatnonzero(rng.random(500) < chance).tolist() for chance in chances]
     streams = [rng.permutation(keys).tolist() for keys in streams]
     given = chances if probing == "apriori" else None
     counts = []
@@ -304,7 +304,7 @@ def test_oracle_probes_and_partial_results_are_those_of_the_algorithm(probing: A
 
 
 def test_probes_do_not_hang_on_how_a_stream_is_divided_into_batches() -> None:
-    streams = drawn(3, 300, 400, 6)
+    streams = drawn(3, 300, 400, 6, nulls=0)
     counts = []
     for size in (300, 100, 1):
         op = MultiWayJoin("k", 3, "8MiB")
@@ -317,7 +317,7 @@ def test_probes_do_not_hang_on_how_a_stream_is_divided_into_batches() -> None:
 
 def probes_of(probing: Any, streams: Keys, **more: Any) -> int:
     op = MultiWayJoin("k", len(streams), "32MiB", probing, **more)
-    for t, batch in batches(streams, 5, 1):
+    for t, batch in batches(streams, 20, 1):
         list(op.insert(t, batch))
     return int(op.stats.probes.sum())
 
@@ -325,7 +325,7 @@ def probes_of(probing: Any, streams: Keys, **more: Any) -> int:
 def test_rop_probes_little_more_than_with_known_selectivities() -> None:
     rng = np.random.default_rng(2)
     chances = [1.0, 0.8, 0.6, 0.4, 0.1]
-    streams = [rng.permutation(np.flatnonzero(rng.random(4000) < chance)).tolist() for chance in chances]
+    streams = [rng.permutation(np.flatnonzero(rng.random(3000) < chance)).tolist() for chance in chances]
     best = probes_of("apriori", streams, selectivity=chances)
     assert best <= probes_of("rop", streams) <= 1.05 * best
     assert best <= probes_of("rop-literal", streams) <= 1.2 * best
@@ -333,20 +333,19 @@ def test_rop_probes_little_more_than_with_known_selectivities() -> None:
 
 
 def test_counters_fade_so_that_a_changed_selectivity_shows() -> None:
-    """Streams 1 and 2 exchange their selectivities in the middle."""
-    orders = {}
+    """Of lower keys stream 1 has 80% and stream 2 has 20%, of higher ones it is the other way round."""
+    rng = np.random.default_rng(1)
+    low, high = np.arange(4000), np.arange(4000, 8000)
+    has = [np.concatenate([low[rng.random(4000) < a], high[rng.random(4000) < b]]) for a, b in ((0.8, 0.2), (0.2, 0.8))]
+    found = {}
     for fade in (200, None):
         op = MultiWayJoin("k", 3, "32MiB", fade=fade)
-        list(op.insert(1, rows(1, list(range(10_000)))))
-        list(op.insert(2, rows(2, list(range(10_000, 20_000)))))
-        mixed = np.random.default_rng(1)
-        for part, (few, many) in enumerate(((2, 1), (1, 2))):
-            keys = np.where(mixed.random(5000) < 0.8, 0, 10_000) + mixed.integers(0, 10_000, 5000)
-            if part:
-                keys = (keys + 10_000) % 20_000
-            list(op.insert(0, rows(0, keys[:1200].tolist() if part else keys.tolist())))
-            orders[fade, part] = [t for t in op.order if t] == [few, many]
-    assert orders == {(200, 0): True, (200, 1): True, (None, 0): True, (None, 1): False}
+        for t, keys in enumerate(has, 1):
+            list(op.insert(t, rows(t, keys.tolist())))
+        for part, keys in (("low", rng.choice(low, 6000)), ("high", rng.choice(high, 1500))):
+            list(op.insert(0, rows(0, keys.tolist())))
+            found[fade, part] = [t for t in op.order if t]
+    assert found == {(200, "low"): [2, 1], (200, "high"): [1, 2], (None, "low"): [2, 1], (None, "high"): [2, 1]}
 
 
 # -- refusals and errors -----------------------------------------------------------------------------------------------------
