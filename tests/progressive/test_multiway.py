@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import BadInput, MemoryRefused, SpillError, UnsupportedType
+from headrace.kernels import multiway
 from headrace.progressive import POLICIES, RRPJ, FlushPolicy, MultiWayJoin
 from headrace.progressive.probing import PROBINGS
 
@@ -207,6 +208,41 @@ def test_only_partitions_with_tuples_on_disk_are_written_in_the_end() -> None:
     assert op.stats.flushes == 1
     list(op.finish())
     assert 0 < op.stats.flushed - flushed < 200
+
+
+def test_oracle_what_memory_has_not_joined_by_its_stamps() -> None:
+    """The kernel of the clean-up beside brute force, with room for one and for many."""
+    rng = np.random.default_rng(12)
+    for n in (2, 3, 4):
+        sizes = rng.integers(1, 6, (n, 4))
+        begins = np.concatenate([[0], np.cumsum(sizes.reshape(-1))[:-1]]).reshape(n, 4)
+        arrived = 2 * rng.permutation(int(sizes.sum())) + 1  # arrivals have odd stamps, departures even ones
+        departed = arrived + 2 * rng.integers(0, sizes.sum(), arrived.size) + 1
+        departed[rng.random(arrived.size) < 0.6] = 1 << 61
+        want = Counter(
+            rows
+            for g in range(4)
+            for rows in product(*(range(begins[t, g], begins[t, g] + sizes[t, g]) for t in range(n)))
+            if departed[list(rows)].min() < arrived[list(rows)].max()
+        )
+        assert 0 < len(want) < np.prod(sizes, axis=0).sum()
+        for room in (1, 3, 1000):
+            state, at, bounds = np.zeros(2, np.int64), np.empty(n, np.int64), np.empty(4 * (n + 1), np.int64)
+            got: Counter[Any] = Counter()
+            while state[0] < 4:
+                out = np.empty(n * room, np.int64)
+                ends = (begins + sizes).reshape(-1)
+                made = multiway.owed(n, begins.reshape(-1), ends, arrived, departed, state, at, bounds, out)
+                got.update(map(tuple, out.reshape(n, room)[:, :made].T.tolist()))
+            assert got == want
+
+
+def test_contract_batches_are_left_as_they_were_and_results_are_their_own() -> None:
+    come = batches(drawn(3, 200, 60, 13), 40, 1)
+    before = [batch.to_pylist() for _, batch in come]
+    out = play(MultiWayJoin("k", 3, "1MiB", capacity=90), come)
+    assert [batch.to_pylist() for _, batch in come] == before
+    assert all(b.validate(full=True) is None and b.schema == out[0].schema for b in out)
 
 
 # -- columns ---------------------------------------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ class Streams:
 
     def results_at_once(self, row_bytes: Sequence[int]) -> int:
         """The number of results of rows of these sizes, one of each stream, that fit working memory."""
-        return max(64, self.work // (2 * sum(row_bytes) + _MATCH_WORK * len(self.on)))
+        return max(1, self.work // (2 * sum(row_bytes) + _MATCH_WORK * len(self.on)))
 
     @property
     def largest_row(self) -> int:
