@@ -28,8 +28,8 @@ from headrace.progressive.stats import ProgressiveStats
 from headrace.relation.disk import Disk
 from headrace.units import format_size
 
-_LEAST_MEMORY = 1 << 17  # bytes a stream: as ProgressiveJoin, which has 256 KiB for two
-_FADE = 1000  # probes: the rate of a stream is known to within 3% by then, and a change shows soon
+LEAST_MEMORY = 1 << 17  # bytes a stream: as ProgressiveJoin, which has 256 KiB for two
+FADE = 1000  # probes: the rate of a stream is known to within 3% by then, and a change shows soon
 
 
 @dataclass(slots=True, kw_only=True)
@@ -151,7 +151,7 @@ class MultiWayJoin:
         flush: str | FlushPolicy = "rrpj",
         *,
         selectivity: Sequence[float] | None = None,
-        fade: int | None = _FADE,
+        fade: int | None = FADE,
         partitions: int = 64,
         capacity: int | None = None,
         suffix: str | None = "_",
@@ -159,14 +159,14 @@ class MultiWayJoin:
         spill: Path | None = None,
     ) -> None:
         self.streams = _number_of_streams(streams)
-        self.on = _key_columns(on, streams)
+        self.on = key_columns(on, streams)
         self.budget = MemoryBudget(memory)
         self.policy = policy_of(flush)
         if self.policy.two_sided and streams > 2:
             raise BadInput(
                 f"flush={flush!r} decides between two sides, and there are {streams} streams; take rrpj, rpj or another"
             )
-        least = _LEAST_MEMORY * streams + self.policy.nbytes
+        least = LEAST_MEMORY * streams + self.policy.nbytes
         if self.budget.limit < least:
             raise MemoryRefused(
                 f"memory={memory!r} is too small for {streams} streams with {type(self.policy).__name__}; give at least"
@@ -304,8 +304,8 @@ def _number_of_streams(streams: int) -> int:
     return streams
 
 
-def _key_columns(on: str | Sequence[str], streams: int) -> tuple[str, ...]:
-    """The key's column in each stream."""
+def key_columns(on: str | Sequence[str], streams: int) -> tuple[str, ...]:
+    """The key's column in each stream; refuses what is neither one name nor one for each."""
     names = (on,) * streams if isinstance(on, str) else tuple(on)
     if len(names) != streams or not all(isinstance(name, str) and name for name in names):
         raise BadInput(

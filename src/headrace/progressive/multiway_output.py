@@ -52,12 +52,13 @@ class MultiWayOutput:
 
     def __init__(self, schemas: Sequence[pa.Schema | None], on: Sequence[str], suffix: str | None, ask: bool) -> None:
         self._on, self._ask = on, ask
-        self._columns: list[list[str]] = []  # of each stream, in results
+        self.columns: list[list[str]] = []
+        """the columns of each stream that results have, by their names in the stream"""
         fields, taken = list[pa.Field](), dict[str, int]()
         for number, schema in enumerate(schemas):
             known = pa.schema([]) if schema is None else schema
-            self._columns.append([name for name in known.names if number == 0 or name != on[number]])
-            for name in self._columns[-1]:
+            self.columns.append([name for name in known.names if number == 0 or name != on[number]])
+            for name in self.columns[-1]:
                 called = name
                 if called in taken:
                     if suffix is None:
@@ -77,7 +78,7 @@ class MultiWayOutput:
     def make(self, rows: Sequence[PairRows]) -> tuple[pa.RecordBatch, Bools | None]:
         """Return the results of a row of each stream, and a mask of the rows that they are made of (None if all are)."""
         which = self._equal(rows) if self._ask else None
-        parts = [of.take(names, which) for of, names in zip(rows, self._columns, strict=True) if names]
+        parts = [of.take(names, which) for of, names in zip(rows, self.columns, strict=True) if names]
         columns = [column for part in parts for column in part.columns]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema), which
 

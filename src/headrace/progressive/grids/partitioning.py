@@ -30,6 +30,11 @@ def stream_name(number: int, streams: int) -> str:
     return f"the {SIDES[number]} side" if streams == 2 else f"stream {number}"
 
 
+def stream_kind(number: int, streams: int) -> str:
+    """The name of one of so many streams in files and columns: left and right, or stream0, stream1 and so on."""
+    return SIDES[number] if streams == 2 else f"stream{number}"
+
+
 @dataclass(frozen=True, slots=True)
 class JoinKeys:
     """The columns of a batch that rows are divided and matched by, in the form that kernels take."""

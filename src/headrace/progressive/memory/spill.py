@@ -178,9 +178,12 @@ class Spill:
     # -- writing ---------------------------------------------------------------------------------------------------------
 
     def append(
-        self, offset: int, rows: pa.RecordBatch, arrived: Int64s, swept: Int32s, cell: UInt64s, stamp: int
+        self, offset: int, rows: pa.RecordBatch, arrived: Int64s, swept: Int32s, cell: UInt64s, stamp: int | Int64s
     ) -> int:
-        """Write rows that left memory at a stamp from an offset on; returns the offset behind them. `add` must follow."""
+        """Write rows that left memory at a stamp, or each at its own, from an offset on; returns the offset behind them.
+
+        `add` must follow.
+        """
         departed = np.full(arrived.size, stamp, np.int64)
         extra = [pa.array(values) for values in (arrived, departed, swept, cell)]
         data = b"".join(self.records(pa.RecordBatch.from_arrays([*rows.columns, *extra], schema=self.schema)))
