@@ -100,6 +100,7 @@ from headrace.progressive.grids.partitioning_for import unbounded_partitioning_f
 from headrace.progressive.logged.join import LoggedJoin
 from headrace.progressive.logged.state_cache import StateCache
 from headrace.progressive.logged.join_spec import JoinSpec
+from headrace.progressive.logged.multiway_spec import MultiWaySpec
 from headrace.progressive.logged.sharding import Sharding
 from headrace.progressive.policies import policy_of
 from headrace.progressive.memory.row_chunks import POOL
@@ -110,21 +111,25 @@ def resident(field):
     with open("/proc/self/status") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
 
-directory, memory = sys.argv[1], int(sys.argv[2])
+directory, memory, streams = sys.argv[1], *map(int, sys.argv[2:])
 pa.set_memory_pool(POOL)
 rng = np.random.default_rng(6)
-schemas = tuple(pa.schema({"k": pa.int64(), "t": pa.int64(), side: pa.float64()}) for side in "ab")
+schemas = tuple(pa.schema({"k": pa.int64(), "t": pa.int64(), side: pa.float64()}) for side in "abc"[:streams])
 def rows(many):
-    for side in (0, 1):
+    for side in range(streams):
         for n in [10_000] * (many // 10_000) + [many % 10_000]:
             values = rng.integers(0, 200_000, n), rng.integers(0, 1 << 40, n), rng.random(n)
             yield side, pa.RecordBatch.from_arrays([pa.array(v) for v in values], schema=schemas[side])
 
 log, caches, results, flushed = RunLog(directory, "q", "join", shards=2), [], 0, 0
 for shard in (0, 1):
-    partitioning, ask = unbounded_partitioning_for(hr.equal("k"), 64, None)
-    spec = JoinSpec(condition=hr.equal("k"), schemas=schemas, partitioning=partitioning, ask=ask)
-    cache = StateCache(Sharding(partitioning, 0, shard), policy_of("rrpj"), warm_memory(memory, 1, 2), schemas)
+    if streams == 2:
+        partitioning, ask = unbounded_partitioning_for(hr.equal("k"), 64, None)
+        spec = JoinSpec(condition=hr.equal("k"), schemas=schemas, partitioning=partitioning, ask=ask)
+    else:
+        static = (False,) * streams
+        spec = MultiWaySpec(on=("k",) * streams, schemas=schemas, partitions=64, suffix="_", static=static)
+    cache = StateCache(Sharding(spec.partitioning, 0, shard), policy_of("rrpj"), warm_memory(memory, 1, 2), schemas)
     caches.append((spec, cache))
 for number in range(14):
     if number == 2:
@@ -142,12 +147,12 @@ print(json.dumps({"growth": resident("VmHWM") - before, "results": results, "def
 """
 
 
-@pytest.mark.parametrize("memory", [10 << 20, 32 << 20])
+@pytest.mark.parametrize(("memory", "streams"), [(10 << 20, 2), (32 << 20, 2), (24 << 20, 3)])
 def test_contract_a_worker_of_a_join_on_spark_grows_by_no_more_than_its_share_and_a_sixth(
-    tmp_path, memory: int
+    tmp_path, memory: int, streams: int
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", LOGGED, str(tmp_path), str(memory)],
+        [sys.executable, "-c", LOGGED, str(tmp_path), str(memory), str(streams)],
         capture_output=True,
         text=True,
         timeout=300,
