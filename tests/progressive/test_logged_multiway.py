@@ -229,6 +229,19 @@ def test_flushes_that_nothing_asks_for_are_forgotten(tmp_path):
     assert max(sizes[-10::2]) <= max(sizes[10:20:2]) and sizes[-1] <= 3 * 2
 
 
+def test_a_checkpoint_lists_few_flushes_though_there_is_never_time_to_catch_up(tmp_path):
+    shard, got, sizes, streams = Shard(tmp_path, spec(capacity=3, partitions=2)), Counter(), [], [[], [], []]
+    for at in range(40):
+        rows = [(s, batch(shard.spec, s, [at, at + 1, at + 2, at + 3], 4 * at)) for s in (0, 1, 2)]
+        for stream in streams:
+            stream += zip(range(at, at + 4), range(4 * at, 4 * at + 4), strict=True)
+        got += shard.attempt(at, rows)
+        with shard.log.shard(0) as held:
+            sizes.append(len(held.last("decision", before=1 << 62).facts["departures"]))
+    assert 100 < max(sizes) < 250
+    assert got + shard.finish() == brute(streams)
+
+
 def test_a_log_of_other_streams_and_rows_that_change_are_refused(tmp_path):
     shard = Shard(tmp_path, spec(capacity=3))
     rows = [(2, batch(shard.spec, 2, [1, 2], 0))]
