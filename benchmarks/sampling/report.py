@@ -13,7 +13,7 @@ from benchmarks.sampling import SECTION
 from benchmarks.sampling.plot import plot
 from benchmarks.tables import new_table, target_table
 
-RATE = 1_000_000  # tuples a second of every sampler but Chain, at least
+RATE = 1_000_000  # tuples a second of every sampler, but Chain over a window by time, at least
 ON_SPARK = 5.0  # times the rows a second of Spark's exact join, for a sample of a tenth
 GROWTH = 1.15  # times the budget: the growth of a join's process at most
 
@@ -82,7 +82,7 @@ def targets(cells: list[dict[str, Any]]) -> list[Target]:
         elif c["kind"] == "spark":
             out += _on_spark(c, cells)
         elif c["kind"] != "join":
-            if c["system"] != "Chain":
+            if (c["system"], c["kind"]) != ("Chain", "time"):
                 out.append(at_least(f"{label}: tuples a second, of 1 million", c["rows"] / c["seconds"], RATE, 1.0))
         elif c["system"] == "all":
             for o in cells:
