@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.sampling import COVERED, ESTIMATED, SAMPLERS, SECTION
 from benchmarks.sampling.coverage import DATA, WINDOWS
 
-_PATIENCE = 900.0  # seconds after which a process is given up
+_PATIENCE = 1_200.0  # seconds after which a process is given up; a join on Spark stops by itself before
 
 
 @dataclass(frozen=True)

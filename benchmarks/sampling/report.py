@@ -106,6 +106,8 @@ def _on_spark(cell: dict[str, Any], cells: list[dict[str, Any]]) -> list[Target]
         return []
     label = f"{cell['system']} on Spark, window of {cell['window']:,}"
     if cell["system"] == "all":
+        if cell["batches"] != other[0]["batches"]:
+            return []  # one of them was stopped
         same = cell["results"] == other[0]["results"]
         return [Target(f"{label}: results of Spark's join", f"{other[0]['results']:,}", f"{cell['results']:,}", same)]
     rates = [c["rows"] / c["seconds"] for c in (cell, other[0])]

@@ -167,8 +167,7 @@ class Chain(Sampler):
         c.free[free : free + freed.size] = freed
         c.numbers[kernels.FREE] += freed.size
         c.seq[freed] = 0
-        c.head, c.tail, c.awaited, c.fresh, c.event, c.drawn = (
-            a[:size].copy() for a in (c.head, c.tail, c.awaited, c.fresh, c.event, c.drawn)
-        )
+        c.head, c.tail = c.head[:size].copy(), c.tail[:size].copy()
+        c.awaited, c.fresh, c.event, c.drawn = (a[:size].copy() for a in (c.awaited, c.fresh, c.event, c.drawn))
         c.heap = np.argsort(c.event, kind="stable").astype(np.int32)
         return freed
