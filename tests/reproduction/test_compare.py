@@ -107,11 +107,9 @@ def test_figures_are_picked_by_page_and_by_name():
 
 
 KEPT = 1_000_000  # bytes of a file of raw results, at most
-#: What takes the real time of one machine has no raw results that another would find again.
-SIMULATED = [p for p in papers() if p.clock == "virtual" and p.name != "models"]
 
 
-@pytest.mark.parametrize("paper", SIMULATED, ids=lambda paper: paper.label)
+@pytest.mark.parametrize("paper", papers(), ids=lambda paper: paper.label)
 def test_a_page_is_what_its_raw_results_give(paper):
     measured = [f for f in paper.figures if not paper.left_out(f)]
     found = {figure.id: load(paper, figure) for figure in measured}
