@@ -20,15 +20,18 @@ from headrace.kernels.samplers import NEVER
 ARRIVED, CHOSEN, SPARE, EXPIRY, FREE, GONE, HEAD, LATE, LIMIT = range(9)  # the positions of these numbers in `numbers`
 NUMBERS = 9
 FAR = -1
+SMALLEST, LARGEST = np.uint64(0), np.uint64(2**64 - 1)  # which tags are at the top of a heap: bits that are flipped
 HIGHEST = np.iinfo(np.int64).max  # a limit that no tag is above
 
 
 @helper
-def up_chosen(heap, at, tag, i):
+def move_up(heap, at, tag, flip, i):
+    """Move the slot at index i of a heap by tags, all bits of which are flipped by `flip`, towards the top."""
     s = heap[i]
+    mine = tag[s] ^ flip
     while i > 0:
         up = (i - 1) >> 1
-        if tag[s] <= tag[heap[up]]:
+        if mine >= tag[heap[up]] ^ flip:
             break
         heap[i] = heap[up]
         at[heap[i]] = i
@@ -38,15 +41,17 @@ def up_chosen(heap, at, tag, i):
 
 
 @helper
-def down_chosen(heap, at, tag, i, n):
+def move_down(heap, at, tag, flip, i, n):
+    """Move the slot at index i of a heap of n slots away from the top."""
     s = heap[i]
+    mine = tag[s] ^ flip
     while True:
         down = 2 * i + 1
         if down >= n:
             break
-        if down + 1 < n and tag[heap[down + 1]] > tag[heap[down]]:
+        if down + 1 < n and tag[heap[down + 1]] ^ flip < tag[heap[down]] ^ flip:
             down += 1
-        if tag[heap[down]] <= tag[s]:
+        if tag[heap[down]] ^ flip >= mine:
             break
         heap[i] = heap[down]
         at[heap[i]] = i
@@ -56,35 +61,14 @@ def down_chosen(heap, at, tag, i, n):
 
 
 @helper
-def up_spare(heap, at, tag, i):
-    s = heap[i]
-    while i > 0:
-        up = (i - 1) >> 1
-        if tag[s] >= tag[heap[up]]:
-            break
-        heap[i] = heap[up]
+def move_out(heap, at, tag, flip, s, n):
+    """Take a slot out of a heap, which has n others."""
+    i = at[s]
+    if i < n:
+        heap[i] = heap[n]
         at[heap[i]] = i
-        i = up
-    heap[i] = s
-    at[s] = i
-
-
-@helper
-def down_spare(heap, at, tag, i, n):
-    s = heap[i]
-    while True:
-        down = 2 * i + 1
-        if down >= n:
-            break
-        if down + 1 < n and tag[heap[down + 1]] < tag[heap[down]]:
-            down += 1
-        if tag[heap[down]] >= tag[s]:
-            break
-        heap[i] = heap[down]
-        at[heap[i]] = i
-        i = down
-    heap[i] = s
-    at[s] = i
+        move_down(heap, at, tag, flip, i, n)
+        move_up(heap, at, tag, flip, at[heap[i]])
 
 
 @helper
@@ -121,7 +105,7 @@ def choose(numbers, chosen, at, tag, since, s, clock):
     since[s] = clock
     chosen[numbers[CHOSEN]] = s
     numbers[CHOSEN] += 1
-    up_chosen(chosen, at, tag, numbers[CHOSEN] - 1)
+    move_up(chosen, at, tag, LARGEST, numbers[CHOSEN] - 1)
 
 
 @helper
@@ -145,33 +129,21 @@ def put_aside(numbers, spare, at, tag, since, s):
         return
     spare[numbers[SPARE]] = s
     numbers[SPARE] += 1
-    up_spare(spare, at, tag, numbers[SPARE] - 1)
+    move_up(spare, at, tag, SMALLEST, numbers[SPARE] - 1)
 
 
 @helper
 def drop_chosen(numbers, chosen, at, tag, s):
     """Take a slot out of the sample."""
-    i = at[s]
     numbers[CHOSEN] -= 1
-    n = numbers[CHOSEN]
-    if i < n:
-        chosen[i] = chosen[n]
-        at[chosen[i]] = i
-        down_chosen(chosen, at, tag, i, n)
-        up_chosen(chosen, at, tag, at[chosen[i]])
+    move_out(chosen, at, tag, LARGEST, s, numbers[CHOSEN])
 
 
 @helper
 def drop_spare(numbers, spare, at, tag, s):
     """Take a slot out of the other candidates."""
-    i = at[s]
     numbers[SPARE] -= 1
-    n = numbers[SPARE]
-    if i < n:
-        spare[i] = spare[n]
-        at[spare[i]] = i
-        down_spare(spare, at, tag, i, n)
-        up_spare(spare, at, tag, at[spare[i]])
+    move_out(spare, at, tag, SMALLEST, s, numbers[SPARE])
 
 
 @helper
@@ -362,7 +334,7 @@ def prune(numbers, chosen, spare, expiry, late, at, free, gone, seq, until, sinc
                 left += 1
     numbers[SPARE] = left
     for i in range(left // 2 - 1, -1, -1):
-        down_spare(spare, at, tag, i, left)
+        move_down(spare, at, tag, SMALLEST, i, left)
 
 
 @kernel(void(i64, i32, i32, i32, i64, u64, int64))
