@@ -69,7 +69,7 @@ def main() -> int:
             exponents=(0.0, 1.0) if quick else (0.0, 0.5, 1.0),
         ),
         progressive=ProgressivePlan(200_000, 40_000, 10_000, 60_000) if quick else ProgressivePlan(),
-        sampling=SamplingPlan((10_000,), 200_000, 4 << 20, spark=False) if quick else SamplingPlan(),
+        sampling=SamplingPlan((10_000,), 200_000, 4 << 20, spark=False, covered=200) if quick else SamplingPlan(),
         xml=XmlPlan(tuple(10**6 * n for n in arguments.megabytes or ((2,) if quick else (20,))), str(arguments.data)),
         spark=SparkPlan(
             rows=arguments.rows or ((1_000_000,) if quick else (1_000_000, 10_000_000, 30_000_000)),

@@ -11,23 +11,17 @@ from reproduction.plot import draw_courses
 from reproduction.window_runs import SAMPLES, SOON, VALUES, WINDOWS, WindowRun, cells, means, sample_run
 
 SEEDS = 3
-CHAINS = 1  # runs of Chain, whose tuples cost a step for each tuple of the sample
-CHAIN_WINDOW = (
-    0.06  # part of the stream: of larger windows Chain has the smallest sample alone, since others take minutes each
-)
 UNAWARE = ("fifo", "res")
 AWARE = ("expire", "winres")
 LARGE = 0.01  # an error that is large: 30 times that of Expire on unordered data with the smallest sample
-METHODS = dict.fromkeys((*UNAWARE, *AWARE), SEEDS) | {"chain": CHAINS, "fair": SEEDS}
+METHODS = dict.fromkeys((*UNAWARE, *AWARE, "chain", "fair"), SEEDS)
 
 
 def _errors(window: float, ordered: bool, scale: float) -> list[Cell]:
     def run(sample: float, method: str, seed: int) -> WindowRun:
         return sample_run(scale, window, sample, method, seed, ordered)
 
-    return [
-        cell for cell in cells(run, METHODS) if cell.series != "chain" or window <= CHAIN_WINDOW or cell.x == SAMPLES[0]
-    ]
+    return list(cells(run, METHODS))
 
 
 def _after_changes(scale: float) -> list[Cell]:
@@ -61,7 +55,7 @@ def _figure(number: int, window: float) -> Figure:
         expected=(
             *_above(10.0, (*AWARE, "chain")),
             Faster("res", "fifo", at_least=1.0),
-            *(Trend(name, 0.5, steps=0.3) for name in (*AWARE, *(("chain",) if window <= CHAIN_WINDOW else ()))),
+            *(Trend(name, 0.5, steps=0.3) for name in (*AWARE, "chain")),
             *(AtMost(0.0, name, 1.0) for name in (*AWARE, "fair")),
         ),
         differs=DIFFERS,
@@ -87,9 +81,7 @@ PAPER = Paper(
 
         The error is the sum of eq. 8.1 (the text calls it the mean square error) between the distributions over values of the
         sample and of the window, at 100 snapshots, a number that the text does not give. Plots show one run, as in the text;
-        tables and checks have the mean over snapshots of {SEEDS} runs, with other data and other samples (of Chain there is
-        {CHAINS}, since each of its tuples costs a step for each tuple of the sample; and of windows of more than
-        {CHAIN_WINDOW:g} |D| the smallest sample alone, so that eight of its points are missing).
+        tables and checks have the mean over snapshots of {SEEDS} runs, with other data and other samples.
 
         Samplers are those of `headrace.sampling`; WinRes draws from 1 to |W|, as Alg. 13 does. The curve `fair` is ours
         (`FairWindow`, bottom-k over the window), and the text has none.""",

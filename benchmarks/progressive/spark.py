@@ -28,13 +28,13 @@ WITHIN = "10 minutes"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def write(directory: Path, rows: int, parts: int = PARTS) -> None:
+def write(directory: Path, rows: int, parts: int = PARTS, minutes: int = MINUTES) -> None:
     """Two directories of files, each a micro-batch of one side."""
-    rng, n = np.random.default_rng(SEED), rows // 2 // parts
+    rng, n, micros_of_part = np.random.default_rng(SEED), rows // 2 // parts, minutes * 60 * 10**6
     for side, column in (("left", "a"), ("right", "b")):
         (directory / side).mkdir()
         for part in range(parts):
-            micros = (part * MINUTES * 60 * 10**6 + np.sort(rng.integers(0, MINUTES * 60 * 10**6, n))).astype(np.int64)
+            micros = (part * micros_of_part + np.sort(rng.integers(0, micros_of_part, n))).astype(np.int64)
             table = pa.table(
                 {
                     "k": rng.integers(0, 16 * n, n),
@@ -75,14 +75,26 @@ System = Callable[["SparkSession", "DataFrame", "DataFrame", int, Path], "DataFr
 SYSTEMS: dict[str, System] = {"spark": sparks, "headrace": ours}
 
 
-def run(join: System, rows: int, memory: int, parts: int = PARTS, warm: int = WARM) -> dict[str, Any]:
-    """Measure a join of two streams of files."""
+def run(
+    join: System,
+    rows: int,
+    memory: int,
+    parts: int = PARTS,
+    warm: int = WARM,
+    minutes: int = MINUTES,
+    limit: float | None = None,
+) -> dict[str, Any]:
+    """Measure a join of two streams of files.
+
+    A join that takes longer than `limit` seconds is stopped, and the later half of its micro-batches is counted: by then it
+    has less state than it would have at the end, and is faster.
+    """
     from benchmarks.spark.memory import Sampler, now
     from benchmarks.spark.session import session
 
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(scratch)
-        write(work, rows, parts)
+        write(work, rows, parts, minutes)
         with session(work) as spark:
             spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 10_000)  # as it is by default
             left, right = stream(spark, work / "left"), stream(spark, work / "right")
@@ -96,11 +108,14 @@ def run(join: System, rows: int, memory: int, parts: int = PARTS, warm: int = WA
                     .trigger(availableNow=True)
                     .start()
                 )
-                query.awaitTermination()
+                if not query.awaitTermination(limit):
+                    query.stop()
             batches = [p for p in query.recentProgress if p["numInputRows"] > 1_000]
             seconds = [p["durationMs"]["triggerExecution"] / 1000 for p in batches]
             counted = [p["numInputRows"] for p in batches]
     # A JVM grows towards its heap whatever it runs: what it has beyond the first micro-batch says little, so both are told.
+    if len(batches) < parts:
+        warm = min(warm, len(batches) // 2)
     grew = sampler.peak.pss + sampler.peak.jvm - before.pss - before.jvm
     return {
         "results": sum(results),

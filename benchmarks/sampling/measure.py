@@ -37,7 +37,7 @@ def sampler(name: str, kind: str, window: int, rows: int) -> dict[str, Any]:
     from headrace import sampling
 
     span = hr.rows(window) if kind == "rows" else hr.time(window / 1000, on="t")
-    size = CHAINS if name == "Chain" else int(SHARE * window)
+    size = CHAINS if (name, kind) == ("Chain", "time") else int(SHARE * window)
     data = stream(rows, window, SEED)
     made = [getattr(sampling, name)(n, window=span, seed=SEED) for n in (min(10, size), size)]
     for at in range(0, 3 * BATCH, BATCH):

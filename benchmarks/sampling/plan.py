@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sampling import ESTIMATED, SAMPLERS, SECTION
+from benchmarks.sampling import COVERED, ESTIMATED, SAMPLERS, SECTION
+from benchmarks.sampling.coverage import DATA, WINDOWS
 
-_PATIENCE = 900.0  # seconds after which a process is given up
+_PATIENCE = 1_200.0  # seconds after which a process is given up; a join on Spark stops by itself before
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Measured:
     """One measured process: a sampler of one stream, or a join of two."""
 
     system: str
-    kind: str  # "rows" or "time": the window of a sampler; "join"; "spark", a join there; "estimate"
+    kind: str  # "rows" or "time": the window of a sampler; "join"; "spark", a join there; "estimate"; "coverage by rows" or time
     window: int
     rows: int
     memory: int = 0  # bytes of a join's samples; 0 for a tenth of the window
@@ -38,15 +39,21 @@ class SamplingPlan:
     rows: int = 2_000_000
     memory: int = 16 << 20
     spark: bool = True
+    covered: int = COVERED
+    """windows that are estimated, to see what intervals cover"""
 
     def all(self) -> Iterator[Measured]:
         for part in (32, 16, 8, 4, 2):
             smallest = min(self.windows)
             yield Measured("fair", "estimate", smallest, 20 * smallest, ESTIMATED * smallest // part)
+        for window in WINDOWS:
+            for data in DATA:
+                yield Measured(data, f"coverage by {window}", 900, self.covered)
         for window in self.windows:
             for system in SAMPLERS:
                 for kind in ("rows", "time"):
-                    rows = max(self.rows, 5 * window) if system != "Chain" else self.rows // 20
+                    slow = (system, kind) == ("Chain", "time")
+                    rows = self.rows // 20 if slow else max(self.rows, 5 * window)
                     yield Measured(system, kind, window, rows)
             for system in ("fair", "expire", "all", "duckdb"):
                 yield Measured(system, "join", window, max(self.rows, 3 * window))
@@ -63,6 +70,8 @@ def measure(one: Measured) -> dict[str, Any]:
     program, words = "measure", [one.system, one.kind, str(one.window), str(one.rows), str(one.memory)]
     if one.kind == "spark":
         program, words = "spark", [one.system, str(one.window), str(one.memory)]
+    if one.kind.startswith("coverage"):
+        program, words = "coverage", [one.system, one.kind.split()[-1], str(one.rows)]
     try:
         done = subprocess.run(
             [sys.executable, "-m", f"benchmarks.sampling.{program}", *words],

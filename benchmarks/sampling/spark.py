@@ -1,7 +1,7 @@
 """Window joins on Spark: ``python -m benchmarks.sampling.spark SYSTEM WINDOW MEMORY``. Prints JSON.
 
 Spark's exact join of two streams, with state format 4 in RocksDB, beside ours: the same files, micro-batches and cores, and
-results counted by the same sink. A window has the rows of two micro-batches of a side.
+results counted by the same sink. A window has the rows of two micro-batches of a side, or of ten if it is large.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.progressive.spark import PARTS, WARM, WITHIN, run, sparks
+from benchmarks.progressive.spark import PARTS, WITHIN, run, sparks
 from benchmarks.sampling import SHARE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LARGE = 1_000_000  # rows of a window from which on there are fewer micro-batches
-FEW, FEW_WARM = 6, 2  # micro-batches then, and those of them that are not counted
+LARGE = 1_000_000  # rows of a window from which on micro-batches are a tenth of it
+TENTHS, TENTHS_WARM = 14, 11  # micro-batches then, and those of them until windows are full, which are not counted
+LIMIT = 600.0  # seconds after which a join over large windows is stopped
 
 
 def exact(session: SparkSession, left: DataFrame, right: DataFrame, memory: int, state: Path) -> DataFrame:
@@ -42,8 +43,10 @@ def ours(
 def measure(system: str, window: int, memory: int) -> dict[str, Any]:
     """Measure a join over windows of so many rows of each side."""
     join = exact if system == "spark" else partial(ours, system, int(SHARE * window))
-    parts, warm = (PARTS, WARM) if window < LARGE else (FEW, FEW_WARM)
-    found = run(join, window * parts, memory, parts, warm)
+    if window < LARGE:
+        found = run(join, window * PARTS, memory)
+    else:
+        found = run(join, window // 5 * TENTHS, memory, TENTHS, TENTHS_WARM, minutes=1, limit=LIMIT)
     return {**found, "rows": found["counted"], "held": 0}
 
 

@@ -9,7 +9,7 @@ import pytest
 from headrace.bench import Bursty, MeasuringOptions, RelationSpec, Steady, Zipf, make_relation, service_rate
 from headrace.bench.service import _MeasuredJoin
 from headrace.bench.streams import KEY
-from headrace.cost import HDD, SSD, disk_of
+from headrace.cost import HDD, SSD, Facts, disk_of, predict
 from headrace.errors import BadInput, MemoryRefused
 from headrace.metrics import Factors
 from headrace.relation.disk import Disk
@@ -68,6 +68,15 @@ def test_twice_the_same(relation, operator):
 def test_a_scan_is_measured_from_its_begin_to_its_end(relation, operator):
     found = service_rate(operator, relation, STREAM, "300KB")
     assert found.pages_read == pytest.approx(relation.num_pages, rel=0.05)  # the last read may be of the next scan
+
+
+def test_a_join_that_follows_the_rate_takes_all_of_a_stream_that_is_always_there(where):
+    """With few tuples an iteration, a tenth more than came is not one more: it must know that the stream waits for it."""
+    relation = make_relation(where, RelationSpec(100_000), disk=disk_of(HDD))
+    found = service_rate("ameshjoin", relation, STREAM, "150KB", measuring=MeasuringOptions(loops=1))
+    model = predict("ameshjoin", Facts.of(relation, skew=0.5, stream_bytes=STREAM.tuple_bytes), 150_000)
+    assert model.parameters["w"] < 5
+    assert found.rate == pytest.approx(model.rate, rel=0.1)
 
 
 @pytest.mark.parametrize("operator", ["meshjoin", "rmeshjoin"])

@@ -68,6 +68,21 @@ def test_a_verdict_that_differs_is_listed(docs, tmp_path, monkeypatch, capsys):
     assert before == ((docs / "tiny.md").read_bytes(), (docs / "data" / "tiny-1a.csv").read_bytes())
 
 
+@pytest.mark.parametrize("slow, code, runs", [(2, 0, 3), (3, 1, 3), (0, 0, 1)])
+def test_a_figure_in_real_time_that_differs_is_measured_again(docs, tmp_path, monkeypatch, slow, code, runs):
+    paper, times = paper_of(*CHECKS), []
+
+    def cells(scale):
+        times.append(scale)
+        up = 0.4 if len(times) <= slow else 2.0
+        return [Computed("up", x, lambda directory, x=x: {"rate": up if x else 1.0}) for x in (0, 1)]
+
+    figure = replace(paper.figures[0], cells=cells, alone=True)
+    monkeypatch.setattr("reproduction.compare.papers", lambda: [replace(paper, figures=(figure,))])
+    assert compare_with_pages("all", tmp_path / "r", 1, docs, tmp_path / "check") == code
+    assert len(times) == runs
+
+
 def test_a_check_that_one_of_them_does_not_have_is_a_difference(docs):
     paper = paper_of(*CHECKS[:2], About("up", 0, 1, 0.1))
     found = differences(
@@ -92,11 +107,9 @@ def test_figures_are_picked_by_page_and_by_name():
 
 
 KEPT = 1_000_000  # bytes of a file of raw results, at most
-#: What takes the real time of one machine has no raw results that another would find again.
-SIMULATED = [p for p in papers() if p.clock == "virtual" and p.name != "models"]
 
 
-@pytest.mark.parametrize("paper", SIMULATED, ids=lambda paper: paper.label)
+@pytest.mark.parametrize("paper", papers(), ids=lambda paper: paper.label)
 def test_a_page_is_what_its_raw_results_give(paper):
     measured = [f for f in paper.figures if not paper.left_out(f)]
     found = {figure.id: load(paper, figure) for figure in measured}

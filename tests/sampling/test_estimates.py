@@ -7,85 +7,26 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from benchmarks.sampling.coverage import DATA, SIZE, WINDOWS, batches, coverage, run
 from headrace.sampling import Expire, FairWindow, Reservoir, WindowJoin, WinRes
 
-BY_TIME, LONG_BY_TIME = hr.time("600ms", on="t", late="400ms"), hr.time("900ms", on="t", late="600ms")
-
-
-def zipf(rng, n, keys, exponent):
-    weights = np.arange(1, keys + 1) ** -float(exponent)
-    return rng.choice(keys, n, p=weights / weights.sum())
-
-
-def stream(kind, n, seed):
-    """Keys that are uniform, Zipf-distributed, or move through the domain; values that depend on the key; and groups."""
-    rng = np.random.default_rng([seed, len(kind)])
-    if kind == "uniform":
-        keys = rng.integers(0, 40, n)
-    elif kind == "zipf":
-        keys = zipf(rng, n, 40, 1.0)
-    else:  # changing: the hot keys move every fifth of the stream
-        keys = (zipf(rng, n, 40, 1.0) + np.arange(n) * 5 // n * 7) % 40
-    return keys, rng.gamma(2.0, 10.0, n) + keys, rng.integers(0, 3, n)
-
-
-def batches(kind, n, seed, per_ms=None):
-    out = []
-    for side in (0, 1):
-        keys, values, groups = stream(kind, n, 2 * seed + side)
-        columns = {"k": keys, "vw"[side]: values}
-        if side == 0:
-            columns["g"] = groups
-        if per_ms:
-            columns["t"] = pa.array(np.arange(n) // per_ms, pa.timestamp("ms"))
-        out.append(pa.record_batch(columns))
-    return out
-
-
-def run(op, left, right, step):
-    for at in range(0, left.num_rows, step):
-        for side, batch in (("left", left), ("right", right)):
-            for _ in op.insert(side, batch.slice(at, step)):
-                pass
-    return op
-
-
-def covered(found, truth):
-    """Whether each interval of a table covers the truth, by quantity."""
-    out = {}
-    for row, true in zip(found.to_pylist(), truth.to_pylist(), strict=True):
-        assert row["quantity"] == true["quantity"]
-        out[row["quantity"]] = row["low"] <= true["estimate"] <= row["high"]
-    return out
-
-
-def coverage(kind, window, runs, n=1200, step=400, data=10, **size):
-    """The part of intervals that cover the exact join's answer, over many seeds of the sampler and a few of the data."""
-    asked = {"count": True, "sum": ["v", "w"], "avg": "v"}
-    made = {"window": window, "estimate": ["v", "w"]}
-    per_ms = 1 if window in (BY_TIME, LONG_BY_TIME) else None
-    streams = [batches(kind, n, seed, per_ms) for seed in range(data)]
-    truths = [run(WindowJoin(hr.equal("k"), method="all", **made), *pair, step).estimate(**asked) for pair in streams]
-    hits, errors = {}, []
-    for seed in range(runs):
-        truth = truths[seed % data]
-        assert truth["low"].equals(truth["high"])
-        found = run(WindowJoin(hr.equal("k"), seed=seed, **made, **size), *streams[seed % data], step).estimate(**asked)
-        for quantity, hit in covered(found, truth).items():
-            hits[quantity] = hits.get(quantity, 0) + hit
-        errors.append(found["estimate"][0].as_py() / truth["estimate"][0].as_py() - 1)
-    return {quantity: hit / runs for quantity, hit in hits.items()}, np.array(errors)
+BY_TIME = hr.time("600ms", on="t", late="400ms")
 
 
 def check(kind, window, runs, **size):
     """Nominal 95% intervals: within what a binomial variable reaches once in some thousand times; and no bias."""
-    parts, errors = coverage(kind, window, runs, **size)
-    for quantity, part in parts.items():
-        assert abs(part - 0.95) < 3.3 * math.sqrt(0.95 * 0.05 / runs) + 0.01, (quantity, parts)
-    assert abs(errors.mean()) < 4 * errors.std() / math.sqrt(runs)
+    found = coverage(kind, window, runs, n=1200, step=400, **size)
+    for quantity, part in found["coverage"].items():
+        assert abs(part - 0.95) < 3.3 * math.sqrt(0.95 * 0.05 / runs) + 0.01, (quantity, found["coverage"])
+    unbiased(found)
 
 
-@pytest.mark.parametrize("kind", ["uniform", "zipf", "changing"])
+def unbiased(found):
+    errors = np.array(found["errors"])
+    assert abs(errors.mean()) < 4 * errors.std() / math.sqrt(errors.size)
+
+
+@pytest.mark.parametrize("kind", DATA)
 def test_intervals_cover_what_they_say_at_three_times_overload(kind):
     check(kind, hr.rows(600), 60, size=200)
 
@@ -99,14 +40,14 @@ def test_intervals_in_windows_by_time():
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("kind", ["uniform", "zipf", "changing"])
-@pytest.mark.parametrize("window", [hr.rows(900), LONG_BY_TIME], ids=["rows", "time"])
+@pytest.mark.parametrize("kind", DATA)
+@pytest.mark.parametrize("window", WINDOWS)
 def test_nominal_intervals_cover_94_to_96_of_a_hundred(kind, window):
     # Of 1,000 windows a part differs by 0.7% from its mean by chance alone; of 4,000, by half of that.
-    parts, errors = coverage(kind, window, 4000, n=2000, step=500, data=10, size=300)
-    for quantity, part in parts.items():
-        assert 0.94 <= part <= 0.96, (quantity, parts)
-    assert abs(errors.mean()) < 4 * errors.std() / math.sqrt(errors.size)
+    found = coverage(kind, WINDOWS[window], 4000, size=SIZE)
+    for quantity, part in found["coverage"].items():
+        assert 0.94 <= part <= 0.96, (quantity, found["coverage"])
+    unbiased(found)
 
 
 # -- exactness and groups --------------------------------------------------------------------------------------------------

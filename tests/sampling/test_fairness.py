@@ -61,6 +61,8 @@ def test_the_first_window_is_fair_too():
     ):
         counts = ages(make, n=45)
         assert abs(chi_square(counts, K, 45)) < FAR
+    counts = ages(lambda seed: Chain(K, window=hr.rows(W), seed=seed), n=45)  # drawn with replacement
+    assert abs(chi_square(counts, 45, 45)) < FAR
 
 
 def test_a_broken_sampler_is_found_out():

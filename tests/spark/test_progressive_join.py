@@ -16,7 +16,7 @@ import headrace as hr
 from headrace.errors import BadInput, MemoryRefused
 from headrace.runlog import RunLog
 from tests.support.batch_sink import Sink, collected
-from tests.support.spark_streams import counted, files, finished, source
+from tests.support.spark_streams import counted, files, finished, last_again, source
 
 pytestmark = pytest.mark.spark
 
@@ -34,14 +34,6 @@ def duck(l, r, on="l.k = r.k", columns="l.*, r.n as n_right, r.s as s_right"):
         db.register("l", l)
         db.register("r", r)
         return counted(db.sql(f"select {columns} from l join r on {on}").to_arrow_table())
-
-
-def last_again(checkpoint):
-    """The last micro-batch is not known to be done: Spark will send it again. Its number."""
-    commits = sorted(int(p.name) for p in (checkpoint / "commits").iterdir() if p.name.isdigit())
-    (checkpoint / "commits" / str(commits[-1])).unlink()
-    (checkpoint / "commits" / f".{commits[-1]}.crc").unlink(missing_ok=True)
-    return commits[-1]
 
 
 def resident(worker):

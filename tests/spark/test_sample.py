@@ -8,9 +8,9 @@ import pytest
 
 import headrace as hr
 from headrace.errors import BadInput, UnsupportedType
-from tests.spark.test_window_join import again_and_on, rows
 from tests.support.batch_sink import Sink
 from tests.support.spark_streams import counted, files, finished, source
+from tests.support.timed_rows import again_and_on, rows
 
 pytestmark = pytest.mark.spark
 

@@ -1,7 +1,7 @@
 """`hr.window_join` and `hr.approximate_join` on Spark: against DuckDB where all is kept, and the same part after every replay."""
 
 import threading
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import duckdb
 import numpy as np
@@ -14,19 +14,9 @@ import headrace as hr
 from headrace.errors import BadInput, MemoryRefused
 from tests.support.batch_sink import Sink
 from tests.support.spark_streams import counted, files, finished, naive, source
+from tests.support.timed_rows import again_and_on, rows
 
 pytestmark = pytest.mark.spark
-
-BEGIN = datetime(2026, 1, 1)
-
-
-def rows(seed, n, keys=200, minutes=(0, 60)):
-    """Rows with a key, some null, and times in no order."""
-    rng = np.random.default_rng(seed)
-    k = pa.array(rng.integers(0, keys, n), mask=rng.random(n) < 0.05)
-    seconds = rng.integers(60 * minutes[0], 60 * minutes[1], n)
-    t = pa.array([BEGIN + timedelta(seconds=int(s)) for s in seconds], pa.timestamp("us", "UTC"))
-    return pa.table({"k": k, "n": np.arange(n) + 10_000 * seed, "t": t})
 
 
 def duck(l, r, on, columns="l.*, r.n as n_right, r.t as t_right"):
@@ -34,14 +24,6 @@ def duck(l, r, on, columns="l.*, r.n as n_right, r.t as t_right"):
         db.register("l", naive(l))
         db.register("r", naive(r))
         return counted(db.sql(f"select {columns} from l join r on {on}").to_arrow_table())
-
-
-def last_again(checkpoint):
-    """The last micro-batch is not known to be done: Spark will send it again."""
-    commits = sorted(int(p.name) for p in (checkpoint / "commits").iterdir() if p.name.isdigit())
-    (checkpoint / "commits" / str(commits[-1])).unlink()
-    (checkpoint / "commits" / f".{commits[-1]}.crc").unlink(missing_ok=True)
-    return commits[-1]
 
 
 class NaiveSink(Sink):
@@ -73,16 +55,6 @@ def test_oracle_a_window_by_time_with_all_kept_is_the_interval_join(spark, tmp_p
     done = hr.progress(query)
     assert sum(p.rows for p in done) == 9000 and sum(p.stats.late for p in done) == 0
     assert sum(p.stats.results for p in done) == sink.rows.total()
-
-
-def again_and_on(sink, out, checkpoint, more):
-    """Run what is there, then the last micro-batch again and one more. The two attempts, and the next micro-batch."""
-    finished(sink.run(out, checkpoint))
-    again = last_again(checkpoint)
-    more()
-    finished(sink.run(out, checkpoint))
-    first, second = sink.sent[again]
-    return first, second, sink.sent[again + 1][-1]
 
 
 @pytest.mark.parametrize("how", ["window by time", "window by rows", "approximate"])

@@ -84,3 +84,11 @@ def source(spark, directory: Path, per_trigger: int = 1):
     schema = spark.read.parquet(str(directory)).schema
     reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", per_trigger)
     return reader.option("pathGlobFilter", "*.parquet").parquet(str(directory))
+
+
+def last_again(checkpoint):
+    """The last micro-batch is not known to be done: Spark will send it again. Its number."""
+    commits = sorted(int(p.name) for p in (checkpoint / "commits").iterdir() if p.name.isdigit())
+    (checkpoint / "commits" / str(commits[-1])).unlink()
+    (checkpoint / "commits" / f".{commits[-1]}.crc").unlink(missing_ok=True)
+    return commits[-1]

@@ -257,6 +257,8 @@ class _MeasuredJoin:
         """Run a step with as many tuples as the join wants."""
         if self.waits is not None and not self.feed.taken:
             self.offer(1)  # it chooses its sizes when it has seen a tuple
+        if self.waits is not None:
+            self.waits.has_waited(0.0)  # the stream is always there: one that follows its rate takes all that it can
         self.step(min(self.wanted, self._allowed))
 
     @property

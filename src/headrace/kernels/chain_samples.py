@@ -17,7 +17,7 @@ from headrace.kernels.samplers import below
 
 ARRIVED, FREE = 0, 1  # the positions of these numbers in `numbers`
 NUMBERS = 2
-STRIDE = 1 << 20  # draws of an arrival: one for each chain, so that there can be no more chains
+STRIDE = 1 << 20  # draws that are numbered together: one for each chain, so that there can be no more chains
 
 
 @helper
@@ -73,35 +73,103 @@ def unlink(head, tail, before, after, j, s):
         before[after[s]] = before[s]
 
 
-@kernel(int64(i64, i32, i32, i64, i32, i32, i32, i64, i64, uint64, uint64, int64, int64, int64))
-def by_sequence(numbers, head, tail, awaited, before, after, free, seq, until, start, then, window, begin, stop):
-    """Take in arrivals begin..stop - 1 of a window by sequence. Returns where it stopped: there, too few slots are free.
+@helper
+def part(word: np.uint64) -> float:
+    """Map a random word to a number above 0, at most 1."""
+    return (np.float64(word >> np.uint64(11)) + 1.0) * 2.0**-53
+
+
+@helper
+def next_fresh(start, j, drawn, n, window):
+    """The number of the next tuple after n that becomes the sample of chain j, where tuple m does with 1 / min(m, window).
+
+    None of n + 1..m does with probability n / m up to the window's size, and beyond it the wait is geometric.
+    """
+    if n < window:
+        u = part(word(start, drawn[j] * STRIDE + j))
+        drawn[j] += 1
+        if n < u * window:
+            return np.int64(n / u) + 1
+        n = window
+    u = part(word(start, drawn[j] * STRIDE + j))
+    drawn[j] += 1
+    if window == 1:
+        return n + 1
+    return n + 1 + np.int64(np.log(u) / np.log1p(-1.0 / window))
+
+
+@helper
+def sink(heap, event, i):
+    """Move the chain at index i of the heap away from the top, to where it belongs."""
+    j, k = heap[i], heap.size
+    while True:
+        down = 2 * i + 1
+        if down >= k:
+            break
+        if down + 1 < k and event[heap[down + 1]] < event[heap[down]]:
+            down += 1
+        if event[heap[down]] >= event[j]:
+            break
+        heap[i] = heap[down]
+        i = down
+    heap[i] = j
+
+
+@kernel(int64(i64, i32, i32, i64, i64, i64, i64, i32, i32, i32, i32, i64, i64, uint64, uint64, int64, int64, int64))
+def by_sequence(
+    numbers,
+    head,
+    tail,
+    awaited,
+    fresh,
+    event,
+    drawn,
+    heap,
+    before,
+    after,
+    free,
+    seq,
+    until,
+    start,
+    then,
+    window,
+    begin,
+    stop,
+):
+    """Take in arrivals begin..stop - 1 of a window by sequence. Returns where it stopped: there, no slot is free.
 
     Tuple n becomes the sample of a chain with probability 1 / min(n, window). When a tuple is put into a chain, the number of
     its successor is drawn from the `window` next: that tuple is put behind it when it comes.
+
+    Chains to which nothing happens are not looked at: fresh[j] is the number of the next tuple that becomes the sample of chain
+    j, event[j] that of the next tuple at which anything happens to it, drawn[j] the draws that it has had of stream `start`,
+    and `heap` has the chains with the earliest event on top.
     """
-    k = head.size
     for i in range(begin, stop):
-        if numbers[FREE] < k:
-            return i
-        numbers[ARRIVED] += 1
-        n = numbers[ARRIVED]
-        for j in range(k):
-            c = n * STRIDE + j
-            fresh = below(word(start, c), min(n, window)) == 0
-            if fresh:
+        n = numbers[ARRIVED] + 1
+        while event[heap[0]] == n:
+            if numbers[FREE] == 0:
+                return i
+            j = heap[0]
+            now = fresh[j] == n
+            if now:
                 while head[j] >= 0:
                     s = head[j]
                     unlink(head, tail, before, after, j, s)
                     release(numbers, free, seq, s)
-            if fresh or awaited[j] == n:
+                fresh[j] = next_fresh(start, j, drawn, n, window)
+            if now or awaited[j] == n:
                 s = take_free(numbers, free, seq, until, n, n + window)
                 link(head, tail, before, after, j, tail[j], s)
-                awaited[j] = n + 1 + below(word(then, c), window)
+                awaited[j] = n + 1 + below(word(then, n * STRIDE + j), window)
             s = head[j]
-            if s >= 0 and until[s] <= n:
+            if until[s] <= n:
                 unlink(head, tail, before, after, j, s)
                 release(numbers, free, seq, s)
+                s = head[j]
+            event[j] = min(fresh[j], awaited[j], until[s])
+            sink(heap, event, 0)
+        numbers[ARRIVED] = n
     return stop
 
 

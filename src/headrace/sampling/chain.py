@@ -15,8 +15,10 @@ from headrace.sampling.sampler import ROW_BYTES, Sampler, resized
 from headrace.splitmix import start_of
 from headrace.windows import RowWindow
 
-_LENGTH = 5  # slots of a chain: it has 2 tuples in the mean, and an arriving tuple must find one free for each chain
-_LENGTH_BY_TIME = 12  # the same in a window by time, where chains grow with the logarithm of the window
+_LENGTH = 5  # slots of a chain: it has 2 tuples in the mean, and seldom more than 5
+_LENGTH_BY_TIME = (
+    12  # in a window by time chains grow with the logarithm of the window, and a tuple may enter all of them
+)
 _SHRINK = 4  # chains that have outgrown their memory become fewer by 1/4 at a time
 
 
@@ -24,12 +26,18 @@ _SHRINK = 4  # chains that have outgrown their memory become fewer by 1/4 at a t
 class ChainState:
     """The arrays of `kernels.chain_samples`, which says what they mean."""
 
-    slot_bytes: ClassVar[int] = 3 * 8 + 4 * 4 + ROW_BYTES
+    slot_bytes: ClassVar[int] = (
+        3 * 8 + 3 * 4 + 12 + ROW_BYTES
+    )  # 12: a chain has 44 bytes of its own, and 5 slots or more
 
     numbers: Int64s
     head: Int32s
     tail: Int32s
     awaited: Int64s
+    fresh: Int64s
+    event: Int64s
+    drawn: Int64s
+    heap: Int32s
     before: Int32s
     after: Int32s
     free: Int32s
@@ -48,8 +56,8 @@ class Chain(Sampler):
 
         sample j   x -> x -> (awaited)        x is live and the sample; the next of the chain follows when it expires
 
-    Choose it where draws with replacement are wanted. An arriving tuple costs a step for each sample. Joins refuse it: pairs
-    would repeat.
+    Choose it where draws with replacement are wanted. In a window by rows a tuple costs a step for each sample to which
+    something happens, some 3 of a window's length; by time it costs a step for each sample. Joins refuse it: pairs would repeat.
 
     Parameters
     ----------
@@ -86,6 +94,10 @@ class Chain(Sampler):
             np.full(size, -1, np.int32),
             np.full(size, -1, np.int32),
             np.zeros(size, np.int64),
+            np.ones(size, np.int64),
+            np.ones(size, np.int64),
+            np.zeros(size, np.int64),
+            np.arange(size, dtype=np.int32),
             np.zeros(slots, np.int32),
             np.zeros(slots, np.int32),
             np.arange(slots - 1, -1, -1, dtype=np.int32),
@@ -112,8 +124,9 @@ class Chain(Sampler):
         while True:
             c = self._chains
             if isinstance(self.window, RowWindow):
-                links = c.numbers, c.head, c.tail, c.awaited, c.before, c.after, c.free, c.seq, c.until
-                done = kernels.by_sequence(*links, *starts, self.window.size, done, n)
+                chains = c.head, c.tail, c.awaited, c.fresh, c.event, c.drawn, c.heap
+                links = c.before, c.after, c.free, c.seq, c.until
+                done = kernels.by_sequence(c.numbers, *chains, *links, *starts, self.window.size, done, n)
             else:
                 linked = c.numbers, c.head, c.tail, c.tag, c.before, c.after, c.free, c.seq, c.until
                 done = kernels.by_time(*linked, starts[0], arriving.clock, arriving.until, done)
@@ -154,5 +167,7 @@ class Chain(Sampler):
         c.free[free : free + freed.size] = freed
         c.numbers[kernels.FREE] += freed.size
         c.seq[freed] = 0
-        c.head, c.tail, c.awaited = c.head[:size].copy(), c.tail[:size].copy(), c.awaited[:size].copy()
+        c.head, c.tail = c.head[:size].copy(), c.tail[:size].copy()
+        c.awaited, c.fresh, c.event, c.drawn = (a[:size].copy() for a in (c.awaited, c.fresh, c.event, c.drawn))
+        c.heap = np.argsort(c.event, kind="stable").astype(np.int32)
         return freed

@@ -25,12 +25,13 @@ _WINDOWS = 16  # a window by time is taken to have this many times the tuples of
 class FairState:
     """The arrays of `kernels.fair_samples`, which says what they mean."""
 
-    slot_bytes: ClassVar[int] = 4 * 8 + 5 * 4 + ROW_BYTES
+    slot_bytes: ClassVar[int] = 4 * 8 + 6 * 4 + ROW_BYTES
 
     numbers: Int64s
     chosen: Int32s
     spare: Int32s
     expiry: Int32s
+    late: Int32s
     at: Int32s
     free: Int32s
     seq: Int64s
@@ -78,13 +79,14 @@ class FairWindow(Sampler):
         slots = self._slots_for(size)
         ints, longs = (np.zeros((4, slots), np.int32), np.zeros((3, slots), np.int64))
         numbers = np.zeros(kernels.NUMBERS, np.int64)
-        numbers[kernels.FREE] = slots
+        numbers[kernels.FREE], numbers[kernels.LIMIT] = slots, kernels.HIGHEST
         self._fair = FairState(
             numbers,
             np.zeros(size, np.int32),
             ints[0],
             ints[1],
             ints[2],
+            ints[3],
             np.arange(slots - 1, -1, -1, dtype=np.int32),
             longs[0],
             longs[1],
@@ -115,9 +117,8 @@ class FairWindow(Sampler):
     @property
     def complete(self) -> bool:
         """Whether all live tuples are in the sample."""
-        return bool(
-            self._fair.numbers[kernels.SPARE] == 0 and self._fair.numbers[kernels.CHOSEN] < self._fair.chosen.size
-        )
+        numbers = self._fair.numbers  # a candidate enters as soon as there is room
+        return bool(numbers[kernels.CHOSEN] < self._fair.chosen.size)
 
     @property
     def since(self) -> Int64s:
@@ -144,7 +145,7 @@ class FairWindow(Sampler):
 
     def _arguments(self, gone: Int32s) -> tuple[Int64s | Int32s | UInt64s, ...]:
         f = self._fair
-        return f.numbers, f.chosen, f.spare, f.expiry, f.at, f.free, gone, f.seq, f.until, f.since, f.tag
+        return f.numbers, f.chosen, f.spare, f.expiry, f.late, f.at, f.free, gone, f.seq, f.until, f.since, f.tag
 
     def _none_gone(self, more: int) -> Int32s:
         """Room for the slots that are freed while so many tuples come."""
@@ -162,8 +163,9 @@ class FairWindow(Sampler):
                 self._make_smaller(self._size, gone)
             if f.held < old:
                 return
-        f.spare, f.expiry, f.at, f.free, f.seq, f.until, f.since, f.tag = (
-            resized(a, slots) for a in (f.spare, f.expiry, f.at, f.free, f.seq, f.until, f.since, f.tag)
+        # Candidates have just been pruned, so that the queue begins at the first index.
+        f.spare, f.expiry, f.late, f.at, f.free, f.seq, f.until, f.since, f.tag = (
+            resized(a, slots) for a in (f.spare, f.expiry, f.late, f.at, f.free, f.seq, f.until, f.since, f.tag)
         )
         free = f.numbers[kernels.FREE]
         f.free[free : free + slots - old] = np.arange(slots - 1, old - 1, -1)
