@@ -76,11 +76,11 @@ class RunPlan:
         for rows in self.rows:
             data = Dataset(rows, SEED, self.root)
             base = Cell(
-                "",
-                "",
-                rows,
-                SEED,
-                str(self.root),
+                section="",
+                system="",
+                rows=rows,
+                seed=SEED,
+                root=str(self.root),
                 seconds=self.seconds,
                 warmup=self.warmup,
                 core=self.core,
