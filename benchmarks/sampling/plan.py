@@ -46,9 +46,9 @@ class SamplingPlan:
         for part in (32, 16, 8, 4, 2):
             smallest = min(self.windows)
             yield Measured("fair", "estimate", smallest, 20 * smallest, ESTIMATED * smallest // part)
-        for window in WINDOWS:
+        for by in WINDOWS:
             for data in DATA:
-                yield Measured(data, f"coverage by {window}", 900, self.covered)
+                yield Measured(data, f"coverage by {by}", 900, self.covered)
         for window in self.windows:
             for system in SAMPLERS:
                 for kind in ("rows", "time"):

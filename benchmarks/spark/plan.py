@@ -37,11 +37,11 @@ class SparkPlan:
         for section, rows, system in product((JOIN, LOAD), self.rows, self._chosen()):
             parts = list(product(self._workloads(section, rows, system), self.batches))
             base = Cell(
-                section,
-                system,
-                rows,
-                seed,
-                str(root),
+                section=section,
+                system=system,
+                rows=rows,
+                seed=seed,
+                root=str(root),
                 budget=BUDGET,
                 seconds=self.seconds,
                 warmup=self.warmup,
