@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from headrace.spark.shed import Shedding
     from headrace.spark.shed_estimate import estimate_shed
     from headrace.spark.window_join import approximate_join, window_join
+    from headrace.spark.xml_fragments import xml_fragments
     from headrace.windows import rows, time
 
 __version__ = "0.1.0"
@@ -136,6 +137,7 @@ __all__ = [
     "time",
     "window_join",
     "within",
+    "xml_fragments",
 ]
 
 _HOME = {
@@ -168,6 +170,7 @@ _HOME = {
     "estimate_shed": "headrace.spark.shed_estimate",
     "sample": "headrace.spark.sample",
     "window_join": "headrace.spark.window_join",
+    "xml_fragments": "headrace.spark.xml_fragments",
 }
 _CONDITIONS = (
     "all_of",

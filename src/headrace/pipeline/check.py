@@ -35,6 +35,7 @@ from headrace.pipeline.parts import (
     Select,
     Sink,
     Source,
+    XmlSource,
 )
 from headrace.pipeline.read import Draft
 from headrace.pipeline.sampling_parts import JoinInPart, Sampling
@@ -44,6 +45,7 @@ from headrace.semistream.base import SemiStreamJoin
 from headrace.spark.column_names import ColumnNames
 from headrace.spark.defer import Defer
 from headrace.spark.shed import Shedding, estimated_columns
+from headrace.xml import Twig
 
 S = TypeVar("S", Enrich, Keys, Duplicates, Keys | Duplicates)
 
@@ -140,11 +142,13 @@ def _check_source(draft: Draft, source: Source | None, at: Key) -> Columns | Non
     document = draft.document
     if source is None:
         return _declared(draft, at)
-    if isinstance(source, FileSource):
+    if isinstance(source, FileSource | XmlSource):
         path = document.at(source.path)
         if not path.is_dir():
             found = "a file" if path.exists() else "nothing"
             draft.note((*at, "path"), f"found {found} at {source.path!r}, expected a directory; make it first")
+    if isinstance(source, XmlSource):
+        return _check_twig(draft, source, at)
     if isinstance(source, KafkaSource):
         with Noting(draft, (*at, "servers")):
             if not draft.is_faulty((*at, "servers")):
@@ -165,6 +169,26 @@ def _check_source(draft: Draft, source: Source | None, at: Key) -> Columns | Non
         with Noting(draft, (*at, "required")):
             check_column(document, (*at, "required"), name, columns.names)
     return columns
+
+
+def _check_twig(draft: Draft, source: XmlSource, at: Key) -> Columns | None:
+    """Check the twig of a source, and what its other keys say of it, one after the other so that each mistake has its key."""
+    if draft.is_faulty((*at, "twig")):
+        return None
+    twig = Twig(source.twig)
+    before = len(draft.problems)
+    for name in ("content", "optional"):
+        with Noting(draft, (*at, name)):
+            twig = Twig(source.twig, strict=source.strict, **{name: getattr(source, name)})
+    with Noting(draft, (*at, "memory")):
+        twig.matcher(memory=filled_size(source.memory))
+    if len(draft.problems) > before or draft.is_faulty((*at, "content")):
+        return None
+    if source.document is not None and column_names(draft).taken(source.document, source.pattern.schema.names):
+        draft.note(
+            (*at, "document"), f"{source.document!r} is a column of the twig too; give another name, or false for none"
+        )
+    return Columns.of(source.schema_)
 
 
 def _declared(draft: Draft, at: Key) -> Columns | None:

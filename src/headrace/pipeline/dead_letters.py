@@ -12,9 +12,7 @@ put back if the new run writes none: then the sink had the micro-batch already, 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.files import sync_directory
 from headrace.pipeline.reasons import why
+from headrace.spark.dead_letter_file import BATCH, DeadLetterFile
 
 SCHEMA = pa.schema({"reason": pa.string(), "record": pa.string(), "source": pa.string()})
-_BATCH = "batch="
 _ASIDE = ".aside-"  # prefix of files put aside, which readers skip
 
 
@@ -54,31 +51,17 @@ class DeadLetterSplitter:
     def sort(self, batches: Iterator[pa.RecordBatch], batch: str, partition: int) -> Iterator[pa.RecordBatch]:
         """Yield the good rows, and write the others to the file of this task."""
         names = self.schema.names
-        folder = Path(self.directory, f"{_BATCH}{int(batch)}")
         part = f"part-{self.name}-{partition:05d}" if self.name else f"part-{partition:05d}"
-        draft = folder / f".{part}-{uuid.uuid4().hex}"
-        writer: pq.ParquetWriter | None = None
-        try:
+        with DeadLetterFile(self.directory, int(batch), part, SCHEMA) as letters:
             for rows in batches:
                 record = rows.column(len(names))
                 good = pc.is_null(record)
                 for name in self.required:
                     good = pc.and_(good, pc.is_valid(rows.column(names.index(name))))
                 if good.false_count:
-                    dead = self._letters(rows.filter(pc.invert(good)))
-                    if writer is None:
-                        folder.mkdir(parents=True, exist_ok=True)
-                        writer = pq.ParquetWriter(draft, SCHEMA)
-                    writer.write_batch(dead)
+                    letters.write(self._letters(rows.filter(pc.invert(good))))
                     rows = rows.filter(good)
                 yield rows.select(list(range(len(names))))
-            if writer is not None:
-                writer.close()
-                _sync(draft)
-                draft.replace(folder / f"{part}.parquet")
-                sync_directory(folder)
-        finally:
-            draft.unlink(missing_ok=True)
 
     def _letters(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         # A loop over rows suits the few malformed ones, as each has a reason of its own.
@@ -113,13 +96,13 @@ def settle(directory: Path, done: int, *, begin: bool = False) -> None:
         return
     for aside in sorted(directory.glob(f"{_ASIDE}*")):
         number = int(aside.name.removeprefix(_ASIDE))
-        if (directory / f"{_BATCH}{number}").exists():
+        if (directory / f"{BATCH}{number}").exists():
             shutil.rmtree(aside)
         elif number <= done:
-            aside.rename(directory / f"{_BATCH}{number}")
+            aside.rename(directory / f"{BATCH}{number}")
     if begin:
-        for folder in directory.glob(f"{_BATCH}*"):
-            number = int(folder.name.removeprefix(_BATCH))
+        for folder in directory.glob(f"{BATCH}*"):
+            number = int(folder.name.removeprefix(BATCH))
             if number > done:
                 folder.rename(directory / f"{_ASIDE}{number}")
 
@@ -133,9 +116,4 @@ def last_done(checkpoint: Path) -> int:
 
 def count(directory: Path) -> int:
     """Return the number of dead letters."""
-    return sum(pq.read_metadata(file).num_rows for file in directory.glob(f"{_BATCH}*/part-*.parquet"))
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+    return sum(pq.read_metadata(file).num_rows for file in directory.glob(f"{BATCH}*/part-*.parquet"))

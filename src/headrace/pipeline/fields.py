@@ -58,6 +58,30 @@ def _sql(value: Any) -> str:
     return _own_text(value, "an SQL expression")
 
 
+def _twig(value: Any) -> str:
+    from headrace.xml import Twig  # loads kernels, which most files do not need
+
+    text = _own_text(value, "a twig, such as '//item[id][name]'")
+    try:
+        Twig(text)
+    except BadInput as error:
+        raise ValueError(f"which is not a twig: {error}") from None
+    return text
+
+
+def _content(value: Any) -> dict[str, tuple[str, ...]]:
+    words = 'what columns show, such as { name = "text", item = ["order", "xml"] }'
+    if not isinstance(value, dict):
+        raise ValueError(f"expected {words}")
+    out = {}
+    for name, kinds in value.items():
+        given = [kinds] if isinstance(kinds, str) else kinds
+        if not isinstance(given, list) or not given or not all(isinstance(kind, str) for kind in given):
+            raise ValueError(f"expected {words}")
+        out[name] = tuple(_own_text(kind, words) for kind in given)
+    return out
+
+
 def _column(value: Any) -> str:
     return _own_text(value, "the name of a column")
 
@@ -277,3 +301,5 @@ Fields = Annotated[dict[str, Annotated[Any, PlainValidator(_type)]], Field(min_l
 Settings = Annotated[dict[str, str], PlainValidator(_settings)]
 Options = Annotated[dict[str, str], PlainValidator(_options)]
 Condition = Annotated[Any, PlainValidator(_condition)]
+TwigPath = Annotated[str, PlainValidator(_twig)]
+Content = Annotated[Any, PlainValidator(_content)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pyarrow as pa
 from pydantic import Field
@@ -13,6 +13,7 @@ from headrace.pipeline.fields import (
     ColumnOrNone,
     Columns,
     Condition,
+    Content,
     Duration,
     Fields,
     On,
@@ -22,9 +23,13 @@ from headrace.pipeline.fields import (
     Sql,
     Summed,
     Text,
+    TwigPath,
 )
 from headrace.pipeline.sampling_parts import Estimate, JoinInPart, JoinWindows, Sample
 from headrace.pipeline.section import Section
+
+if TYPE_CHECKING:
+    from headrace.xml import Twig
 
 #: what Spark's Kafka source gives
 KAFKA = pa.schema(
@@ -60,6 +65,36 @@ class FileSource(Section):
     def schema_(self) -> pa.Schema:
         """The columns of its rows."""
         return pa.schema(self.columns)
+
+
+class XmlSource(Section):
+    """A source of XML documents that appear in a directory, as fragments that match a twig: `hr.xml_fragments`."""
+
+    what: ClassVar[str] = "a source of XML documents"
+    format: Literal["xml"]
+    path: Text
+    twig: TwigPath
+    content: Content = Field(default_factory=dict)
+    optional: Columns = ()
+    strict: bool = False
+    document: ColumnOrNone = "document"
+    partial: Literal["drop", "keep"] = "drop"
+    memory: Size = "64MiB"
+    files_per_batch: int | None = Field(None, ge=1)
+    options: Options = Field(default_factory=dict)
+
+    @property
+    def pattern(self) -> Twig:
+        """The twig."""
+        from headrace.xml import Twig
+
+        return Twig(self.twig, content=self.content, optional=self.optional, strict=self.strict)
+
+    @property
+    def schema_(self) -> pa.Schema:
+        """The columns of its rows."""
+        last = [] if self.document is None else [pa.field(self.document, pa.string())]
+        return pa.schema([*self.pattern.schema, *last])
 
 
 class KafkaSource(Section):
@@ -117,11 +152,12 @@ class RateSource(Section):
         return RATE
 
 
-Source = FileSource | KafkaSource | PostgreSQLSource | RateSource
+Source = FileSource | XmlSource | KafkaSource | PostgreSQLSource | RateSource
 SOURCES: dict[str, type[Section]] = {
     "parquet": FileSource,
     "json": FileSource,
     "csv": FileSource,
+    "xml": XmlSource,
     "kafka": KafkaSource,
     "postgresql": PostgreSQLSource,
     "rate": RateSource,

@@ -43,6 +43,7 @@ _STAND_INS: dict[str, Any] = {
     "select": ["1"],
     "writer": "noop",
     **dict.fromkeys(("window_join", "approximate_join"), "x"),
+    "twig": "//x",
     "window": 1,
     "sample": 1,
     "estimate": "count",

@@ -17,8 +17,9 @@ from headrace.pipeline.dead_letters import DeadLetterSplitter
 from headrace.pipeline.document import filled
 from headrace.pipeline.fields import filled_size
 from headrace.pipeline.models import Pipeline
-from headrace.pipeline.parts import FileSource, KafkaSource, PostgreSQLSource, RateSource
+from headrace.pipeline.parts import FileSource, KafkaSource, PostgreSQLSource, RateSource, XmlSource
 from headrace.spark.postgresql.source import stream_postgresql
+from headrace.spark.xml_fragments import xml_fragments
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,6 +59,8 @@ def open_source(pipeline: Pipeline, spark: SparkSession, name: str = "") -> Data
             max_rows=source.rows_per_batch,
             tasks=source.tasks,
         )
+    if isinstance(source, XmlSource):
+        return _documents(pipeline, source, spark)
     assert isinstance(source, RateSource)
     return _with(spark.readStream.format("rate").option("rowsPerSecond", source.rows_per_second), source.options).load()
 
@@ -87,6 +90,23 @@ def _files(pipeline: Pipeline, source: FileSource, spark: SparkSession, name: st
     for column in source.required:
         wrong = wrong | fn.col(_quoted(column)).isNull()
     return _sorted(pipeline, source, rows.withColumn(_FROM, fn.when(wrong, fn.col("_metadata.file_path"))), name)
+
+
+def _documents(pipeline: Pipeline, source: XmlSource, spark: SparkSession) -> DataFrame:
+    options = {name: filled(value) for name, value in source.options.items()}
+    if source.files_per_batch is not None:
+        options["maxFilesPerTrigger"] = str(source.files_per_batch)
+    return xml_fragments(
+        pipeline.at(source.path),
+        source.pattern,
+        document=source.document,
+        streaming=True,
+        options=options,
+        dead_letters=pipeline.dead_letters,
+        partial=source.partial,
+        memory=filled_size(source.memory),
+        spark=spark,
+    )
 
 
 def _kafka(pipeline: Pipeline, source: KafkaSource, spark: SparkSession, name: str) -> DataFrame:

@@ -17,9 +17,13 @@ _PLAIN = (
 
 
 class Decoder:
-    """Turns chunks of a document into UTF-8, without byte order mark; `declared` says whether there is an XML declaration."""
+    """Turns chunks of a document into UTF-8, without byte order mark; `declared` says whether there is an XML declaration.
 
-    def __init__(self) -> None:
+    A document that was text in its last place (`text`) is UTF-8 here, whatever encoding it declares.
+    """
+
+    def __init__(self, text: bool = False) -> None:
+        self._text = text
         self.declared = False
         self.reason: str | None = None
         self._head: bytes | None = b""  # what came before the encoding was known
@@ -42,7 +46,7 @@ class Decoder:
         assert head is not None
         if len(head) < 4 and not final:
             return None
-        if head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in head[:2]:
+        if not self._text and (head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in head[:2]):
             little = head.startswith(b"\xff\xfe") or head[1:2] == b"\0"
             return self._begin_utf16(head, little, final)
         head = head.removeprefix(codecs.BOM_UTF8)
@@ -52,7 +56,7 @@ class Decoder:
         encoding = self._declared_encoding(head[:end]) if end else None
         if self.reason is not None:
             return b""
-        if encoding is None or encoding.lower() == "utf-8":
+        if encoding is None or encoding.lower() == "utf-8" or self._text:
             return head
         try:
             codec = codecs.lookup(encoding)

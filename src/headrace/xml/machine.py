@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.arrays import AnyArray
-from headrace.errors import BadInput
+from headrace.errors import BadInput, IllFormed
 from headrace.kernels import twigs as t
 from headrace.memory import MemoryBudget, Reservation
 from headrace.xml.limits import Limits
@@ -70,6 +70,7 @@ class TwigMachine:
         memory: int | str = MEMORY,
         limits: Limits | None = None,
         file: str = "document",
+        text: bool = False,
     ) -> None:
         self.budget = MemoryBudget(memory)
         self.twigs = twigs
@@ -81,13 +82,12 @@ class TwigMachine:
             budget=self.budget,
             file=file,
             made=lambda: f"{int(self._m[t.MADE])} fragments",
+            text=text,
         )
-        self._m = np.zeros(t.MACHINE, np.int64)
-        self._m[[t.EMITTING, t.ROOT]] = -1
-        self._m[t.PENDING_NEEDS] = program.pending_needs
+        self._m = np.empty(t.MACHINE, np.int64)
         self._attribute_needs = program.attributes.needs + program.attributes.cells
-        self._top = np.full(program.count, -1, np.int64)
-        self._cursor = np.full(4 * program.most, -1, np.int64)
+        self._top = np.empty(program.count, np.int64)
+        self._cursor = np.empty(4 * program.most, np.int64)
         self._work = np.empty(2 * (program.lists + program.count) + 9, np.int64)
         widest = int(program.twigs.reshape(-1, t.TWIG_FIELDS)[:, t.WIDTH].max())
         self._rows = np.empty(ROWS * min(widest, 64) + widest, np.int64)
@@ -108,7 +108,31 @@ class TwigMachine:
             array: AnyArray = np.empty(size, kind)
             self._reserved[part] = self.budget.reserve(_PARTS[part], array.nbytes)
             self._arrays[part] = array
+        self._least = self.budget.used
+        self._begin()
+
+    def _begin(self) -> None:
+        self._m[:] = 0
+        self._m[[t.EMITTING, t.ROOT]] = -1
+        self._m[t.PENDING_NEEDS] = self._program.pending_needs
+        self._top[:] = -1
+        self._cursor[:] = -1
         self._busy = False
+
+    def reset(self, file: str = "document", *, text: bool = False) -> bool:
+        """Begin another document in the same memory, wherever the last one was left; False if a new machine must be made.
+
+        One that has grown is not used again: what a document may take must not depend on those before it.
+        """
+        if self.budget.used != self._least:
+            return False
+        self._tokeniser.reset(file, text=text)
+        self._begin()
+        return True
+
+    def refuse(self, reason: str) -> IllFormed:
+        """Return the error for a document whose next bytes cannot be had, at the place that was reached."""
+        return self._tokeniser.refuse(reason)
 
     @property
     def stats(self) -> TwigStats:

@@ -33,6 +33,7 @@ class NameTable:
 
     def __init__(self, flags: Mapping[bytes, int], most: int, budget: MemoryBudget) -> None:
         self.most = max(most, len(flags))
+        self._wanted = len(flags)
         self._reserved = budget.reserve("names", 0)
         self.count = 0
         self.at: Int64s = np.zeros(1, np.int64)
@@ -59,6 +60,12 @@ class NameTable:
         self._grow(min(self.most, 2 * self.hashes.size), 2 * self.bytes.size)
         number_names(self.hashes[: self.count], self.table)
         return True
+
+    def reset(self) -> None:
+        """Forget the names of a document; those that are wanted keep their numbers."""
+        self.count = self._wanted
+        self.seen[:] = -1
+        number_names(self.hashes[: self.count], self.table)
 
     def spell(self, k: int) -> str:
         """Return name k."""

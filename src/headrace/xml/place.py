@@ -24,6 +24,10 @@ class Place:
         self._place = np.zeros(3, np.int64)  # lines, characters of the last, and the byte before
         self._found = np.empty(len(buffer), np.bool_)
 
+    def reset(self) -> None:
+        """Begin another document."""
+        self._place[:] = 0
+
     def advance(self, stop: int) -> None:
         """Go over the first bytes of the buffer."""
         if not stop:

@@ -63,6 +63,8 @@ class Tokeniser:
         What messages call the document.
     made
         Says what had been made before an error, such as "3 fragments".
+    text
+        The document was text before it became these bytes: they are UTF-8, whatever encoding it declares.
 
     Example
     -------
@@ -86,10 +88,9 @@ class Tokeniser:
         budget: MemoryBudget | None = None,
         file: str = "document",
         made: Callable[[], str] | None = None,
+        text: bool = False,
     ) -> None:
         self.limits = limits or Limits()
-        self.file = file
-        self.events_made = 0
         budget = budget or MemoryBudget("64MiB")
         self._made = made or (lambda: f"{self.events_made} events")
         self._names = NameTable(flags or {}, self.limits.names, budget)
@@ -100,15 +101,28 @@ class Tokeniser:
         self._data = np.frombuffer(buffer, np.uint8)
         self._events = np.empty(_EVENTS * x.EVENT, np.int64)
         self._open = np.empty(self.limits.depth, np.int32), np.empty(self.limits.depth, np.uint8)
-        self._state = np.zeros(x.STATE, np.int64)
+        self._state = np.empty(x.STATE, np.int64)
+        self._default = default
+        self._place = Place(buffer)  # of the first held byte
+        self._begin(file, text)
+
+    def _begin(self, file: str, text: bool) -> None:
+        self.file = file
+        self.events_made = 0
+        self._state[:] = 0
         self._state[x.MAX_NAME] = self.limits.name
         self._state[x.MAX_ATTRIBUTES] = self.limits.attributes
-        self._state[x.DEFAULT] = default
+        self._state[x.DEFAULT] = self._default
         self._state[x.NAMES] = self._names.count
         self._tail = 0  # bytes that are held for the next piece
-        self._place = Place(buffer)  # of the first held byte
-        self._decoder = Decoder()
+        self._decoder = Decoder(text)
         self._ended = False
+
+    def reset(self, file: str = "document", *, text: bool = False) -> None:
+        """Begin another document in the same memory, wherever the last one was left."""
+        self._names.reset()
+        self._place.reset()
+        self._begin(file, text)
 
     @property
     def position(self) -> int:
@@ -187,6 +201,10 @@ class Tokeniser:
         self._tail = n - reached
         data[: self._tail] = data[reached:n].copy()
         state[x.BASE] = base + reached
+
+    def refuse(self, reason: str) -> IllFormed:
+        """Return the error for a document whose next bytes cannot be had, at the place that was reached; it has ended."""
+        return self._refusal(reason, self._tail)
 
     def _refusal(self, reason: str, position: int) -> IllFormed:
         self._ended = True

@@ -97,9 +97,11 @@ class Twig:
             yield from matcher.feed(chunk)
         yield from matcher.end()
 
-    def matcher(self, *, memory: int | str = MEMORY, limits: Limits | None = None, file: str = "document") -> Matcher:
-        """Return a matcher for one document, which is fed chunk by chunk."""
-        return Matcher(TwigMachine([self], self._program, memory=memory, limits=limits, file=file))
+    def matcher(
+        self, *, memory: int | str = MEMORY, limits: Limits | None = None, file: str = "document", text: bool = False
+    ) -> Matcher:
+        """Return a matcher for one document, which is fed chunk by chunk; with `text`, as UTF-8 whatever it declares."""
+        return Matcher(TwigMachine([self], self._program, memory=memory, limits=limits, file=file, text=text))
 
     @cached_property
     def _program(self) -> Program:
