@@ -16,6 +16,7 @@ from tests.support.spark_streams import last_again, streamed
 pytestmark = pytest.mark.spark
 
 TWIG = "//item[id][name]"
+LATIN = "<?xml version='1.0' encoding='latin1'?><a><b.c>é</b.c><b.c>f</b.c></a>"
 
 
 def documents(directory, **texts):
@@ -131,7 +132,7 @@ def test_a_column_of_documents_keeps_other_columns(spark, tmp_path):
     """Text is text whatever it declares, bytes may be compressed, null is no document; both operators of a query have letters."""
     dead = tmp_path / "dead"
     texts = spark.createDataFrame(
-        [(1, "<?xml version='1.0' encoding='latin1'?><a><b.c>é</b.c><b.c>f</b.c></a>"), (2, None), (3, "<a>")],
+        [(1, LATIN), (2, None), (3, "<a>")],
         "id int, `do.c` string",
     )
     blobs = spark.createDataFrame([(4, gzip.compress(b"<a><b.c>z</b.c></a>")), (5, b"<a")], "id int, x binary")
