@@ -45,7 +45,7 @@ from headrace.semistream.base import SemiStreamJoin
 from headrace.spark.column_names import ColumnNames
 from headrace.spark.defer import Defer
 from headrace.spark.shed import Shedding, estimated_columns
-from headrace.xml import Twig
+from headrace.xml import DocumentMatcher, Twig
 
 S = TypeVar("S", Enrich, Keys, Duplicates, Keys | Duplicates)
 
@@ -181,7 +181,7 @@ def _check_twig(draft: Draft, source: XmlSource, at: Key) -> Columns | None:
         with Noting(draft, (*at, name)):
             twig = Twig(source.twig, strict=source.strict, **{name: getattr(source, name)})
     with Noting(draft, (*at, "memory")):
-        twig.matcher(memory=filled_size(source.memory))
+        DocumentMatcher(twig, partial=source.partial, memory=filled_size(source.memory))
     if len(draft.problems) > before or draft.is_faulty((*at, "content")):
         return None
     if source.document is not None and column_names(draft).taken(source.document, source.pattern.schema.names):

@@ -111,7 +111,6 @@ def xml_fragments(
         limits=limits,
     )
     DocumentMatcher(twig, partial=partial, memory=memory, limits=limits)  # refuses here what can be refused
-    twig.matcher(memory=memory, limits=limits)
     directory = None if dead_letters is None else str(local_path(dead_letters, "dead_letters"))
     operator = uuid.uuid4().hex[:8]  # two operators of one query have files of their own
 

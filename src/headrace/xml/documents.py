@@ -72,7 +72,9 @@ class DocumentMatcher:
         The pattern.
     partial
         "drop" or "keep": what becomes of fragments of an ill-formed document.
-    memory, limits
+    memory
+        For one document at a time: that of Twig.fragments, and of the fragments that wait.
+    limits
         As for Twig.fragments.
 
     Example
@@ -97,8 +99,8 @@ class DocumentMatcher:
         self.partial = choice("partial", partial, get_args(Partial))
         self.memory = parse_size(memory, name="memory")
         self.limits = limits
-        self._held = min(_HELD, self.memory // 8)
-        self._matcher: Matcher | None = None
+        self._held = 0 if partial == "keep" else min(_HELD, self.memory // 8)
+        self._matcher = self._new("document", False)
 
     def fragments(self, document: Opener, file: str = "document", *, text: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield the fragments of a document; with `text` it is UTF-8, whatever encoding it declares."""
@@ -119,7 +121,9 @@ class DocumentMatcher:
         yield from held
 
     def _match(self, document: Opener, file: str, text: bool) -> Iterator[pa.RecordBatch]:
-        matcher = self._matcher_for(file, text)
+        if not self._matcher.machine.reset(file, text=text):
+            self._matcher = self._new(file, text)
+        matcher = self._matcher
         try:
             with document() as opened:
                 for chunk in _chunks(opened):
@@ -130,10 +134,8 @@ class DocumentMatcher:
         except MemoryRefused as error:
             raise MemoryRefused(f"{file}: {error}") from error
 
-    def _matcher_for(self, file: str, text: bool) -> Matcher:
-        if self._matcher is None or not self._matcher.machine.reset(file, text=text):
-            self._matcher = self.twig.matcher(memory=self.memory, limits=self.limits, file=file, text=text)
-        return self._matcher
+    def _new(self, file: str, text: bool) -> Matcher:
+        return self.twig.matcher(memory=self.memory - self._held, limits=self.limits, file=file, text=text)
 
     def _check(self, document: Opener, file: str, text: bool) -> None:
         """Read a document to its end; raises IllFormed."""
