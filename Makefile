@@ -36,7 +36,7 @@ demo: setup ## a retail warehouse fed by a bursty stream, proved in about a minu
 	$(BIN)/headrace demo $(ARGS)
 
 PAPER ?= mesh
-reproduce: setup ## the figures of a paper: PAPER=mesh|def|ssij|xhj|models|pqp CHAPTER=4|5|6|8|9|A|D FIGURE=10b SCALE=full CLOCK=real (pqp); CHECK=all|ssij|ssij-13 compares verdicts with the pages
+reproduce: setup ## the figures of a paper: PAPER=mesh|def|ssij|xhj|models|pqp CHAPTER=4|5|6|7|8|9|A|D FIGURE=10b SCALE=full CLOCK=real (pqp); CHECK=all|ssij|ssij-13 compares verdicts with the pages
 	@$(if $(CHECK)$(filter ssij,$(PAPER)),scripts/postgresql)
 	$(PY) -m reproduction $(if $(CHECK),--check $(CHECK),$(PAPER)) $(if $(CHAPTER),--chapter $(CHAPTER)) $(if $(FIGURE),--figure $(FIGURE)) $(if $(SCALE),--scale $(SCALE)) $(if $(CLOCK),--clock $(CLOCK)) $(ARGS)
 

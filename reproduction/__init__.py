@@ -46,7 +46,18 @@ from reproduction.figure import Paper
 #: Files by the names that `make reproduce PAPER=` knows them by.
 PAPERS = {"mesh": "mesh", "def": "defaults", "ssij": "ssij", "xhj": "xhj", "models": "models", "pqp": ""}
 #: Those with chapters: a file for each.
-CHAPTERS = {"pqp": {"4": "pqp_4", "5": "pqp_5", "6": "pqp_6", "8": "pqp_8", "9": "pqp_9", "A": "pqp_a", "D": "pqp_d"}}
+CHAPTERS = {
+    "pqp": {
+        "4": "pqp_4",
+        "5": "pqp_5",
+        "6": "pqp_6",
+        "7": "pqp_7",
+        "8": "pqp_8",
+        "9": "pqp_9",
+        "A": "pqp_a",
+        "D": "pqp_d",
+    }
+}
 
 
 def chapters_of(name: str) -> list[str]:

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from headrace.spark.enrich import enrich
     from headrace.spark.estimate import estimate
     from headrace.spark.finish import finish
+    from headrace.spark.multiway_join import multiway_join
     from headrace.spark.postgresql.sink import load_postgresql
     from headrace.spark.postgresql.source import read_postgresql, stream_postgresql
     from headrace.spark.progress import progress
@@ -119,6 +120,7 @@ __all__ = [
     "load",
     "load_postgresql",
     "maintain",
+    "multiway_join",
     "postgresql",
     "predicate",
     "progress",
@@ -148,6 +150,7 @@ _HOME = {
     "finish": "headrace.spark.finish",
     "load": "headrace.spark.delta.load",
     "progress": "headrace.spark.progress",
+    "multiway_join": "headrace.spark.multiway_join",
     "progressive_join": "headrace.spark.progressive_join",
     "BadPipeline": "headrace.pipeline.document",
     "read_pipeline": "headrace.pipeline.read",

@@ -101,7 +101,7 @@ class JoinStats:
     iterations: int = 0
     """iterations of the algorithm's loop"""
     probes: int = 0
-    """tuples of R that were probed against the waiting stream tuples"""
+    """tuples of R that were probed against the waiting stream tuples; of several streams, probes of their memories"""
     waiting_seconds: float = 0.0
     """seconds between the arrival of a stream tuple and its result, summed over tuples"""
     longest_wait: float = 0.0

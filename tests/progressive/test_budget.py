@@ -158,3 +158,66 @@ def test_contract_a_worker_of_a_join_on_spark_grows_by_no_more_than_its_share_an
     assert facts["results"] > 10_000  # how many are caught up hangs on the time it takes
     assert facts["deferred"] > 100_000, "memory was never short"
     assert memory / 2 < facts["growth"] <= 1.15 * memory, f"{facts['growth'] / 2**20:.1f} of {memory / 2**20:g} MiB"
+
+
+MULTIWAY = """
+import json, sys
+import numpy as np, pyarrow as pa
+from headrace.progressive import MultiWayJoin
+def resident(field):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
+workload, flush, memory, n = *sys.argv[1:3], *map(int, sys.argv[3:])
+rng = np.random.default_rng(5)
+def batch(rows, t, first):
+    keys = rng.integers(0, 100_000, rows)
+    if workload == "giant":
+        keys = np.where(rng.random(rows) < 0.0005, 7, keys)
+    columns = {"k": keys, f"i{t}": np.arange(first, first + rows), f"more{t}": rng.random(rows)}
+    if workload == "text":
+        columns["k"] = pa.array(np.char.add("the key of thing ", keys.astype("U7")))
+        columns[f"note{t}"] = pa.array(np.char.add("some words of the thing ", keys.astype("U7")))
+    return pa.record_batch(columns)
+warm = MultiWayJoin("k", n, memory="4MiB", flush=flush)
+for t in [*range(n)] * 3:
+    for out in warm.insert(t, batch(8000, t, 0)):
+        pass
+for out in warm.finish():
+    pass
+del warm
+come = [(t, batch(40_000, t, at)) for at in range(0, 160_000, 40_000) for t in range(n)]
+pa.default_memory_pool().release_unused()
+with open("/proc/self/clear_refs", "w") as refs:
+    refs.write("5")
+before = resident("VmHWM")
+op = MultiWayJoin("k", n, memory=memory, flush=flush)
+rows = 0
+for t, some in come:
+    for out in op.insert(t, some):
+        rows += out.num_rows
+for out in op.finish():
+    rows += out.num_rows
+op.stats.check()
+growth = resident("VmHWM") - before
+print(json.dumps({"growth": growth, "rows": rows, "peak": op.budget.peak, "flushes": op.stats.flushes}))
+"""
+
+
+@pytest.mark.parametrize(("workload", "flush", "streams"), [("giant", "xjoin", 3), ("text", "rrpj", 4)])
+def test_contract_a_multi_way_join_grows_by_no_more_than_the_budget_and_a_sixth(
+    workload: str, flush: str, streams: int
+) -> None:
+    memory = 16 << 20
+    done = subprocess.run(
+        [sys.executable, "-c", MULTIWAY, workload, flush, str(memory), str(streams)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["rows"] > 100_000
+    assert facts["flushes"] > 1
+    assert facts["peak"] <= memory
+    assert memory / 2 < facts["growth"] <= 1.15 * memory, f"{facts['growth'] / 2**20:.1f} MiB for a budget of 16 MiB"

@@ -269,7 +269,7 @@ def test_a_chapter_of_a_thesis_is_measured_on_its_own(tmp_path, capsys):
     page = (tmp_path / "docs" / "pqp-a.md").read_text()
     assert "make reproduce PAPER=pqp CHAPTER=A" in page and "(pqp-a-A.4b.png)" in page
     for arguments, message in (
-        (["pqp", "--chapter", "Z"], "CHAPTER=Z is not there; pqp has 4, 5, 6, 8, 9, A, D"),
+        (["pqp", "--chapter", "Z"], "CHAPTER=Z is not there; pqp has 4, 5, 6, 7, 8, 9, A, D"),
         (["mesh", "--chapter", "4"], "CHAPTER=4 is not there; mesh has no chapters"),
     ):
         with pytest.raises(SystemExit):

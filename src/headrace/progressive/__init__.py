@@ -1,10 +1,11 @@
-"""Joins of two streams with complete results in limited memory: one driver, partitionings and flush policies. [PQP] ch. 3-6"""
+"""Joins of two or more streams with complete results in limited memory: drivers, partitionings, flush policies. [PQP] ch. 3-7"""
 
 from headrace.progressive.grids.boxes import BoxGrid
 from headrace.progressive.grids.keys import HashPartitioning
 from headrace.progressive.grids.partitioning import Partitioning
 from headrace.progressive.grids.vectors import VectorGrid
 from headrace.progressive.join import ProgressiveJoin
+from headrace.progressive.multiway import MultiWayJoin, MultiWayStats
 from headrace.progressive.policies import (
     HMJ,
     LA,
@@ -38,6 +39,8 @@ __all__ = [
     "FlushPolicy",
     "Foresight",
     "HashPartitioning",
+    "MultiWayJoin",
+    "MultiWayStats",
     "PartitionStats",
     "Partitioning",
     "ProgressiveJoin",

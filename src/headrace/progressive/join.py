@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Literal
-from weakref import ReferenceType, ref
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.clock import Clock, SystemClock
 from headrace.conditions import Condition, check_condition
-from headrace.errors import BadInput, MemoryRefused, SpillError, choice
+from headrace.errors import BadInput, MemoryRefused, choice
 from headrace.memory import MemoryBudget
 from headrace.progressive.arrival import Arrival, Piece
+from headrace.progressive.calls import Calls
 from headrace.progressive.cleanup import Cleanup
 from headrace.progressive.grids.partitioning import SIDES, CellEntries, JoinKeys, Partitioning
 from headrace.progressive.memory.evict import Evictor
@@ -147,10 +147,7 @@ class ProgressiveJoin:
         self.partition_stats = PartitionStats.empty(self.partitioning.partitions)
         self._stamp = 0
         self._arrivals: list[Arrival] = []  # the batch that is being taken in, and one that came after an error, if any
-        self._reader: ReferenceType[Iterator[pa.RecordBatch]] | None = None  # of results that are not read to the end
-        self._called = ""  # what they are results of: "insert" or "finish"
-        self._broken: BaseException | None = None
-        self._finishing = self._finished = False
+        self._calls = Calls(self.stats, self.budget)
         self._evictor = Evictor(
             self.policy, self._sides, self.partition_stats, self.stats, capacity=capacity, tick=self._tick
         )
@@ -161,10 +158,10 @@ class ProgressiveJoin:
     def insert(self, side: Literal["left", "right"], batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take in tuples of one side: join them with the other side's memory, send the results, and keep the tuples."""
         number = SIDES.index(choice("side", side, SIDES))
-        self._may_begin("insert")
+        self._calls.may_begin("insert")
         batch = self._sides.accept(number, batch)
         self._arrivals.append(Arrival(number, batch, self._sides.rows_at_once(batch)))
-        return self._until_read("insert", self._take_in())
+        return self._calls.until_read("insert", self._take_in())
 
     def idle(self, budget: float | None = None) -> Iterator[pa.RecordBatch]:
         """Use the time while both sources are silent: join memory with disk, then disk with disk, productive partitions first.
@@ -174,32 +171,33 @@ class ProgressiveJoin:
         budget
             Seconds that it may take, to the end of a block; None goes on until nothing is left to join, or the iterator is left.
         """
-        self._may_begin("idle")
+        self._calls.may_begin("idle")
         end = None if budget is None else self.clock.now() + budget
-        for out in chain(self._take_in(), self._steady(self._cleanup.run())):
+        for out in chain(self._take_in(), self._calls.steady(self._cleanup.run())):
             if out.num_rows:
-                yield self._sent(out)
+                yield self._calls.sent(out)
             if end is not None and self.clock.now() >= end:
                 return
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Join everything that is left, after both streams have ended."""
-        self._may_begin("finish")
-        self._finishing = True
-        return self._until_read("finish", chain(self._take_in(), self._steady(self._cleanup.run(last=True))))
+        self._calls.may_begin("finish")
+        return self._calls.until_read(
+            "finish", chain(self._take_in(), self._calls.steady(self._cleanup.run(last=True)))
+        )
 
     # -- the in-memory phase ---------------------------------------------------------------------------------------------
 
     def _take_in(self) -> Iterator[pa.RecordBatch]:
         """Take in the batch that has arrived, or the rest of it: pieces that fit working memory probe, then are kept."""
-        yield from self._steady(self._cleanup.finish_step())
+        yield from self._calls.steady(self._cleanup.finish_step())
         self._cleanup.free_block()
         while self._arrivals:
             arrival = self._arrivals[0]
             while arrival.at < arrival.batch.num_rows:
                 if arrival.piece is None:
                     arrival.piece = self._next_piece(arrival)
-                yield from self._steady(arrival.piece.results)
+                yield from self._calls.steady(arrival.piece.results)
                 self._keep(arrival.number, arrival.piece)
                 arrival.at, arrival.piece = arrival.at + arrival.piece.batch.num_rows, None
             self.stats.tuples_in[arrival.number] += arrival.batch.num_rows
@@ -256,60 +254,9 @@ class ProgressiveJoin:
             self._sides.memory(number).insert(piece.batch, home, piece.keys.values, partitions, piece.stamp)
             self.partition_stats.arrived_tuples(number, partitions)
 
-    # -- stamps, and calls in order --------------------------------------------------------------------------------------
+    # -- stamps -----------------------------------------------------------------------------------------------------------
 
     def _tick(self) -> int:
         """Give the next stamp."""
         self._stamp += 1
         return self._stamp
-
-    def _may_begin(self, call: str) -> None:
-        """Refuse a call while results of the last one are unread, after `finish`, and after an error in the middle of a step."""
-        if self._broken is not None:
-            raise BadInput(
-                f"an error stopped this join in the middle of a step, so that results may be missing ({self._broken}); what it"
-                " sent before is right: make another, and insert both streams from the beginning"
-            ) from self._broken
-        if self._reader is not None and self._reader() is not None:
-            raise BadInput(
-                f"the results of the last {self._called} were not read to the end; iterate over what it returns"
-            )
-        if self._finished or (self._finishing and call != "finish"):
-            raise BadInput("this join has been finished; make another")
-
-    def _steady(self, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Send the results of a step. An error that leaves it unknown which of them were sent breaks the join.
-
-        `results` is not closed with this iterator, so that they can be read on after the caller has dropped it.
-        """
-        while True:
-            try:
-                out = next(results, None)
-            except SpillError:  # nothing of a step was done: segments were to be merged before it
-                raise
-            except BaseException as error:
-                self._broken = error
-                raise
-            if out is None:
-                return
-            yield out
-
-    def _until_read(self, call: str, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Send results; the next call is refused until they are read to the end, or the iterator is dropped."""
-        sent = self._send(results)
-        self._called, self._reader = call, ref(sent)
-        return sent
-
-    def _send(self, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            for out in results:
-                if out.num_rows:
-                    yield self._sent(out)
-            self._finished = self._finishing
-        finally:
-            self._reader = None
-            self.stats.memory, self.stats.memory_peak = self.budget.held(), self.budget.peak
-
-    def _sent(self, out: pa.RecordBatch) -> pa.RecordBatch:
-        self.stats.results += out.num_rows
-        return out

@@ -1,11 +1,13 @@
-"""The rows of two sides on their way to a join: structs of a side's columns, by the shard of their key or of their cells."""
+"""The rows of several sides on their way to a join: structs of a side's columns, by the shard of their key or of their cells."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, lit, pmod, struct, xxhash64
 from pyspark.sql.types import IntegerType, StructField, StructType
 
@@ -13,17 +15,17 @@ from headrace.progressive.grids.keys import HashPartitioning
 from headrace.progressive.grids.partitioning import Partitioning
 from headrace.spark import pair_step
 from headrace.spark.batch_as_stream import once
-from headrace.spark.pair_step import Sides
+from headrace.spark.pair_step import JoinedSides
 from headrace.spark.state.stateful import BEAT, SHARD
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column
 
 
 def pairs_by_shard(
-    dfs: tuple[DataFrame, DataFrame], sides: Sides, shards: int, partitioning: Partitioning
+    dfs: tuple[DataFrame, ...], sides: JoinedSides, shards: int, partitioning: Partitioning
 ) -> DataFrame:
-    """Rows of both sides with their shards: a struct of each side's columns, of which one is null, shard, and no heartbeat."""
+    """Rows of all sides with their shards: a struct of each side's columns, all null but one, shard, and no heartbeat."""
     shape = [numbered_struct(df.schema) for df in dfs]
     streaming = any(df.isStreaming for df in dfs)
     parts = []
@@ -35,13 +37,14 @@ def pairs_by_shard(
             shard = pmod(xxhash64(*at), lit(shards)).cast("int")
         else:
             rows, shard = _spread(rows, sides, side, shards), col(f"c{len(names)}")
-        mine, other = struct(*(col(name) for name in names)), lit(None).cast(shape[1 - side])
-        pair = (mine, other) if side == 0 else (other, mine)
-        parts.append(rows.select(pair[0].alias("c0"), pair[1].alias("c1"), shard.alias(SHARD), lit(False).alias(BEAT)))
-    return parts[0].union(parts[1])
+        structs = [lit(None).cast(kind) for kind in shape]
+        structs[side] = struct(*(col(name) for name in names))
+        numbered = [each.alias(f"c{i}") for i, each in enumerate(structs)]
+        parts.append(rows.select(*numbered, shard.alias(SHARD), lit(False).alias(BEAT)))
+    return reduce(DataFrame.union, parts)
 
 
-def _spread(rows: DataFrame, sides: Sides, side: int, shards: int) -> DataFrame:
+def _spread(rows: DataFrame, sides: JoinedSides, side: int, shards: int) -> DataFrame:
     """Rows with every shard that has a cell of theirs, as a last column."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

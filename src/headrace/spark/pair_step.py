@@ -1,4 +1,5 @@
-"""PairStep: one `progressive_join`, in the executors' Python workers: rows of both sides, shard by shard, are joined. (DESIGN D7)
+"""PairStep: one `progressive_join` or `multiway_join`, in the executors' Python workers: rows, shard by shard, are joined.
+(DESIGN D7)
 
 The copy of a shard's state in memory lives in this module as long as the worker does; a worker that meets a shard again brings
 its copy up to date from the run log.
@@ -7,13 +8,15 @@ its copy up to date from the run log.
 from __future__ import annotations
 
 import os
+import tempfile
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -21,13 +24,14 @@ from headrace.clock import SystemClock
 from headrace.conditions import Condition
 from headrace.memory import release_freed_memory
 from headrace.progressive.grids.partitioning_for import CellWidth, unbounded_partitioning_for
-from headrace.progressive.logged.join import LoggedJoin
+from headrace.progressive.logged.join import LoggedJoin, LoggedSpec
 from headrace.progressive.logged.join_spec import JoinSpec, TimeBound
 from headrace.progressive.logged.sharding import Sharding
 from headrace.progressive.logged.state_cache import StateCache
 from headrace.progressive.memory.row_chunks import POOL
 from headrace.progressive.policies import FlushPolicy, policy_of
 from headrace.relation import Relation
+from headrace.runlog import RunLog
 from headrace.spark.executors import executor_directory
 from headrace.spark.reports import TaskReport
 from headrace.spark.state.shards import by_shard, open_log
@@ -38,6 +42,19 @@ _JOINS = 8  # joins whose copies a worker keeps: those of queries that have ende
 # A part of a worker's memory is for rows on their way: Spark's record batches (10,000 rows), pieces of the log, results. It is
 # one part in _WAY_SHARE, at least _WAY bytes, and at most half.
 _WAY, _WAY_SHARE = 4 << 20, 4
+
+
+class JoinedSides(Protocol):
+    """Sides and how they are joined, as they travel to the executors: `Sides`, or `MultiWaySides`."""
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, ...]:
+        """The columns of each side."""
+        ...
+
+    def pairing(self) -> LoggedSpec:
+        """The join of them."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +85,12 @@ class Sides:
 
 @dataclass(frozen=True, kw_only=True)
 class PairStep:
-    """One `progressive_join`, as it travels to the executors."""
+    """One `progressive_join` or `multiway_join`, as it travels to the executors."""
 
     id: str
-    sides: Sides
+    called: str
+    """the function that made it"""
+    sides: JoinedSides
     flush: str | FlushPolicy
     idle: float
     """seconds that a micro-batch without rows may take to catch up"""
@@ -86,8 +105,10 @@ class PairStep:
     stream: pa.Schema
     """of the rows: a struct for each side, one of which is null"""
     remembers: StateKeeping
+    streaming: bool = True
+    """whether a side is a stream; otherwise the run log goes with the task, which gives all results"""
     shed: None = None
-    """a join of two streams takes all rows"""
+    """a join of streams takes all rows"""
 
     @property
     def worker_memory(self) -> int:
@@ -99,30 +120,43 @@ class PairStep:
         return self
 
     def recorded(self) -> None:
-        """Nothing: `replay` cannot repeat a join of two streams."""
+        """Nothing: `replay` cannot repeat a join of streams."""
 
     def run(self, batches: Batches, task: SparkTask) -> Batches:
         """The results of a task's rows, and of earlier ones as many as there is time for; all, when the query is finished."""
-        log, number = open_log(
-            self.remembers,
-            task,
-            "hr.progressive_join remembers rows, and this task is not of a streaming query; start one",
-        )
         clock = SystemClock()
         pa.set_memory_pool(
             POOL
         )  # Arrow's own pool of this worker would keep the memory of Spark's batches for later ones
-        for shard, rows in by_shard(batches, self.stream, struct_rows):
-            begun = clock.now()
-            warm = _warm(self, shard)
-            with log.shard(shard) as held:
-                join = LoggedJoin(warm[0], held, warm[1], number, idle=self.idle)
-                yield from join.finish() if task.finishing else join.join(by_side(rows, self.sides.schemas))
-            if not task.finishing:
-                _note_owed(log.path, shard, join.stats.waiting)
-            if task.reporter is not None and (join.stats.tuples_in or join.stats.results or join.stats.waiting):
-                task.reporter.add([self._report(task, clock.now() - begun, join, shard)])
-            release_freed_memory()  # the memory of this shard's batches, to the system
+        with ExitStack() as stack:
+            log, number = self._log(task, stack)
+            for shard, rows in by_shard(batches, self.stream, struct_rows):
+                begun = clock.now()
+                warm = _warm(self, shard)
+                with log.shard(shard) as held:
+                    join = LoggedJoin(warm[0], held, warm[1], number, idle=self.idle)
+                    yield from join.finish() if task.finishing else join.join(by_side(rows, self.sides.schemas))
+                    if not self.streaming:
+                        last = LoggedJoin(warm[0], held, warm[1], number + 1)
+                        yield from last.finish()
+                        join.stats.results, join.stats.waiting = join.stats.results + last.stats.results, 0
+                if self.streaming and not task.finishing:
+                    _note_owed(log.path, shard, join.stats.waiting)
+                if task.reporter is not None and (join.stats.tuples_in or join.stats.results or join.stats.waiting):
+                    task.reporter.add([self._report(task, clock.now() - begun, join, shard)])
+                release_freed_memory()  # the memory of this shard's batches, to the system
+
+    def _log(self, task: SparkTask, stack: ExitStack) -> tuple[RunLog, int]:
+        """The run log and the micro-batch's number there; without a stream, a log that goes with the task."""
+        if self.streaming:
+            return open_log(
+                self.remembers,
+                task,
+                f"{self.called} remembers rows, and this task is not of a streaming query; start one",
+            )
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-"))
+        stack.callback(_copies.pop, self.id, None)
+        return RunLog(directory, "batch", self.remembers.log, shards=self.remembers.shards), 0
 
     def _report(self, task: SparkTask, seconds: float, join: LoggedJoin, shard: int) -> TaskReport:
         return TaskReport(
@@ -139,10 +173,10 @@ class PairStep:
         )
 
 
-_copies: OrderedDict[str, OrderedDict[int, tuple[JoinSpec, StateCache]]] = OrderedDict()  # by join and shard
+_copies: OrderedDict[str, OrderedDict[int, tuple[LoggedSpec, StateCache]]] = OrderedDict()  # by join and shard
 
 
-def _warm(step: PairStep, shard: int) -> tuple[JoinSpec, StateCache]:
+def _warm(step: PairStep, shard: int) -> tuple[LoggedSpec, StateCache]:
     """The shard's copy in this worker. Beyond the limits on shards and joins, the least recently used is dropped."""
     mine = _copies.setdefault(step.id, OrderedDict())
     _copies.move_to_end(step.id)
@@ -187,7 +221,7 @@ def by_side(rows: Batches, schemas: tuple[pa.Schema, ...]) -> Iterator[tuple[int
 
 
 def struct_rows(batch: pa.RecordBatch, stream: pa.Schema) -> pa.RecordBatch:
-    """The structs of both sides, without shard and heartbeat; in a heartbeat both structs are null."""
+    """The structs of all sides, without shard and heartbeat; in a heartbeat all structs are null."""
     return batch.select(list(range(len(stream))))
 
 
@@ -204,7 +238,7 @@ def _note_owed(log: Path, shard: int, owed: int) -> None:
     draft.replace(path)
 
 
-def spread(sides: Sides, side: int, shards: int, batches: Batches) -> Batches:
+def spread(sides: JoinedSides, side: int, shards: int, batches: Batches) -> Batches:
     """The rows of a side, each once for every shard that owns one of its cells, with the shard as a last column."""
     division = Sharding(sides.pairing().partitioning, shards)
     for batch in batches:

@@ -5,37 +5,25 @@ Rows of both sides go to the shards of their keys or cells; a shard's task joins
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import StructField, StructType
-
 from headrace.conditions import Condition, check_condition
-from headrace.errors import BadInput, MemoryRefused
-from headrace.progressive.grids.keys import HashPartitioning
-from headrace.progressive.grids.partitioning import SIDES
+from headrace.errors import BadInput
 from headrace.progressive.output import plain_schema, side_name
-from headrace.progressive.policies import POLICIES, FlushPolicy, policy_of
-from headrace.runlog.log import safe_name
+from headrace.progressive.policies import FlushPolicy
 from headrace.spark.column_names import ColumnNames
-from headrace.spark.executors import workers_of
-from headrace.spark.pair_rows import numbered_struct, pairs_by_shard, result_fields
-from headrace.spark.pair_step import OWED, PairStep, Sides, shard_memory
-from headrace.spark.plan import Plan
+from headrace.spark.logged_plan import PARTITIONS, check_flush, count, logged_join
+from headrace.spark.pair_rows import result_fields
+from headrace.spark.pair_step import Sides
 from headrace.spark.schemas import stream_schema
-from headrace.spark.state.heartbeat import heartbeat
-from headrace.spark.state.stateful import SHARD, beats, state_path
-from headrace.spark.steps import StateKeeping
 from headrace.spark.watermarks import time_bound
-from headrace.units import format_size, parse_duration, parse_size
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _LEAST = 1 << 18  # bytes of a shard's copy in a worker: less does not hold a few batches of both sides
-_PARTITIONS = 64  # of a shard: few enough to flush large pieces, enough to choose among them
 
 
 def progressive_join(
@@ -52,7 +40,7 @@ def progressive_join(
     cell: float | Sequence[float] | None = None,
     state: str | Path | None = None,
     shards: int | None = None,
-    partitions: int = _PARTITIONS,
+    partitions: int = PARTITIONS,
     idle: str | float = "1s",
     workers: int | None = None,
 ) -> DataFrame:
@@ -97,15 +85,10 @@ def progressive_join(
         Tasks that an executor runs at the same time; found out by default.
     """
     check_condition(condition)
-    policy = policy_of(flush)
-    if policy.per_tuple:
-        whole = ", ".join(name for name, kind in POLICIES.items() if not kind.per_tuple)
-        raise BadInput(f"flush={flush!r} chooses among tuples, and partitions are flushed here; choose one of {whole}")
+    check_flush(flush)
     if not left.isStreaming and not right.isStreaming:
         raise BadInput("neither side is a stream; join two batch DataFrames with left.join(right, ...)")
-    session = left.sparkSession
-    condition = ColumnNames.of(session).resolve_condition(condition, left.columns, right.columns)
-    plans = Plan.of(left), Plan.of(right)
+    condition = ColumnNames.of(left.sparkSession).resolve_condition(condition, left.columns, right.columns)
     sides = Sides(
         condition=condition,
         schemas=(
@@ -113,49 +96,24 @@ def progressive_join(
             plain_schema(stream_schema(right.schema), side_name(1)),
         ),
         suffix=suffix,
-        partitions=_count("partitions", partitions),
+        partitions=count("partitions", partitions),
         cell=tuple(cell) if isinstance(cell, list) else cell,
         bound=time_bound((left, right), within_time, time, delay),
         static=(not left.isStreaming, not right.isStreaming),
     )
     pairing = sides.pairing()  # refuses here what can be refused
-    many = _count("shards", shards if shards is not None else int(session.sparkContext.defaultParallelism))
-    tasks = _count("workers", workers if workers is not None else workers_of(session))
-    copies = min(many, tasks)
-    size = parse_size(memory, name="memory")
-    if shard_memory(size, tasks, copies) < _LEAST:
-        raise MemoryRefused(
-            f"memory={memory!r} is {format_size(shard_memory(size, tasks, copies))} for each of {copies} shards in each of"
-            f" {tasks} workers; give at least {format_size(_LEAST * tasks * copies)}, or fewer shards"
-        )
-    period = parse_duration(idle, name="idle")
-    where = state_path(session, state, "state=DIRECTORY")
-    earlier = plans[0].logs + plans[1].logs
-    log = f"join by {', '.join(condition.left_columns)}"
-    log += f" {1 + sum(name == log or name.startswith(f'{log} ') for name in earlier)}" if log in earlier else ""
     fields = result_fields(left.schema, right.schema, pairing.output.right, pairing.output.schema.names)
-    shape = StructType(
-        [StructField(name, numbered_struct(df.schema)) for name, df in zip(SIDES, (left, right), strict=True)]
-    )
-    step = PairStep(
-        id=uuid.uuid4().hex,
-        sides=sides,
+    return logged_join(
+        (left, right),
+        sides,
+        fields,
+        called="hr.progressive_join",
+        log=f"join by {', '.join(condition.left_columns)}",
         flush=flush,
-        idle=period,
-        memory=size,
-        workers=tasks,
-        copies=copies,
-        by_key=isinstance(pairing.partitioning, HashPartitioning),
-        stream=stream_schema(shape),
-        remembers=StateKeeping(where, log, many),
+        memory=memory,
+        least=_LEAST,
+        state=state,
+        shards=shards,
+        idle=idle,
+        workers=workers,
     )
-    source = pairs_by_shard((left, right), sides, many, pairing.partitioning)
-    owed = where, f"*/{safe_name('operator', log)}/{OWED}/shard-*"
-    source = source.union(beats(heartbeat(session, many, period, owed), shape)).repartitionById(many, SHARD)
-    return Plan(source, (), (), fields, shape, earlier).then(step, None, fields)
-
-
-def _count(name: str, value: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise BadInput(f"{name}={value!r} is not a number of {name}; give 1 or more")
-    return value

@@ -1,6 +1,6 @@
 """Steps: what the Python workers do with the rows of a task, one after the other.
 
-There are three kinds: EnrichStep joins with a relation, PairStep joins two streams, KeyStep (in `etl`) gives out surrogate keys.
+There are three kinds: EnrichStep joins with a relation, PairStep joins streams, KeyStep (in `etl`) gives out surrogate keys.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -10,7 +12,15 @@ from headrace.conditions import Equal
 from headrace.errors import BadInput, UnsupportedType
 from headrace.kernels.cells import match_codes
 from headrace.kernels.hashing import shards_of
-from headrace.progressive.grids.partitioning import NO_DOUBLES, SIDES, CellEntries, JoinKeys, Partitioning
+from headrace.progressive.grids.partitioning import (
+    LEFT,
+    NO_DOUBLES,
+    RIGHT,
+    CellEntries,
+    JoinKeys,
+    Partitioning,
+    stream_name,
+)
 from headrace.relation.columns import plain_type
 from headrace.relation.keys import KeyCodec
 
@@ -39,8 +49,17 @@ class HashPartitioning(Partitioning):
         if partitions < 1:
             raise BadInput(f"partitions={partitions!r} is not a number of partitions; give 1 or more")
         self.condition = condition
-        self.columns = condition.left, condition.right
+        self.columns: tuple[tuple[str, ...], ...] = condition.left, condition.right
+        self._names = tuple(stream_name(side, 2) for side in (LEFT, RIGHT))  # of the sides, in messages
         self._codec: KeyCodec | None = None
+
+    @classmethod
+    def of_streams(cls, columns: Sequence[str], partitions: int = 64) -> HashPartitioning:
+        """Divide several streams by one column of each."""
+        made = cls(Equal((columns[0],), (columns[1],)), partitions)
+        made.columns = tuple((name,) for name in columns)
+        made._names = tuple(f"stream {number}" for number in range(len(columns)))
+        return made
 
     def bind(self, side: int, schema: pa.Schema) -> None:
         """Learn the key columns of a side. Both sides must have the same types; integers may differ in width."""
@@ -49,21 +68,21 @@ class HashPartitioning(Partitioning):
             if schema.names.count(name) != 1:
                 many = "no" if name not in schema.names else "more than one"
                 raise BadInput(
-                    f"the {SIDES[side]} side has {many} column {name!r}; its columns are {', '.join(schema.names)}"
+                    f"{self._names[side]} has {many} column {name!r}; its columns are {', '.join(schema.names)}"
                 )
         types = [plain_type(name, schema.field(name).type) for name in names]
         if self._codec is None:
             try:
                 self._codec = KeyCodec(names, [_widest(type_) for type_ in types])
             except UnsupportedType as error:
-                raise UnsupportedType(f"the {SIDES[side]} side: {error}") from error
+                raise UnsupportedType(f"{self._names[side]}: {error}") from error
             self.exact = self._codec.integer
             self._first = side
             return
         for name, type_, there, wanted in zip(names, types, self._codec.names, self._codec.types, strict=True):
             if _widest(type_) != wanted:
                 raise BadInput(
-                    f"column {name!r} of the {SIDES[side]} side has type {type_}, and {there!r} of the other has {wanted}; cast"
+                    f"column {name!r} of {self._names[side]} has type {type_}, and {there!r} of the other has {wanted}; cast"
                     " one to the type of the other"
                 )
 

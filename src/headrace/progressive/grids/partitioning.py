@@ -25,6 +25,16 @@ SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 NO_DOUBLES: Float64s = np.empty(0, np.float64)
 
 
+def stream_name(number: int, streams: int) -> str:
+    """The name of one of so many streams in messages: two are the left and the right side."""
+    return f"the {SIDES[number]} side" if streams == 2 else f"stream {number}"
+
+
+def stream_kind(number: int, streams: int) -> str:
+    """The name of one of so many streams in files and columns: left and right, or stream0, stream1 and so on."""
+    return SIDES[number] if streams == 2 else f"stream{number}"
+
+
 @dataclass(frozen=True, slots=True)
 class JoinKeys:
     """The columns of a batch that rows are divided and matched by, in the form that kernels take."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from headrace.memory import MemoryBudget
 from headrace.progressive.logged.checkpoint import NEVER, Checkpoint
+from headrace.progressive.logged.flusher import Flush
 from headrace.progressive.logged.matcher import Matcher
 from headrace.progressive.logged.rows import LoggedRows
 from headrace.progressive.logged.sharding import Sharding
@@ -80,21 +81,20 @@ class CatchUp:
 
     def run(self, checkpoint: Checkpoint, top: int, over: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
         """Make pairs that rows of steps before `top` owe, until time is over; note in the checkpoint how far it came."""
-        stats = checkpoint.ledger
-        productive = stats.results.sum(axis=0) / np.maximum(1, stats.arrived.sum(axis=0))
-        # Every other time those that owe longest: productive ones alone would starve the others, and hold back what expires.
-        order = np.argsort(checkpoint.caught if self.batch % 2 else -productive, kind="stable")
-        for partition in order[(checkpoint.owed > 0)[order]].tolist():
+        for partition in owing_partitions(checkpoint, self.batch):
             while checkpoint.owed[partition] and checkpoint.caught[partition] < top:
                 if over():
                     return
                 yield from self._go_on(checkpoint, partition, top, over)
 
-    def repeat(self, units: Sequence[Unit]) -> Iterator[pa.RecordBatch]:
+    def repeat(self, checkpoint: Checkpoint, units: Sequence[Sequence[int]]) -> Iterator[pa.RecordBatch]:
         """Make the pairs that another attempt made."""
-        for unit in units:
+        for unit in (Unit(*numbers) for numbers in units):
             block = self._block(unit.partition, unit.side, unit.since, unit.until)
             yield from self._meet(block, unit.partition, unit.side, unit.first, unit.last, lambda: False)
+
+    def note_flushes(self, checkpoint: Checkpoint, flushes: Sequence[Flush]) -> None:
+        """Nothing: rows of a pair note themselves what they could not see."""
 
     def _go_on(
         self, checkpoint: Checkpoint, partition: int, top: int, over: Callable[[], bool]
@@ -174,3 +174,12 @@ class CatchUp:
                     break
                 size += owing
         return max(end, since + 1)
+
+
+def owing_partitions(checkpoint: Checkpoint, batch: int) -> list[int]:
+    """The partitions that owe results, in the order in which a micro-batch catches them up."""
+    stats = checkpoint.ledger
+    productive = stats.results.sum(axis=0) / np.maximum(1, stats.arrived.sum(axis=0))
+    # Every other time those that owe longest: productive ones alone would starve the others, and hold back what expires.
+    order = np.argsort(checkpoint.caught if batch % 2 else -productive, kind="stable")
+    return list(order[(checkpoint.owed > 0)[order]].tolist())

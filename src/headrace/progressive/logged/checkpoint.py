@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headrace.arrays import Int64s
 from headrace.errors import OtherLog
-from headrace.progressive.grids.partitioning import SIDES
+from headrace.progressive.grids.partitioning import stream_kind
 from headrace.progressive.policies.stats import PartitionStats
 from headrace.runlog import Decision
 
@@ -53,15 +53,22 @@ class Checkpoint:
     """bytes of the cache's budget"""
     latest: list[int] = field(default_factory=lambda: [NEVER, NEVER])
     """the latest event time of each side, in microseconds"""
+    departures: list[list[int]] = field(default_factory=list)
+    """of several streams, the flushes that catching up must know; see MultiWayCatchUp"""
     marks: list[list[int]] = field(default_factory=list)
     """watermarks in microseconds, each with the step at which it was set"""
 
     @classmethod
-    def empty(cls, partitions: int) -> Checkpoint:
+    def empty(cls, partitions: int, streams: int = 2) -> Checkpoint:
         """The state before the first micro-batch."""
-        arrays: dict[str, Any] = {name: np.zeros((2, partitions), np.int64) for name in _BY_SIDE}
+        arrays: dict[str, Any] = {name: np.zeros((streams, partitions), np.int64) for name in _BY_SIDE}
         arrays |= {name: np.zeros(partitions, np.int64) for name in _BY_PARTITION}
-        return cls(**arrays, ledger=PartitionStats.empty(partitions))
+        return cls(**arrays, ledger=PartitionStats.empty(partitions, streams), latest=[NEVER] * streams)
+
+    @property
+    def streams(self) -> int:
+        """How many streams are joined."""
+        return int(self.first.shape[0])
 
     @property
     def partitions(self) -> int:
@@ -99,9 +106,9 @@ class Checkpoint:
     def table(self) -> pa.RecordBatch:
         """The arrays, with a row for each partition."""
         columns = {
-            f"{name}_{SIDES[side]}": getattr(self if name in _BY_SIDE else self.ledger, name)[side]
+            f"{name}_{stream_kind(side, self.streams)}": getattr(self if name in _BY_SIDE else self.ledger, name)[side]
             for name in (*_BY_SIDE, *_LEDGER)
-            for side in (0, 1)
+            for side in range(self.streams)
         }
         columns |= {name: getattr(self, name) for name in _BY_PARTITION}
         return pa.record_batch({name: pa.array(values) for name, values in columns.items()})
@@ -111,10 +118,10 @@ class Checkpoint:
         return {name: getattr(self, name) for name in _SCALARS} | {"flushes": self.ledger.flushes}
 
     @classmethod
-    def of(cls, decision: Decision | None, partitions: int) -> Checkpoint:
-        """Read it from a decision; refuse one of another number of partitions."""
+    def of(cls, decision: Decision | None, partitions: int, streams: int = 2) -> Checkpoint:
+        """Read it from a decision; refuse one of another number of partitions or streams."""
         if decision is None:
-            return cls.empty(partitions)
+            return cls.empty(partitions, streams)
         file, table = decision.file, decision.file.table()
         if table.num_rows != partitions:
             raise OtherLog(
@@ -122,10 +129,18 @@ class Checkpoint:
                 f" partitions={table.num_rows}, or another state directory and checkpoint for a query that starts anew"
             )
         columns = {name: table.column(name).to_numpy().copy() for name in table.schema.names}
-        sides = {name: np.stack([columns[f"{name}_{side}"] for side in SIDES]) for name in (*_BY_SIDE, *_LEDGER)}
+        there = sum(name.startswith("first_") for name in columns)
+        if there != streams:
+            raise OtherLog(
+                f"{file.path} is of a join of {there} streams, and {streams} are joined now; join as many, or give another state"
+                " directory and checkpoint for a query that starts anew"
+            )
+        kinds = [stream_kind(side, streams) for side in range(streams)]
+        sides = {name: np.stack([columns[f"{name}_{kind}"] for kind in kinds]) for name in (*_BY_SIDE, *_LEDGER)}
         ledger: dict[str, Any] = {name: sides[name] for name in _LEDGER}
         rest: dict[str, Any] = {name: sides[name] for name in _BY_SIDE}
-        rest |= {name: columns[name] for name in _BY_PARTITION} | {name: file.facts[name] for name in _SCALARS}
+        rest |= {name: columns[name] for name in _BY_PARTITION}
+        rest |= {name: file.facts[name] for name in _SCALARS if name in file.facts}
         found = cls(**rest, batch=decision.batch, ledger=PartitionStats(**ledger, flushes=file.facts["flushes"]))
         if decision.finished:
             found.settle()

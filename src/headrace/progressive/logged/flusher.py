@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.errors import MemoryRefused
-from headrace.progressive.grids.partitioning import SIDES
+from headrace.progressive.grids.partitioning import stream_name
 from headrace.progressive.logged.checkpoint import Checkpoint
 from headrace.progressive.logged.sharding import ShardedRows
 from headrace.progressive.logged.state_cache import StateCache
@@ -55,8 +55,8 @@ class Flusher:
                 return
             if not held:
                 raise MemoryRefused(
-                    f"rows of the {SIDES[number]} side take {format_size(need)}, and a shard has {format_size(cache.memory)};"
-                    " give more memory, or fewer shards"
+                    f"rows of {stream_name(number, checkpoint.streams)} take {format_size(need)}, and a shard has"
+                    f" {format_size(cache.memory)}; give more memory, or fewer shards"
                 )
             each = max(1, cache.budget.used // held)
             # Rows that are flushed before the first step are not there when its rows look for matches. Later, the rows of

@@ -5,24 +5,25 @@ from __future__ import annotations
 import heapq
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.arrays import Int32s
 from headrace.clock import Clock, SystemClock
 from headrace.errors import RunLogError
 from headrace.metrics import JoinStats
-from headrace.progressive.grids.partitioning import SIDES
-from headrace.progressive.logged.catch_up import CatchUp, Unit
+from headrace.progressive.grids.partitioning import Partitioning, stream_name
 from headrace.progressive.logged.checkpoint import Checkpoint
 from headrace.progressive.logged.event_time import EventTime
 from headrace.progressive.logged.flusher import Flush, Flusher
-from headrace.progressive.logged.join_spec import JoinSpec
-from headrace.progressive.logged.matcher import Matcher
+from headrace.progressive.logged.join_spec import TimeBound
 from headrace.progressive.logged.rows import LoggedRows, RowDraft, SteppedRows
-from headrace.progressive.logged.sharding import ShardedRows
+from headrace.progressive.logged.sharding import ShardedRows, Sharding
 from headrace.progressive.logged.state_cache import StateCache
+from headrace.progressive.memory.side_memory import SideMemory
 from headrace.runlog import Decision, DecisionDraft, ReplayDriver, ShardLog, Snapshot
 
 Batches = Iterator[pa.RecordBatch]
@@ -32,16 +33,83 @@ _CHUNKS = 32  # a step, and results that leave together, take at most this part 
 _LEAST_CHUNK = 1 << 12  # bytes of a step, however little memory there is
 
 
+class MemoryMatcher(Protocol):
+    """Joins rows that come with what is in memory."""
+
+    def meet(
+        self, number: int, rows: ShardedRows, sides: Sequence[SideMemory]
+    ) -> Iterator[tuple[pa.RecordBatch, list[tuple[int, Int32s]]]]:
+        """Give the results of a side's rows with the memory of all others, and the slots of each side that they are of."""
+        ...
+
+
+class CatchesUp(Protocol):
+    """Makes results that were put off."""
+
+    @property
+    def units(self) -> Sequence[Sequence[int]]:
+        """What was done, in this order; a replay repeats it."""
+        ...
+
+    def run(self, checkpoint: Checkpoint, top: int, over: Callable[[], bool]) -> Batches:
+        """Make results that rows of steps before `top` owe, until time is over; note in the checkpoint how far it came."""
+        ...
+
+    def repeat(self, checkpoint: Checkpoint, units: Sequence[Sequence[int]]) -> Batches:
+        """Make the results that another attempt made. The checkpoint is that of the micro-batch before."""
+        ...
+
+    def note_flushes(self, checkpoint: Checkpoint, flushes: Sequence[Flush]) -> None:
+        """Note in the checkpoint what a later micro-batch must know of flushes."""
+        ...
+
+
+class LoggedSpec(Protocol):
+    """A join of two streams (JoinSpec) or of several (MultiWaySpec)."""
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, ...]:
+        """The columns of each side."""
+        ...
+
+    @property
+    def partitioning(self) -> Partitioning:
+        """How rows are divided into partitions."""
+        ...
+
+    @property
+    def bound(self) -> TimeBound | None:
+        """The bound on event times."""
+        ...
+
+    @property
+    def capacity(self) -> int | None:
+        """Tuples in memory at most; None: no such limit."""
+        ...
+
+    @property
+    def static(self) -> tuple[bool, ...]:
+        """Of each side, whether it is read once, and not a stream."""
+        ...
+
+    def parts(
+        self, sharding: Sharding, rows: Sequence[LoggedRows], stats: JoinStats, batch: int, chunk: int
+    ) -> tuple[MemoryMatcher, CatchesUp]:
+        """What joins rows with memory, and what catches up, in one micro-batch."""
+        ...
+
+
 class LoggedJoin:
-    """Joins one micro-batch of one shard of two streams: results at once, in limited memory, and all of them in the end.
+    """Joins one micro-batch of one shard of streams: results at once, in limited memory, and all of them in the end.
 
         rows --+--> run log: rows by step and partition        (disk: immutable files)
-               +--> probe the other side's memory --> results
+               +--> probe the memory of the other sides --> results
                +--> memory -- full --> policy: partitions forget their oldest steps
         little to do: rows that came while others were on disk alone meet them, productive partitions first --> results
 
     A chunk of rows of one side is a step; steps are numbered. Of each side and partition memory holds a suffix of the steps,
-    from `first` on. A row `sees` the step before which rows of the other side were on disk alone when it came.
+    from `first` on. A row `sees` the step before which rows of the other side were on disk alone when it came. (Here are two
+    sides; MultiWayCatchUp says what is different with more.)
 
     No pair twice, none missed. Take a left row of step i and a right row of step j that match; they share one partition, and
     i < j (or the same with the sides exchanged). When the right one came, memory held the left steps from `first` on, and the row
@@ -77,11 +145,9 @@ class LoggedJoin:
     step of a partition, and not a tuple.
     """
 
-    beside = SIDES
-
     def __init__(
         self,
-        spec: JoinSpec,
+        spec: LoggedSpec,
         shard: ShardLog,
         cache: StateCache,
         batch: int,
@@ -94,16 +160,17 @@ class LoggedJoin:
         self.stats = JoinStats(memory_limit=cache.memory)
         self._chunk = max(_LEAST_CHUNK, cache.memory // _CHUNKS)
         times = spec.bound.times if spec.bound else None
+        self._streams = len(spec.schemas)
         self.rows = [
-            LoggedRows(shard, side, schema, times, size=4 * self._chunk) for side, schema in enumerate(spec.schemas)
+            LoggedRows(shard, side, schema, times, size=4 * self._chunk, streams=self._streams)
+            for side, schema in enumerate(spec.schemas)
         ]
-        self.matcher = Matcher(spec, self.stats, self._chunk)
-        self.catch_up = CatchUp(self.matcher, cache.sharding, self.rows, batch, self._chunk)
+        self.matcher, self.catch_up = spec.parts(cache.sharding, self.rows, self.stats, batch, self._chunk)
         self.event_time = EventTime(spec.bound, self.stats)
         self.flusher = Flusher(cache, spec.capacity)
-        self._checkpoint = Checkpoint.empty(spec.partitioning.partitions)
+        self._checkpoint = Checkpoint.empty(spec.partitioning.partitions, self._streams)
         self._drafts: list[RowDraft] = []
-        self._came = [0, 0]  # rows of each side
+        self._came = [0] * self._streams  # rows of each side
         self._begun = 0.0  # when the attempt began, by the clock
 
     # -- the public steps ------------------------------------------------------------------------------------------------
@@ -120,13 +187,18 @@ class LoggedJoin:
     # -- hooks of the driver ---------------------------------------------------------------------------------------------
 
     @property
+    def beside(self) -> tuple[str, ...]:
+        """The kinds of files with the rows of each side."""
+        return tuple(log.kind for log in self.rows)
+
+    @property
     def decision_schema(self) -> pa.Schema:
         """The columns of a checkpoint."""
         return self._checkpoint.table().schema
 
     def restore(self, decision: Decision | None) -> None:
         """Take up the checkpoint of the last micro-batch."""
-        self._checkpoint = Checkpoint.of(decision, self.spec.partitioning.partitions)
+        self._checkpoint = Checkpoint.of(decision, self.spec.partitioning.partitions, self._streams)
         self._begun = self.clock.now()
 
     def on_batch(self, rows: Iterator[SideBatch], draft: DecisionDraft) -> Batches:
@@ -171,21 +243,23 @@ class LoggedJoin:
         cache.dirty()
         flushes = deque(Flush(*event) for event in facts["events"])
         self.flusher.repeat(checkpoint, flushes, checkpoint.steps - 1)
-        for step, number, found in heapq.merge(self._steps_of(0), self._steps_of(1), key=lambda one: one[0]):
+        steps = (self._steps_of(number) for number in range(self._streams))
+        for step, number, found in heapq.merge(*steps, key=lambda one: one[0]):
             placed = cache.sharding.reassign(number, found.rows, found.partition)
             yield from self._meet_memory(number, placed)
             self.flusher.repeat(checkpoint, flushes, step)
             cache.insert(number, placed, step)
-        yield from self.catch_up.repeat([Unit(*unit) for unit in facts["units"]])
+        yield from self.catch_up.repeat(checkpoint, facts["units"])
         for number, batch in rows:
             self._came[number] += batch.num_rows
         for number, (now, then) in enumerate(zip(self._came, facts["came"], strict=True)):
             if now != then and not self.spec.static[number]:
                 raise RunLogError(
-                    f"{decision.file.path} says that batch {self.batch} had {then} rows of the {SIDES[number]} side in shard"
-                    f" {self.shard.number}, and now it has {now}; does a source or a column change from one attempt to the next?"
+                    f"{decision.file.path} says that batch {self.batch} had {then} rows of"
+                    f" {stream_name(number, self._streams)} in shard {self.shard.number}, and now it has {now}; does a source or"
+                    " a column change from one attempt to the next?"
                 )
-        self._checkpoint = Checkpoint.of(decision, self.spec.partitioning.partitions)
+        self._checkpoint = Checkpoint.of(decision, self.spec.partitioning.partitions, self._streams)
         cache.drop(self._checkpoint.first)
         self.stats.tuples_in += sum(self._came)
         self.stats.late += facts["late"]
@@ -230,6 +304,7 @@ class LoggedJoin:
             checkpoint = self._checkpoint
             checkpoint.batch, checkpoint.memory = self.batch, self.cache.memory
             checkpoint.origin = checkpoint.origin or uuid.uuid4().hex
+            self.catch_up.note_flushes(checkpoint, self.flusher.flushes)
             draft.add(checkpoint.table())
 
     def _take(self, number: int, batch: pa.RecordBatch) -> Batches:
@@ -246,13 +321,13 @@ class LoggedJoin:
             yield from self._step(number, batch.slice(at, step))
 
     def _step(self, number: int, batch: pa.RecordBatch) -> Batches:
-        """Write rows to the log, join them with the other side's memory, and insert them into their own."""
+        """Write rows to the log, join them with the memory of the other sides, and insert them into their own."""
         checkpoint, ledger, cache = self._checkpoint, self._checkpoint.ledger, self.cache
         placed = cache.sharding.assign(number, batch)
         if not placed.rows.num_rows:
             return
         step = checkpoint.steps
-        sees = checkpoint.flushed[1 - number][placed.partition]
+        sees = np.delete(checkpoint.flushed, number, axis=0).max(axis=0)[placed.partition]
         latest = self.event_time.latest(number, placed.rows)
         checkpoint.latest[number] = max(checkpoint.latest[number], latest)
         self._drafts[number].add(placed, step, sees, latest)
@@ -269,12 +344,11 @@ class LoggedJoin:
         checkpoint.steps += 1
 
     def _meet_memory(self, number: int, placed: ShardedRows) -> Batches:
-        """Join rows of a side with the other side's memory, and count results by partition."""
-        other, ledger = self.cache.sides[1 - number], self._checkpoint.ledger
-        for out, slots in self.matcher.matches(number, placed, other):
-            came = np.bincount(other.partition[slots], minlength=self._checkpoint.partitions)
-            ledger.results[1 - number] += came
-            ledger.recent[1 - number] += came
+        """Join rows of a side with the memory of the others, and count results by partition."""
+        sides, ledger = self.cache.sides, self._checkpoint.ledger
+        for out, probed in self.matcher.meet(number, placed, sides):
+            for other, slots in probed:
+                ledger.made_results(other, sides[other].partition[slots])
             yield out
 
     def _steps_of(self, number: int) -> Iterator[tuple[int, int, SteppedRows]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -11,8 +12,13 @@ import pyarrow as pa
 from headrace.arrays import Int64s
 from headrace.conditions import AllOf, Band, Condition
 from headrace.errors import BadInput
+from headrace.metrics import JoinStats
 from headrace.progressive.grids.partitioning import SIDES, Partitioning
+from headrace.progressive.logged.catch_up import CatchUp
 from headrace.progressive.logged.checkpoint import NEVER
+from headrace.progressive.logged.matcher import Matcher
+from headrace.progressive.logged.rows import LoggedRows
+from headrace.progressive.logged.sharding import Sharding
 from headrace.progressive.output import Output
 
 
@@ -106,3 +112,10 @@ class JoinSpec:
             self.bound.check(self.schemas)
             ask = self.bound.condition if ask is None else AllOf((ask, self.bound.condition))
         object.__setattr__(self, "output", Output(self.condition, *self.schemas, ask, self.suffix))
+
+    def parts(
+        self, sharding: Sharding, rows: Sequence[LoggedRows], stats: JoinStats, batch: int, chunk: int
+    ) -> tuple[Matcher, CatchUp]:
+        """What joins rows with memory, and what catches up, in one micro-batch."""
+        matcher = Matcher(self, stats, chunk)
+        return matcher, CatchUp(matcher, sharding, rows, batch, chunk)

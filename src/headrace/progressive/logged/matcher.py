@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headrace.arrays import Bools, Int32s
 from headrace.metrics import JoinStats
-from headrace.progressive.logged.join_spec import JoinSpec
 from headrace.progressive.logged.sharding import ShardedRows
 from headrace.progressive.memory.side_memory import SideMemory
 from headrace.progressive.output import BatchRows, MemoryRows, left_and_right
+
+if TYPE_CHECKING:
+    from headrace.progressive.logged.join_spec import JoinSpec
 
 _PAIR_BYTES = 64  # bytes of a pair beside its rows: row numbers, slots, masks
 _LEAST_PAIRS = 64  # made at a time, however wide rows are
@@ -32,6 +35,13 @@ class Matcher:
 
     def __init__(self, spec: JoinSpec, stats: JoinStats, chunk: int) -> None:
         self.spec, self.stats, self.chunk = spec, stats, chunk
+
+    def meet(
+        self, number: int, rows: ShardedRows, sides: Sequence[SideMemory]
+    ) -> Iterator[tuple[pa.RecordBatch, list[tuple[int, Int32s]]]]:
+        """Give the results of a side's rows with the memory of the other, and the slots there that they are of."""
+        other = 1 - number
+        return ((out, [(other, slots)]) for out, slots in self.matches(number, rows, sides[other]))
 
     def matches(
         self, number: int, rows: ShardedRows, other: SideMemory, keep: Callable[[Int32s, Int32s], Bools] | None = None

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headrace.arrays import Bools, Int32s, Int64s
 from headrace.errors import OtherLog
-from headrace.progressive.grids.partitioning import SIDES
+from headrace.progressive.grids.partitioning import stream_kind, stream_name
 from headrace.progressive.logged.checkpoint import NEVER
 from headrace.progressive.logged.sharding import ShardedRows
 from headrace.progressive.memory.row_chunks import POOL, take
@@ -59,13 +59,15 @@ class LoggedRows:
     shard
         The shard of the run log, held.
     side
-        0 is left, 1 is right; it is the kind of the files, too.
+        0 is left, 1 is right; of several streams their number. The kind of the files is named after it.
     schema
         The columns of its rows.
     times
         Gives the event times of a side's rows in microseconds; None if rows do not expire.
     size
         Bytes of a record batch after a compaction.
+    streams
+        How many sides there are.
     """
 
     def __init__(
@@ -76,8 +78,10 @@ class LoggedRows:
         times: Callable[[int, pa.RecordBatch], Int64s] | None = None,
         *,
         size: int = 1 << 22,
+        streams: int = 2,
     ) -> None:
-        self.shard, self.side, self.kind, self.schema = shard, side, SIDES[side], schema
+        self.shard, self.side, self.kind, self.schema = shard, side, stream_kind(side, streams), schema
+        self.name = stream_name(side, streams)
         self.times, self.size = times, size
         self.written = pa.schema([*EXTRA, *schema])
         self._files: dict[Path, LogFile] = {}
@@ -137,7 +141,7 @@ class LoggedRows:
     def _fitting(self, file: LogFile) -> LogFile:
         if not file.schema.equals(self.written):
             raise OtherLog(
-                f"{file.path} holds rows of the {self.kind} side with columns {_named(file.schema)}, and they are now"
+                f"{file.path} holds rows of {self.name} with columns {_named(file.schema)}, and they are now"
                 f" {_named(self.written)}; go on with the columns it had, or begin anew with another state directory and"
                 " checkpoint"
             )

@@ -1,4 +1,4 @@
-"""StateCache: the rows that a logged progressive join holds in memory, as two sides with their indexes."""
+"""StateCache: the rows that a logged progressive join holds in memory, a side with its index for each stream."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.arrays import Int64s
 from headrace.memory import MemoryBudget
+from headrace.progressive.grids.partitioning import stream_kind
 from headrace.progressive.logged.checkpoint import Checkpoint
 from headrace.progressive.logged.rows import LoggedRows
 from headrace.progressive.logged.sharding import ShardedRows, Sharding
@@ -35,7 +36,7 @@ class StateCache:
     memory
         Bytes for rows and indexes.
     schemas
-        The columns of the two sides.
+        The columns of each side.
     """
 
     def __init__(self, sharding: Sharding, policy: FlushPolicy, memory: int, schemas: Sequence[pa.Schema]) -> None:
@@ -47,7 +48,8 @@ class StateCache:
     def _clear(self, memory: int) -> None:
         self.budget = MemoryBudget(_SLACK * memory)
         self.sides = [
-            make_side(number, schema, self.sharding, self.budget) for number, schema in enumerate(self.schemas)
+            make_side(number, schema, self.sharding, self.budget, len(self.schemas))
+            for number, schema in enumerate(self.schemas)
         ]
 
     def dirty(self) -> None:
@@ -109,7 +111,7 @@ class StateCache:
         policy, ledger = self.policy, checkpoint.ledger
         order, size = ranked(policy, ledger)
         last = min(int(np.searchsorted(np.cumsum(size), wanted)), order.size - 1)
-        go = np.zeros((1 if policy.pairs else 2, checkpoint.partitions), np.bool_)
+        go = np.zeros((1 if policy.pairs else checkpoint.streams, checkpoint.partitions), np.bool_)
         go.reshape(-1)[order[: last + 1]] = True
         first = np.where(go, checkpoint.steps, checkpoint.first)
         spare = int(size[: last + 1].sum()) - wanted
@@ -123,7 +125,7 @@ class StateCache:
         return first
 
 
-def make_side(number: int, schema: pa.Schema, sharding: Sharding, budget: MemoryBudget) -> SideMemory:
+def make_side(number: int, schema: pa.Schema, sharding: Sharding, budget: MemoryBudget, streams: int = 2) -> SideMemory:
     """Make the memory of a side, for as many rows as will fit the budget by the widths of their columns."""
     each = slot_bytes(sharding.partitioning, False)
     rows = budget.limit // (each + sum(_width(field.type) for field in schema))
@@ -133,8 +135,9 @@ def make_side(number: int, schema: pa.Schema, sharding: Sharding, budget: Memory
         partitioning=sharding.partitioning,
         budget=budget,
         slots=budget.limit // each + 1,
-        buckets=max(64, rows // 2),
+        buckets=max(64, rows // streams),
         counted=False,
+        name=stream_kind(number, streams),
     )
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.arrays import Int32s
+from headrace.arrays import Bools, Int32s, Int64s
 from headrace.errors import MemoryRefused
-from headrace.memory import trim_malloc
-from headrace.progressive.grids.partitioning import SIDES
+from headrace.memory import MemoryBudget, trim_malloc
+from headrace.progressive.memory.merge import Merger
 from headrace.progressive.memory.row_chunks import copied_bytes, take
 from headrace.progressive.memory.side_memory import SideMemory
-from headrace.progressive.memory.sides import Sides
-from headrace.progressive.memory.spill import ANYWHERE, STAGED
+from headrace.progressive.memory.spill import ANYWHERE, STAGED, Spill
 from headrace.progressive.policies.base import FlushPolicy
 from headrace.progressive.policies.driver import lowest_partitions, tuple_scores
 from headrace.progressive.policies.stats import PartitionStats, TupleStats
@@ -26,6 +26,39 @@ _WRITE_BYTES = (
 )
 
 
+class StoredTuples(Protocol):
+    """The memory and the segments of the streams of a join: two sides, or several streams."""
+
+    budget: MemoryBudget
+    work: int
+    present: list[SideMemory]
+
+    @property
+    def held(self) -> int:
+        """The number of tuples in memory."""
+        ...
+
+    def name(self, number: int) -> str:
+        """The name of a stream in messages."""
+        ...
+
+    def memory(self, number: int) -> SideMemory:
+        """The memory of a stream that has seen a batch."""
+        ...
+
+    def spill(self, number: int) -> Spill:
+        """The segments on disk of a stream that has seen a batch."""
+        ...
+
+    def merger(self, number: int) -> Merger:
+        """What keeps the segments of a stream few."""
+        ...
+
+    def swept(self, number: int, partitions: Int32s, arrived: Int64s) -> Int32s:
+        """What tuples in memory have met on disk, as it is written with them."""
+        ...
+
+
 class Evictor:
     """Flushes tuples when memory is full.
 
@@ -34,7 +67,7 @@ class Evictor:
     policy
         Chooses what leaves memory.
     sides
-        Both sides of the join.
+        The sides of the join.
     partition_stats
         What the policy decides by; flushes are counted there.
     stats
@@ -48,7 +81,7 @@ class Evictor:
     def __init__(
         self,
         policy: FlushPolicy,
-        sides: Sides,
+        sides: StoredTuples,
         partition_stats: PartitionStats,
         stats: ProgressiveStats,
         *,
@@ -70,7 +103,7 @@ class Evictor:
                 break
             if not sides.held:
                 raise MemoryRefused(
-                    f"a tuple of the {SIDES[number]} side takes {format_size(need)}, and {format_size(budget.left)} of"
+                    f"a tuple of {sides.name(number)} takes {format_size(need)}, and {format_size(budget.left)} of"
                     f" {format_size(budget.limit)} is left; give more memory"
                 )
             each = max(1, budget.used // sides.held)
@@ -80,9 +113,19 @@ class Evictor:
 
     def _flush(self, least: int) -> None:
         """Move to disk what the policy chooses, at least `least` tuples. If it fails, what was not written is still in memory."""
-        sides, stamp = self._sides, self._tick()
+        sides = self._sides
         wanted = min(sides.held, max(least, self._policy.wanted(sides.held)))
-        chosen = victims(self._policy, self._partition_stats, sides.present, wanted)
+        self._remove(victims(self._policy, self._partition_stats, sides.present, wanted), self._tick())
+
+    def flush_partitions(self, partitions: Bools) -> None:
+        """Move all tuples of the marked partitions to disk, whatever the policy says of them."""
+        held = self._partition_stats.held
+        slots = [side.in_partitions(partitions, int(held[side.number].sum())) for side in self._sides.present]
+        if any(some.size for some in slots):
+            self._remove(slots, self._tick())
+
+    def _remove(self, chosen: Sequence[Int32s], stamp: int) -> None:
+        sides = self._sides
         for side, slots in zip(sides.present, chosen, strict=True):
             if slots.size:
                 try:
@@ -107,7 +150,7 @@ class Evictor:
                 order = side.by_chunk(some)
                 rows = take(side.rows(some[order]), np.argsort(order))  # `rows` gives them by chunk
                 partitions, arrived = side.partition[some], side.arrived[some]
-                swept = sides.meetings.swept(side.number, partitions, arrived)
+                swept = sides.swept(side.number, partitions, arrived)
                 at = spill.append(at, rows, arrived, swept, side.cell[some], stamp)
                 written += some.size
                 self._partition_stats.flushed_tuples(side.number, partitions)

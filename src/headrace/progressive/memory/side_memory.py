@@ -13,6 +13,7 @@ from headrace.memory import MemoryBudget
 from headrace.progressive.grids.partitioning import SIDES, CellEntries, Partitioning
 from headrace.progressive.memory.lazy_arrays import LazyArrays
 from headrace.progressive.memory.row_chunks import RowChunks
+from headrace.relation.columns import address
 
 _SLOT_BYTES = 8 + 4 + 8 + 4 + 4 + 4 + 4 + 4  # cell, partition, arrival, chunk, row, two links, slot in its chunk
 _FLUSH_BYTES = 8  # of a slot during a flush: whether it leaves, where chunks have their rows, its new number
@@ -35,7 +36,7 @@ class SideMemory:
     Parameters
     ----------
     number
-        0 is left, 1 is right.
+        0 is left, 1 is right; of several streams their number.
     schema
         The schema of its rows.
     partitioning
@@ -48,6 +49,8 @@ class SideMemory:
         The number of hash buckets of the index.
     counted
         Whether it counts the results of each tuple.
+    name
+        What its parts of the budget are called by; left or right if None.
     """
 
     def __init__(
@@ -60,8 +63,10 @@ class SideMemory:
         slots: int,
         buckets: int,
         counted: bool,
+        name: str | None = None,
     ) -> None:
         self.number = number
+        name = name or SIDES[number]
         self.schema = schema
         self.width = partitioning.width
         self._partitioning = partitioning
@@ -77,8 +82,8 @@ class SideMemory:
         self.slot_bytes = slot_bytes(partitioning, counted)
         self.latest = -1
         """the stamp of the latest arrival; -1 if there was none"""
-        self._index = budget.reserve(f"{SIDES[number]} index", self._heads.nbytes)
-        tuples = budget.reserve(f"{SIDES[number]} tuples", 0)
+        self._index = budget.reserve(f"{name} index", self._heads.nbytes)
+        tuples = budget.reserve(f"{name} tuples", 0)
         self._chunks = RowChunks(schema, arrays, tuples, max(_LEAST_CHUNK, budget.limit // _CHUNKS))
 
     @property
@@ -203,6 +208,11 @@ class SideMemory:
             )
             if n:
                 yield number[:n] if order is None else order[number[:n]], slots[:n]
+
+    @property
+    def index(self) -> tuple[int, int, int, int]:
+        """The addresses of heads, cells and links of the index, and the number of its buckets; see kernels.cells."""
+        return address(self._heads), address(self.cell), address(self._after), self._heads.size
 
     def by_chunk(self, slots: Int32s) -> Int64s:
         """The order in which `rows` needs slots."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headrace.arrays import Float64s
+from headrace.arrays import Float64s, Int32s, Int64s
 from headrace.conditions import Condition
 from headrace.errors import BadInput, MemoryRefused
 from headrace.memory import MemoryBudget, Reservation, trim_malloc
@@ -119,6 +119,14 @@ class Sides:
             self._output = self._make_output(self.memory(0).schema, self.memory(1).schema)
         return self._output
 
+    def name(self, number: int) -> str:
+        """The name of a side in messages."""
+        return side_name(number)
+
+    def swept(self, number: int, partitions: Int32s, arrived: Int64s) -> Int32s:
+        """For tuples in a side's memory: partitions of the other side before this number have met the tuple on disk."""
+        return self.meetings.swept(number, partitions, arrived)
+
     def clear(self) -> None:
         """Free the memory of both sides, for good; working memory grows to half of the budget."""
         for side in self.present:
@@ -189,7 +197,7 @@ class Sides:
         step = self.rows_at_once(batch)
         for at in range(0, batch.num_rows, step):
             partitioning.check(number, batch.slice(at, step))
-        if not _rows_fit(batch, self.largest_row):
+        if not rows_fit(batch, self.largest_row):
             raise MemoryRefused(
                 f"a tuple of the {SIDES[number]} side is larger than {format_size(self.largest_row)}, the most that a tuple may"
                 f" take of {format_size(self.budget.limit)}; give more memory, or leave such tuples out"
@@ -205,7 +213,7 @@ class Sides:
 
     def _make_side(self, number: int, schema: pa.Schema, batch: pa.RecordBatch) -> None:
         partitions = self.partitioning.partitions
-        spill = Spill(number, schema, partitions, self._disk, self.budget, self._stats, self._directory)
+        spill = Spill(SIDES[number], schema, partitions, self._disk, self.budget, self._stats, self._directory)
         self.partitioning.bind(number, schema)
         each, room = slot_bytes(self.partitioning, self._counted), self.budget.limit
         rows = max(64, room // (each + batch.nbytes // max(1, batch.num_rows) + 8))
@@ -235,9 +243,9 @@ class Sides:
         return Output(self.condition, left, right, ask, self.suffix)
 
 
-def _rows_fit(batch: pa.RecordBatch, most: int) -> bool:
+def rows_fit(batch: pa.RecordBatch, most: int) -> bool:
     """Whether each row of a batch takes at most so many bytes."""
     if batch.nbytes <= most:
         return True
     half = batch.num_rows // 2
-    return half > 0 and _rows_fit(batch.slice(0, half), most) and _rows_fit(batch.slice(half), most)
+    return half > 0 and rows_fit(batch.slice(0, half), most) and rows_fit(batch.slice(half), most)

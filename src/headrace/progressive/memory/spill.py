@@ -21,7 +21,6 @@ import pyarrow as pa
 from headrace.arrays import AnyArray, Int32s, Int64s, UInt64s
 from headrace.errors import SpillError
 from headrace.memory import MemoryBudget
-from headrace.progressive.grids.partitioning import SIDES
 from headrace.progressive.memory.row_chunks import POOL
 from headrace.progressive.stats import ProgressiveStats
 from headrace.relation.disk import Disk
@@ -71,8 +70,8 @@ class Spill:
 
     Parameters
     ----------
-    number
-        0 is left, 1 is right.
+    name
+        What the list of segments is called by in the budget: left, right, or the stream.
     schema
         The schema of its rows.
     partitions
@@ -89,7 +88,7 @@ class Spill:
 
     def __init__(
         self,
-        number: int,
+        name: str,
         schema: pa.Schema,
         partitions: int,
         disk: Disk,
@@ -107,7 +106,7 @@ class Spill:
         self._segments: dict[str, AnyArray] = {name: np.empty(0, type_) for name, type_ in _FIELDS.items()}
         self._count = 0
         self._head = -1  # where the last request ended
-        self._list = budget.reserve(f"{SIDES[number]} segments", 0)
+        self._list = budget.reserve(f"{name} segments", 0)
 
     def __len__(self) -> int:
         return self._count
@@ -179,9 +178,12 @@ class Spill:
     # -- writing ---------------------------------------------------------------------------------------------------------
 
     def append(
-        self, offset: int, rows: pa.RecordBatch, arrived: Int64s, swept: Int32s, cell: UInt64s, stamp: int
+        self, offset: int, rows: pa.RecordBatch, arrived: Int64s, swept: Int32s, cell: UInt64s, stamp: int | Int64s
     ) -> int:
-        """Write rows that left memory at a stamp from an offset on; returns the offset behind them. `add` must follow."""
+        """Write rows that left memory at a stamp, or each at its own, from an offset on; returns the offset behind them.
+
+        `add` must follow.
+        """
         departed = np.full(arrived.size, stamp, np.int64)
         extra = [pa.array(values) for values in (arrived, departed, swept, cell)]
         data = b"".join(self.records(pa.RecordBatch.from_arrays([*rows.columns, *extra], schema=self.schema)))

@@ -42,7 +42,9 @@ class FlushPolicy(ABC):
     per_tuple: ClassVar[bool] = False
     """whether single tuples are scored; a TupleFlushPolicy sets it"""
     pairs: ClassVar[bool] = False
-    """whether both sides of a partition leave together"""
+    """whether all sides of a partition leave together"""
+    two_sided: ClassVar[bool] = False
+    """whether it can only decide between two sides, each of which is probed by the other"""
     whole: ClassVar[bool] = False
     """whether a partition leaves as a whole, even if that is more than `wanted` asks for"""
 

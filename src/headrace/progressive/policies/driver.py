@@ -11,7 +11,7 @@ import numpy as np
 
 from headrace.arrays import Bools, Float64s, Int64s
 from headrace.errors import BadInput
-from headrace.progressive.grids.partitioning import SIDES
+from headrace.progressive.grids.partitioning import stream_name
 from headrace.progressive.policies.base import FlushPolicy, TupleFlushPolicy
 from headrace.progressive.policies.stats import PartitionStats, TupleStats
 from headrace.splitmix import draw
@@ -40,7 +40,7 @@ def partition_scores(policy: FlushPolicy, stats: PartitionStats) -> Float64s:
         )
     if np.isnan(scores).any():
         side, partition = np.argwhere(np.isnan(scores))[0].tolist()
-        raise BadInput(f"{name} gave NaN for partition {partition} of the {SIDES[side]} side; it must give a number")
+        raise BadInput(f"{name} gave NaN for partition {partition} of {_name(stats, side)}; it must give a number")
     return scores
 
 
@@ -54,11 +54,11 @@ def tuple_scores(policy: FlushPolicy, stats: PartitionStats, side: int, tuples: 
     scores = np.asarray(policy.tuple_scores(stats, side, tuples), np.float64)
     if scores.shape != tuples.arrived.shape:
         raise BadInput(
-            f"{name}.tuple_scores gave an array of shape {scores.shape}; it must give a number for each tuple of the"
-            f" {SIDES[side]} side in memory, {tuples.arrived.shape}"
+            f"{name}.tuple_scores gave an array of shape {scores.shape}; it must give a number for each tuple of"
+            f" {_name(stats, side)} in memory, {tuples.arrived.shape}"
         )
     if np.isnan(scores).any():
-        raise BadInput(f"{name}.tuple_scores gave NaN for a tuple of the {SIDES[side]} side; it must give a number")
+        raise BadInput(f"{name}.tuple_scores gave NaN for a tuple of {_name(stats, side)}; it must give a number")
     return scores
 
 
@@ -85,8 +85,12 @@ def lowest_partitions(policy: FlushPolicy, stats: PartitionStats, wanted: int) -
     """
     order, size = ranked(policy, stats)
     last = int(np.searchsorted(np.cumsum(size), wanted))
-    leave = np.zeros((1 if policy.pairs else 2, stats.held.shape[1]), np.bool_)
+    leave = np.zeros((1 if policy.pairs else stats.held.shape[0], stats.held.shape[1]), np.bool_)
     leave.reshape(-1)[order[: last + 1]] = True
     spare = 0 if policy.whole or policy.pairs else int(size[: last + 1].sum()) - wanted
     side, partition = divmod(int(order[last]), leave.shape[1])
     return Victims(np.broadcast_to(leave, stats.held.shape), (side, partition), spare)
+
+
+def _name(stats: PartitionStats, side: int) -> str:
+    return stream_name(side, stats.held.shape[0])

@@ -40,6 +40,8 @@ class Foresight(FlushPolicy):
     `docs/reference/flush-policies.md`.
     """
 
+    two_sided = True
+
     def __init__(self) -> None:
         super().__init__(_LEAST)
         self._share = _LEAST

@@ -27,6 +27,6 @@ class HMJ(FlushPolicy):
         """Return minus the size of the pair of partitions, for both sides; pairs that keep the sides even come first."""
         pair = stats.held.sum(axis=0)
         larger = int(np.argmax(stats.held.sum(axis=1)))
-        lopsided = stats.held[larger] < stats.held[1 - larger]
+        lopsided = stats.held[larger] < stats.held.max(axis=0)
         scores = np.where(lopsided, 0.0, -pair.sum()) - pair
-        return np.stack([scores, scores])
+        return np.stack([scores] * stats.held.shape[0])

@@ -52,6 +52,8 @@ class LA(TupleFlushPolicy):
     table of fixed size by the hash of a value, since a counter for each value that ever arrived would not be bounded.
     """
 
+    two_sided = True
+
     def __init__(self, share: float | int = 0.1, h: int = 64, b: float | None = None, seed: int = 0) -> None:
         super().__init__(share, seed)
         if not 1 <= h <= _MOST_LAGS:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from headrace.arrays import Float64s
@@ -25,7 +27,7 @@ class RPJ(FlushPolicy):
 
     def __init__(self, share: float | int = 0.1, seed: int = 0) -> None:
         super().__init__(share, seed)
-        self._lately = np.zeros((2, 1))  # arrivals of each side, older ones discounted
+        self._lately: Any = 0.0  # arrivals of each side, older ones discounted
 
     def scores(self, stats: PartitionStats) -> Float64s:
         """Return the probability that the next tuple arrives in the opposite partition."""
@@ -34,4 +36,5 @@ class RPJ(FlushPolicy):
         of_side = self._lately / max(1.0, self._lately.sum())
         within = stats.arrived / np.maximum(1, stats.arrived.sum(axis=1, keepdims=True))
         chance: Float64s = within * of_side
-        return chance[::-1]
+        # With more than two sides, a tuple of any of the others probes a partition.
+        return chance[::-1] if chance.shape[0] == 2 else chance.sum(axis=0) - chance

@@ -46,12 +46,12 @@ class AmortisedRRPJ(FlushPolicy):
         if not 0 <= sigma <= 1:
             raise BadInput(f"sigma={sigma!r} is not a weight of the past; give one from 0 to 1")
         self.sigma = sigma
-        self._results: Float64s = np.zeros((2, 1))  # discounted results, [side, partition]
+        self._results: Float64s | float = 0.0  # discounted results, [side, partition]
 
     def scores(self, stats: PartitionStats) -> Float64s:
         """Return discounted results over arrivals."""
         self._results = (self.sigma * self._results + stats.recent).astype(np.float64)
-        return self._results / np.maximum(1, stats.arrived)
+        return np.asarray(self._results / np.maximum(1, stats.arrived))
 
 
 class RRPJF(TupleFlushPolicy):

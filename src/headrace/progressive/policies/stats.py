@@ -11,7 +11,7 @@ from headrace.arrays import Int32s, Int64s, UInt64s
 
 @dataclass(slots=True)
 class PartitionStats:
-    """Counters of the partitions of both sides. Every array has the shape [side, partition].
+    """Counters of the partitions of both sides, or of several streams. Every array has the shape [side, partition].
 
     The join updates them through `arrived_tuples`, `made_results`, `flushed_tuples` and `flush_ended`; a policy only reads them.
     A result is credited to the partition that was probed, and not to that of the arriving tuple.
@@ -31,9 +31,9 @@ class PartitionStats:
     """flushes since the join began"""
 
     @classmethod
-    def empty(cls, partitions: int) -> PartitionStats:
+    def empty(cls, partitions: int, sides: int = 2) -> PartitionStats:
         """Counters of a join that has seen no tuple yet."""
-        held, arrived, fresh, results, recent = (np.zeros((2, partitions), np.int64) for _ in range(5))
+        held, arrived, fresh, results, recent = (np.zeros((sides, partitions), np.int64) for _ in range(5))
         return cls(held, arrived, fresh, results, recent)
 
     def arrived_tuples(self, side: int, partitions: Int32s) -> None:

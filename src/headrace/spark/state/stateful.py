@@ -67,7 +67,7 @@ class Finishing:
     Parameters
     ----------
     plan
-        Of a DataFrame that `enrich` or `progressive_join` gave.
+        Of a DataFrame that `enrich`, `progressive_join` or `multiway_join` gave.
     query
         The query's id.
     on_replaced
@@ -82,14 +82,14 @@ class Finishing:
         keeping = plan.steps[0].remembers if plan.steps else None
         if keeping is None:
             raise BadInput(
-                "nothing of this DataFrame waits: hr.finish is for what comes straight from hr.progressive_join, or from"
+                "nothing of this DataFrame waits: hr.finish is for what comes straight from hr.progressive_join, hr.multiway_join,"
                 " hr.enrich(..., deadline=...) or hr.Defer(unmatched='retry'); where there are transformations between it and the"
                 " sink, give hr.finish the DataFrame that they gave, and write=... with the transformations"
             )
         if plan.earlier:
             raise BadInput(
                 "two steps in a row remember rows, and hr.finish cannot send those of the first through the second; let the query"
-                " run until nothing waits: hr.progressive_join ends a run with trigger availableNow when nothing is owed"
+                " run until nothing waits: joins of streams end a run with trigger availableNow when nothing is owed"
             )
         self.log = RunLog(keeping.directory, query, keeping.log, shards=keeping.shards)
         self.number = max(self._each(unfinished))
