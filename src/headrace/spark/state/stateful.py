@@ -82,9 +82,9 @@ class Finishing:
         keeping = plan.steps[0].remembers if plan.steps else None
         if keeping is None:
             raise BadInput(
-                "nothing of this DataFrame waits: hr.finish is for what comes straight from hr.progressive_join, hr.multiway_join,"
-                " hr.enrich(..., deadline=...) or hr.Defer(unmatched='retry'); where there are transformations between it and the"
-                " sink, give hr.finish the DataFrame that they gave, and write=... with the transformations"
+                "nothing of this DataFrame waits: hr.finish is for what comes straight from hr.progressive_join,"
+                " hr.multiway_join, hr.enrich(..., deadline=...) or hr.Defer(unmatched='retry'); where there are transformations"
+                " between it and the sink, give hr.finish the DataFrame that they gave, and write=... with the transformations"
             )
         if plan.earlier:
             raise BadInput(
