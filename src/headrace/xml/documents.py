@@ -23,7 +23,7 @@ class Documents:
     kind
         What messages call a document: "stream" or "document".
     made
-        Says what was made before a document was found ill-formed.
+        Says what was made before a document was found ill-formed; its fragments if None.
     """
 
     def __init__(
@@ -35,9 +35,9 @@ class Documents:
         limits: Limits | None,
         made: Callable[[], str] | None = None,
     ) -> None:
-        self._kind = kind
+        self._kind, self._made = kind, made
         self.machines = {
-            name: TwigMachine(some, memory=budget, limits=limits, file=name, made=made) for name, some in twigs.items()
+            name: TwigMachine(some, memory=budget, limits=limits, file=name) for name, some in twigs.items()
         }
         self.open = set(self.machines)
 
@@ -69,8 +69,11 @@ class Documents:
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         try:
             yield from results
-        except IllFormed:
+        except IllFormed as error:
             self.open.discard(name)
-            raise
+            if self._made is None:
+                raise
+            # Its fragments have been made into something else, the last of them just now.
+            raise IllFormed(error.file, error.line, error.column, error.reason, self._made()) from None
         if last:
             self.open.discard(name)

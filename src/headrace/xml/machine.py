@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,7 +47,7 @@ class TwigMachine:
     `feed` and `end` are iterators of (number of the twig, record batch), and must be read to their ends. Memory is that of
     the scanner, which does not grow with the document, and the partial solutions of open elements, which are reserved in
     the budget as they grow: MemoryRefused says which part asked. What can no longer become part of a fragment is thrown
-    away before a part grows. `memory` may be a budget that others share; `made` says what was made before a document failed.
+    away before a part grows. `memory` may be a budget that others share.
     """
 
     def __init__(
@@ -57,7 +57,6 @@ class TwigMachine:
         memory: int | str | MemoryBudget = MEMORY,
         limits: Limits | None = None,
         file: str = "document",
-        made: Callable[[], str] | None = None,
     ) -> None:
         self.budget = memory if isinstance(memory, MemoryBudget) else MemoryBudget(memory)
         self.twigs = tuple(twigs)
@@ -68,7 +67,7 @@ class TwigMachine:
             limits=limits,
             budget=self.budget,
             file=file,
-            made=made or (lambda: f"{self.fragments_made} fragments"),
+            made=lambda: f"{self.fragments_made} fragments",
         )
         self._m = np.zeros(t.MACHINE, np.int64)
         self._m[[t.EMITTING, t.ROOT]] = -1
