@@ -179,7 +179,7 @@ def test_one_budget_holds_machines_and_join():
 
 @pytest.mark.parametrize(
     ("memory", "reason"),
-    [("512KiB", "asked"), ("3100KiB", "the scanners of the documents hold .* too small for two streams")],
+    [("512KiB", "asked"), ("3100KiB", r"too small: the scanners of the documents hold .*; give at least 3\.\d?MiB")],
 )
 def test_memory_too_small_is_refused_by_name(memory, reason):
     with pytest.raises(MemoryRefused, match=reason):

@@ -10,7 +10,15 @@ import pyarrow as pa
 from headrace.conditions import Equal
 from headrace.errors import MemoryRefused
 from headrace.memory import MemoryBudget
-from headrace.progressive import FlushPolicy, HashPartitioning, MultiWayJoin, ProgressiveJoin, ProgressiveStats
+from headrace.progressive import (
+    FlushPolicy,
+    HashPartitioning,
+    MultiWayJoin,
+    ProgressiveJoin,
+    ProgressiveStats,
+    policy_of,
+)
+from headrace.progressive.multiway import LEAST_MEMORY
 from headrace.units import format_size
 
 PARTITIONS = 1024  # of each stream, as [PQP] Table 7.1 has it; a join with little memory takes fewer
@@ -34,26 +42,27 @@ class KeyJoin:
     ) -> None:
         self.on = tuple(on)
         self.schema = pa.schema([field for schema in schemas for field in schema])
-        scanners = budget.used
         share = budget.left - budget.left // _SHARE
+        policy = policy_of(flush)
+        least = LEAST_MEMORY * len(on) + policy.nbytes
+        if share < least:
+            smallest = format_size(budget.used + -(-least * _SHARE // (_SHARE - 1)) + _SHARE)
+            raise MemoryRefused(
+                f"memory={format_size(budget.limit)} is too small: the scanners of the documents hold {format_size(budget.used)},"
+                f" and the join has {format_size(share)} of the rest; give at least {smallest}"
+            )
         self._two: ProgressiveJoin | None = None
         self._more: MultiWayJoin | None = None
-        try:
-            if len(on) == 2:
-                condition = Equal((on[0],), (on[1],))
-                parts = HashPartitioning(condition, PARTITIONS)
-                self._two = ProgressiveJoin(
-                    condition, memory=share, flush=flush, partitioning=parts, suffix=None, spill=spill
-                )
-            else:
-                self._more = MultiWayJoin(
-                    on, len(on), memory=share, flush=flush, partitions=PARTITIONS, suffix=None, spill=spill
-                )
-        except MemoryRefused as error:
-            raise MemoryRefused(
-                f"memory={format_size(budget.limit)}: the scanners of the documents hold {format_size(scanners)}, and the join"
-                f" has {format_size(share)} of the rest; {error} there"
-            ) from error
+        if len(on) == 2:
+            condition = Equal((on[0],), (on[1],))
+            parts = HashPartitioning(condition, PARTITIONS)
+            self._two = ProgressiveJoin(
+                condition, memory=share, flush=policy, partitioning=parts, suffix=None, spill=spill
+            )
+        else:
+            self._more = MultiWayJoin(
+                on, len(on), memory=share, flush=policy, partitions=PARTITIONS, suffix=None, spill=spill
+            )
         budget.reserve("join", share)
 
     @property
