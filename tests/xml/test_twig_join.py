@@ -137,7 +137,7 @@ def test_results_come_while_documents_arrive_and_one_side_may_end_first():
     assert rows(op.feed("b", b"<r><y>1")) == []
     assert rows(op.feed("b", b"</y>")) == [(1, "1", "1")]  # a has ended, b goes on
     with pytest.raises(BadInput, match="the stream 'b' has not ended; call end"):
-        op.finish()
+        list(op.finish())
     with pytest.raises(BadInput, match="the stream 'a' has ended"):
         op.feed("a", b"<r/>")
     assert rows(op.feed("b", b"</r>")) == rows(op.end("b")) == rows(op.finish()) == []

@@ -4,6 +4,7 @@ import itertools
 from collections import Counter
 
 import numpy as np
+import psutil
 import pytest
 from lxml import etree
 
@@ -346,7 +347,7 @@ def test_results_come_while_documents_arrive():
     assert results(op.feed("b.xml", b"</r>")) == results(op.end("b.xml")) == []  # one side ends first
     assert results(op.feed("a.xml", b"1</k></x>")) == ["<r><n>b</n></r>"]
     with pytest.raises(BadInput, match=r"the document 'a.xml' has not ended"):
-        op.finish()
+        list(op.finish())
     assert results(op.feed("a.xml", b"</r>")) == results(op.end("a.xml")) == results(op.finish()) == []
     assert op.results == op.stats.results == 2
 
@@ -430,6 +431,32 @@ def test_memory_does_not_grow_with_the_document():
         assert results(op.feed("a.xml", chunk)) == []
         peaks.append(op.budget.peak)
     assert peaks[-1] == peaks[3]
+
+
+def test_the_process_stays_in_the_budget_while_the_join_spills():
+    """The process itself is measured: 6 MB of two documents, whose elements do not fit 6 MiB, and hardly more memory."""
+
+    def run(count):
+        op = XQuery(PAIRS, memory="6MiB")
+        found = 0
+        for number in range(count):
+            for name, tag in (("a.xml", "x"), ("b.xml", "y")):
+                keys = range(number * 1000, number * 1000 + 1000)
+                shift = 3 if tag == "y" else 1  # pairs are far apart
+                parts = [f"<{tag}><k>{k * shift}</k><n>{k:0200d}</n></{tag}>" for k in keys]
+                chunk = ("<r>" if number == 0 else "") + "".join(parts) + ("</r>" if number == count - 1 else "")
+                found += sum(batch.num_rows for batch in op.feed(name, chunk.encode()))
+        for last in (op.end("a.xml"), op.end("b.xml"), op.finish()):
+            found += sum(batch.num_rows for batch in last)
+        return op, found
+
+    run(3)  # kernels are loaded, and buffers of Arrow and NumPy are there
+    before = psutil.Process().memory_info().rss
+    op, found = run(12)
+    assert found == -(-12_000 // 3)
+    assert op.stats.flushes > 0
+    assert op.budget.peak <= 6 << 20
+    assert psutil.Process().memory_info().rss - before < 8 << 20
 
 
 def test_elements_that_recur_are_remembered_in_the_budget():

@@ -121,7 +121,7 @@ class TwigJoin:
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Yield the results that are left, after all streams have ended."""
         self._documents.all_ended()
-        return self._join.finish()
+        yield from self._join.finish()
 
     def _joined(self, stream: str, fragments: Iterator[tuple[int, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
         number = self._numbers[stream]

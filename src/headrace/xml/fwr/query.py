@@ -120,7 +120,8 @@ class XQuery:
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Yield the results that are left, after all documents have ended."""
         self._documents.all_ended()
-        return self._constructed(self._join.finish() if self._join else iter(()))
+        if self._join:
+            yield from self._constructed(self._join.finish())
 
     def _run(self, document: str, rows: Iterator[tuple[int, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
         for number, batch in rows:
