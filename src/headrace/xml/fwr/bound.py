@@ -151,13 +151,13 @@ class BoundElements(Variable):
     def _complete(self, ended: Int64s, rows: Sequence[tuple[Int64s, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
         keep = self._new(ended)
         for number in self._filters:
-            keep &= _present(rows[number][0], ended.size)
+            keep &= v.present(rows[number][0], ended.size)
         for number, condition in self._selections:
             places, batch = rows[number]
             assert not isinstance(condition.right, VarPath)
-            keep &= _present(places[v.holds(batch.column(1), condition.operator, condition.right)], ended.size)
+            keep &= v.present(places[v.holds(batch.column(1), condition.operator, condition.right)], ended.size)
         for left, right, condition in self._pairs:
-            keep &= _exists(rows[left], rows[right], condition.operator, ended.size)
+            keep &= v.exists(_texts(rows[left]), _texts(rows[right]), condition.operator, ended.size)
         kept = np.flatnonzero(keep)
         if not kept.size:
             return
@@ -216,36 +216,5 @@ class BoundElements(Variable):
         return v.joined(xmls, counts, "")
 
 
-def _present(places: Int64s, size: int) -> Bools:
-    found = np.zeros(size, np.bool_)
-    found[places] = True
-    return found
-
-
-def _exists(
-    left: tuple[Int64s, pa.RecordBatch], right: tuple[Int64s, pa.RecordBatch], operator: str, size: int
-) -> Bools:
-    """Which elements have a value on the left and one on the right that compare as asked."""
-    codes, texts = v.ranks(pa.concat_arrays([left[1].column(1), right[1].column(1)]))
-    a, b = codes[: left[0].size], codes[left[0].size :]
-    if operator == "=":
-        n = max(1, len(texts))
-        return _present(left[0][np.isin(left[0] * n + a, right[0] * n + b)], size)
-    present = _present(left[0], size) & _present(right[0], size)
-    last = len(texts)
-    least, most = np.full((2, size), last, np.int64), np.full((2, size), -1, np.int64)
-    for side, (places, some) in enumerate(((left[0], a), (right[0], b))):
-        np.minimum.at(least[side], places, some)
-        np.maximum.at(most[side], places, some)
-    found: Bools
-    if operator == "!=":
-        found = (least[0] != most[1]) | (most[0] != least[1])
-    elif operator == "<":
-        found = least[0] < most[1]
-    elif operator == "<=":
-        found = least[0] <= most[1]
-    elif operator == ">":
-        found = most[0] > least[1]
-    else:
-        found = most[0] >= least[1]
-    return present & found
+def _texts(rows: tuple[Int64s, pa.RecordBatch]) -> tuple[Int64s, pa.Array]:
+    return rows[0], rows[1].column(1)

@@ -19,15 +19,12 @@ from __future__ import annotations
 import re
 
 from headrace.errors import BadInput, shown
+from headrace.xml.fwr.paths import PathReader
 from headrace.xml.fwr.reader import Reader
-from headrace.xml.fwr.syntax import Binding, Comparison, Element, Query, Step, VarPath
-from headrace.xml.path import BadPath, QueryNode, parse
+from headrace.xml.fwr.syntax import Binding, Comparison, Element, Query, VarPath
 
 _COMPARE = re.compile(r"!=|<=|>=|=|<|>")
-_INSIDE = re.compile(r'"[^"]*"|' + r"'[^']*'|\[|\]")  # what ends or begins a predicate, and texts in it
-_ROOTED = re.compile(r"(?:\[|contains\s*\()\s*/")
 _TEXT = re.compile(r"[^<{}&]+")
-_CONTEXT = "//x"  # a path of a variable is checked as one that continues this
 
 
 def parse_query(text: str) -> Query:
@@ -51,8 +48,7 @@ def parse_query(text: str) -> Query:
 class _Parser:
     def __init__(self, text: str) -> None:
         self._r = Reader(text)
-        self._bindings: dict[str, Binding] = {}
-        self._rooted: list[int] = []
+        self._paths = PathReader(self._r)
 
     def query(self) -> Query:
         r = self._r
@@ -77,7 +73,9 @@ class _Parser:
         r.skip()
         if r.at < len(r.text):
             raise r.error("the end of the query")
-        return Query(r.text, tuple(self._bindings.values()), tuple(conditions), element, tuple(self._rooted))
+        return Query(
+            r.text, tuple(self._paths.bindings.values()), tuple(conditions), element, tuple(self._paths.rooted)
+        )
 
     # -- for ---------------------------------------------------------------------------------------------------------------
 
@@ -87,7 +85,7 @@ class _Parser:
             r.expect("$", " and the name of a variable")
             at = r.at - 1
             variable = r.name("the name of a variable")
-            if variable in self._bindings:
+            if variable in self._paths.bindings:
                 raise r.refusal(f"${variable} is bound twice; take another name", at)
             if not r.keyword("in"):
                 raise r.error("'in'")
@@ -103,13 +101,13 @@ class _Parser:
             r.expect(")")
             r.skip()
             begin = r.at
-            steps = self._steps()
+            steps = self._paths.steps()
             if not steps:
                 raise r.error("'/' or '//' and a step")
-            nodes = self._check(begin, "")
+            nodes = self._paths.check(begin, "")
             if any(node.test is not None for node in nodes):
                 raise r.refusal("a comparison in the path of a variable is not supported; write it after where", begin)
-            self._bindings[variable] = Binding(variable, document, steps, at)
+            self._paths.bindings[variable] = Binding(variable, document, steps, at)
             if not r.accept(","):
                 return
 
@@ -121,19 +119,19 @@ class _Parser:
         at = r.at
         if r.keyword("contains"):
             r.expect("(")
-            left = self._varpath()
+            left = self._paths.varpath()
             r.expect(",")
             right: VarPath | str | float | None = r.string()
             r.expect(")")
             return Comparison(left, "contains", right or "", at)
-        left = self._varpath()
+        left = self._paths.varpath()
         r.skip()
         found = _COMPARE.match(r.text, r.at)
         if not found:
             raise r.error("a comparison: =, !=, <, <=, > or >=")
         r.at = found.end()
         if r.sees("$"):
-            right = self._varpath()
+            right = self._paths.varpath()
         else:
             right = r.number()
             if right is None:
@@ -141,70 +139,6 @@ class _Parser:
                     raise r.error("a path of a variable, a text in quotes or a number")
                 right = r.string()
         return Comparison(left, found[0], right, at)
-
-    # -- paths -------------------------------------------------------------------------------------------------------------
-
-    def _varpath(self) -> VarPath:
-        r = self._r
-        if not r.accept("$"):
-            raise r.error("a path of a variable, as $s/title")
-        at = r.at - 1
-        variable = r.name("the name of a variable")
-        if variable not in self._bindings:
-            known = ", ".join(f"${name}" for name in self._bindings)
-            raise r.refusal(f"${variable} is not bound by a for; the variables are {known}", at)
-        begin = r.at
-        steps = self._steps()
-        if steps:
-            self._check(begin, _CONTEXT)
-        last = (steps or self._bindings[variable].steps)[-1].test
-        return VarPath(variable, steps, last[1:] if last.startswith("@") else None, at)
-
-    def _steps(self) -> tuple[Step, ...]:
-        """Read steps up to what cannot belong to them; what is in them is checked afterwards."""
-        r = self._r
-        steps = []
-        while r.sees("/"):
-            axis = "//" if r.accept("//") else "/"
-            if axis == "/":
-                r.expect("/")
-            r.skip()
-            at = r.at
-            if r.sees("."):
-                raise r.refusal("'.' and '..' are not supported in a path", at)
-            test = "@" if r.accept("@") else ""
-            test += "*" if r.accept("*") else r.name("a name, * or @name")
-            if r.sees("("):
-                raise r.refusal(f"the function or node test {test}() is not supported in a path", at)
-            if r.sees("::"):
-                raise r.refusal(f"the axis {test}:: is not supported; / and // are", at)
-            predicates = []
-            while r.sees("["):
-                predicates.append(self._predicate())
-            steps.append(Step(axis, test, tuple(predicates)))
-        return tuple(steps)
-
-    def _predicate(self) -> str:
-        """Read a predicate to its closing bracket."""
-        r = self._r
-        begin, depth = r.at, 0
-        for found in _INSIDE.finditer(r.text, begin):
-            depth += (found[0] == "[") - (found[0] == "]")
-            if depth == 0:
-                r.at = found.end()
-                inside = r.text[begin : r.at]
-                plain = re.sub(r'"[^"]*"' + r"|'[^']*'", lambda text: "'" * len(text[0]), inside)
-                self._rooted += [begin + place.start() for place in _ROOTED.finditer(plain)]
-                return inside[1:-1].strip()
-        raise r.refusal("'[' is not closed by ']'", begin)
-
-    def _check(self, begin: int, context: str) -> list[QueryNode]:
-        """Parse the path that was read as that of a twig, and refuse what is not in its grammar at its place in the query."""
-        r = self._r
-        try:
-            return parse(context + r.text[begin : r.at])
-        except BadPath as error:
-            raise r.refusal(error.reason, begin + error.at - 1 - len(context)) from None
 
     # -- return ------------------------------------------------------------------------------------------------------------
 
@@ -274,7 +208,7 @@ class _Parser:
         items = []
         while True:
             bracket = r.accept("(")
-            items.append(self._varpath())
+            items.append(self._paths.varpath())
             if bracket:
                 r.expect(")")
             if r.accept("}"):

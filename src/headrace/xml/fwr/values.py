@@ -76,6 +76,43 @@ def ranks(texts: pa.Array) -> tuple[Int64s, pa.Array]:
     return places[numbers(coded.indices.cast(pa.int64()))], coded.dictionary.take(order)
 
 
+def present(places: Int64s, size: int) -> Bools:
+    """Which of so many places occur."""
+    found = np.zeros(size, np.bool_)
+    found[places] = True
+    return found
+
+
+def exists(left: tuple[Int64s, pa.Array], right: tuple[Int64s, pa.Array], operator: str, size: int) -> Bools:
+    """Which of so many places have a text on the left and one on the right that compare as asked.
+
+    Each side has places and their texts. Of the order of two sets of texts the smallest and the largest say enough.
+    """
+    codes, texts = ranks(pa.concat_arrays([left[1], right[1]]))
+    a, b = codes[: left[0].size], codes[left[0].size :]
+    if operator == "=":
+        n = max(1, len(texts))
+        return present(left[0][np.isin(left[0] * n + a, right[0] * n + b)], size)
+    both = present(left[0], size) & present(right[0], size)
+    last = len(texts)
+    least, most = np.full((2, size), last, np.int64), np.full((2, size), -1, np.int64)
+    for side, (places, some) in enumerate(((left[0], a), (right[0], b))):
+        np.minimum.at(least[side], places, some)
+        np.maximum.at(most[side], places, some)
+    found: Bools
+    if operator == "!=":
+        found = (least[0] != most[1]) | (most[0] != least[1])
+    elif operator == "<":
+        found = least[0] < most[1]
+    elif operator == "<=":
+        found = least[0] <= most[1]
+    elif operator == ">":
+        found = most[0] > least[1]
+    else:
+        found = most[0] >= least[1]
+    return both & found
+
+
 def joined(texts: pa.Array, counts: Int64s, between: str) -> pa.Array:
     """Texts put together, as many at a time as counts say."""
     return pc.binary_join(pa.ListArray.from_arrays(offsets(counts), texts), between)
