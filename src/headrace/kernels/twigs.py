@@ -25,9 +25,10 @@ from headrace.kernels.jit import I32, I64, U8, copy_bytes, helper, i32, i64, int
 from headrace.kernels.xml_scan import ATTRIBUTE, CHARACTER, END, EVENT, START, TEXT
 
 # Fields of a machine node. Its slots are its lists, each of which says whether it is over a descendant edge.
-PARENT, CHILD_EDGE, SLOTS_AT, LISTS_OF, NEEDS_TEXT, NEEDS_XML, FALLS_BACK, ANY_LEVEL, MEMBERS_AT, MEMBERS_OF = (
-    0, 1, 2, 3, 4, 5, 6, 7, 8, 9)  # fmt: skip
-NODE = 10
+# EMITS says that its members are roots of twigs, though it may lie under machine nodes that only say where.
+PARENT, CHILD_EDGE, SLOTS_AT, LISTS_OF, NEEDS_TEXT, NEEDS_XML, FALLS_BACK, ANY_LEVEL, MEMBERS_AT, MEMBERS_OF, EMITS = (
+    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)  # fmt: skip
+NODE = 11
 # Fields of a member: the list of the parent's record that it goes to, or a root's twig; its test; the lists that it requires.
 TARGET, TEST, LITERAL, REQUIRED_AT, REQUIRED_OF = 0, 1, 2, 3, 4
 MEMBER = 5
@@ -571,7 +572,7 @@ def match(
                             else:
                                 pool[pool[theirs + 1] + NEXT] = pool[mine]
                             pool[theirs + 1] = pool[mine + 1]
-                if nodes[node + PARENT] < 0:
+                if nodes[node + EMITS] == 1:
                     m[ROOT] = record
                     m[AT_MEMBER] = 0
                 elif not _settle(m, pool, nodes, members, required, literals, spelt, texts, values, top, record, level):
@@ -609,7 +610,7 @@ def match(
                 pool[record + TEXT_START] = m[VALUE_START]
                 pool[record + TEXT_END] = m[VALUES]
                 pool[record + XML_START] = IN_VALUES
-                if nodes[q * NODE + PARENT] < 0:
+                if nodes[q * NODE + EMITS] == 1:
                     m[ROOT] = record
                     m[AT_MEMBER] = 0
                 elif nodes[q * NODE + FALLS_BACK] == 1:

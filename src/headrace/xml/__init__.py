@@ -1,11 +1,13 @@
-"""XML: a tokeniser of bytes and twig patterns over its events. [PQP] ch. 7"""
+"""XML: a tokeniser of bytes, twig patterns over its events, joins of their fragments, and XQuery over them. [PQP] ch. 7"""
 
 from headrace.errors import IllFormed
 from headrace.xml.documents import DocumentMatcher, read_document
+from headrace.xml.fwr import Results, XQuery, xquery
 from headrace.xml.limits import Limits
 from headrace.xml.machine import TwigMachine, TwigStats
 from headrace.xml.tokeniser import Events, Tokeniser
 from headrace.xml.twig import Matcher, Twig, Twigs
+from headrace.xml.twig_join import TwigJoin
 
 __all__ = [
     "DocumentMatcher",
@@ -13,10 +15,14 @@ __all__ = [
     "IllFormed",
     "Limits",
     "Matcher",
+    "Results",
     "Tokeniser",
     "Twig",
+    "TwigJoin",
     "TwigMachine",
     "TwigStats",
     "Twigs",
+    "XQuery",
     "read_document",
+    "xquery",
 ]

@@ -59,7 +59,7 @@ class TwigMachine:
     `feed` and `end` are iterators of (number of the twig, record batch), and must be read to their ends. Memory is that of
     the scanner, which does not grow with the document, and the partial solutions of open elements, which are reserved in
     the budget as they grow: MemoryRefused says which part asked. What can no longer become part of a fragment is thrown
-    away before a part grows.
+    away before a part grows. `memory` may be a budget that others share.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class TwigMachine:
         twigs: Sequence[Twig],
         program: Program,
         *,
-        memory: int | str = MEMORY,
+        memory: int | str | MemoryBudget = MEMORY,
         limits: Limits | None = None,
         file: str = "document",
         text: bool = False,
     ) -> None:
-        self.budget = MemoryBudget(memory)
+        self.budget = memory if isinstance(memory, MemoryBudget) else MemoryBudget(memory)
         self.twigs = twigs
         self._program = program
         self._tokeniser = Tokeniser(

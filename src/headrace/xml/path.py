@@ -14,7 +14,7 @@ Inside a predicate a leading "/" or "//" begins at the context node. No position
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from headrace.errors import BadInput, shown
@@ -25,6 +25,14 @@ _TOKEN = re.compile(
         |(?P<string>"[^"]*"|'[^']*')|(?P<compare>!=|<=|>=|=|<|>)|(?P<sign>[][*@.(),])|(?P<end>\Z))""",
     re.VERBOSE,
 )
+
+
+class BadPath(BadInput):
+    """A text is not in the grammar: `at` is the character where, from 1 on, and `reason` what was expected there."""
+
+    def __init__(self, text: str, at: int, reason: str) -> None:
+        self.at, self.reason = at, reason
+        super().__init__(f"the twig {shown(text)}, at character {at}: {reason}")
 
 
 @dataclass(frozen=True)
@@ -58,12 +66,56 @@ def parse(text: str) -> list[QueryNode]:
         >>> parse("//a[1]")
         Traceback (most recent call last):
         ...
-        headrace.errors.BadInput: the twig '//a[1]', at character 5: a position is not supported;
+        headrace.xml.path.BadPath: the twig '//a[1]', at character 5: a position is not supported;
             a predicate is a path, a path compared with a literal, or contains(path, "text")
     """
     if not isinstance(text, str):
         raise BadInput(f"a twig is a text such as '//item[id][name]', not {shown(text)}")
     return _Parser(text).twig()
+
+
+def divide(nodes: list[QueryNode], start: int) -> tuple[list[QueryNode], list[QueryNode]]:
+    """Divide the query nodes of a twig before step `start`: the steps that it lies under, and a twig of its own.
+
+    Example:
+        >>> above, twig = divide(parse("/site/regions//item[@id]"), 2)
+        >>> [node.name for node in above], [(node.column, node.axis, node.parent) for node in twig]
+        (['site', 'regions'], [('item', '//', -1), ('@id', '/', 0)])
+    """
+    for k in range(start):
+        if nodes[k].children != [k + 1] or nodes[k].test is not None or nodes[k + 1].predicate:
+            raise BadInput(
+                f"start={start} leaves out the step {nodes[k].column!r}, which has predicates or is the last; steps before the"
+                " start of a fragment only say where it lies"
+            )
+    below: list[QueryNode] = []
+    bases: list[str] = []
+    taken: set[str] = set()
+    for node in nodes[start:]:
+        shown_name = f"@{node.name}" if node.attribute else node.name
+        if not below:
+            column, base = shown_name, ""
+        else:
+            base = bases[node.parent - start]
+            base = column = (
+                f"{base}//{shown_name}" if node.axis == "//" else f"{base}/{shown_name}" if base else shown_name
+            )
+        bases.append(base)
+        children = [child - start for child in node.children]
+        below.append(
+            replace(node, parent=max(node.parent - start, -1), column=_unique(column, taken), children=children)
+        )
+    return nodes[:start], below
+
+
+def _unique(column: str, taken: set[str]) -> str:
+    """Return the column, with a number behind it if a branch is repeated, and note that it is taken."""
+    name, count = column, 1
+    while name in taken:
+        count += 1
+        name = f"{column}#{count}"
+    taken.add(name)
+    return name
 
 
 class _Parser:
@@ -109,7 +161,7 @@ class _Parser:
             column = f"{base}//{shown_name}" if axis == "//" else f"{base}/{shown_name}" if base else shown_name
             under = column
         number = len(self._nodes)
-        self._nodes.append(QueryNode(name, attribute, axis, parent, self._unique(column), predicate))
+        self._nodes.append(QueryNode(name, attribute, axis, parent, _unique(column, self._columns), predicate))
         if parent >= 0:
             self._nodes[parent].children.append(number)
         while self._accept("["):
@@ -156,15 +208,6 @@ class _Parser:
             node, base = self._step(self._take_axis(), node, base, predicate=True)
         return node
 
-    def _unique(self, column: str) -> str:
-        """A branch that is repeated gets a number behind its column."""
-        name, count = column, 1
-        while name in self._columns:
-            count += 1
-            name = f"{column}#{count}"
-        self._columns.add(name)
-        return name
-
     def _take_axis(self) -> Axis:
         axis: Axis = "//" if self._word == "//" else "/"
         self._next()
@@ -190,5 +233,5 @@ class _Parser:
         self._start = found.start(self._kind)
         self._at = found.end()
 
-    def _error(self, expected: str) -> BadInput:
-        return BadInput(f"the twig {shown(self._text)}, at character {self._start + 1}: {expected}")
+    def _error(self, expected: str) -> BadPath:
+        return BadPath(self._text, self._start + 1, expected)

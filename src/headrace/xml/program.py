@@ -23,12 +23,16 @@ _NUMBER_TESTS = {
 
 @dataclass(frozen=True)
 class TwigPlan:
-    """A twig to be compiled: its query nodes, what is shown as (node, kind), the optional ones, and if names are strict."""
+    """A twig to be compiled: its query nodes, what is shown as (node, kind), the optional ones, and if names are strict.
+
+    `above` are steps that the root lies under: they say where it is, and are no part of a fragment.
+    """
 
     nodes: Sequence[QueryNode]
     shown: Sequence[tuple[int, str]]
     optional: frozenset[int]
     strict: bool
+    above: Sequence[QueryNode] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class Program:
         return self.slots.size
 
 
+_Key = tuple[str, bool, str, bool, bool]  # axis, if an attribute, name, if it falls back to one, if a root of twigs
 _Member = tuple[Test | None, tuple[int, ...], int]  # its test, the lists that it requires, and the twig of a root
 
 
@@ -82,11 +87,12 @@ class _MachineNode:
     parent: int
     query: QueryNode
     falls_back: bool
+    emits: bool
     members: dict[_Member, int]  # what a member is, and the list or twig that it goes to
     needs_text: bool = False
     needs_xml: bool = False
     slots: list[bool] = field(default_factory=list)  # its lists: over a descendant edge or not
-    children: dict[tuple[str, bool, str, bool], int] = field(default_factory=dict)
+    children: dict[_Key, int] = field(default_factory=dict)
 
 
 def compile_twigs(plans: Sequence[TwigPlan]) -> Program:
@@ -109,23 +115,20 @@ class _Builder:
 
     def __init__(self) -> None:
         self.nodes: list[_MachineNode] = []
-        self.roots: dict[tuple[str, bool, str, bool], int] = {}
+        self.roots: dict[_Key, int] = {}
         self.queries: list[int] = []
 
     def add(self, twig: int, plan: TwigPlan) -> None:
         """Add a twig."""
         machine = [0] * len(plan.nodes)
+        holder = -1
+        for query in plan.above:
+            holder = self._node(holder, query, False, False)
         for k, query in enumerate(plan.nodes):
             falls_back = (
                 query.predicate and not plan.strict and not query.children and not query.attribute and query.name != "*"
             )
-            parent = machine[query.parent] if k else -1
-            known = self.nodes[parent].children if k else self.roots
-            key = query.axis, query.attribute, query.name, falls_back
-            if key not in known:
-                known[key] = len(self.nodes)
-                self.nodes.append(_MachineNode(parent, query, falls_back, {}))
-            machine[k] = known[key]
+            machine[k] = self._node(machine[query.parent] if k else holder, query, falls_back, k == 0)
             kinds = {kind for which, kind in plan.shown if which == k}
             self.nodes[machine[k]].needs_text |= query.test is not None or "text" in kinds
             self.nodes[machine[k]].needs_xml |= "xml" in kinds
@@ -149,6 +152,15 @@ class _Builder:
         for k, query in enumerate(plan.nodes):
             self.queries += [max(query.parent, 0), lists[k]]
 
+    def _node(self, parent: int, query: QueryNode, falls_back: bool, emits: bool) -> int:
+        """The machine node of a step under a parent, which is made if no twig had it before."""
+        known = self.nodes[parent].children if parent >= 0 else self.roots
+        key = query.axis, query.attribute, query.name, falls_back, emits
+        if key not in known:
+            known[key] = len(self.nodes)
+            self.nodes.append(_MachineNode(parent, query, falls_back, emits, {}))
+        return known[key]
+
     def program(self, twigs: Int64s, columns: list[int], most: int) -> Program:
         """Return the arrays of all twigs that were added."""
         nodes = np.zeros((len(self.nodes), t.NODE), np.int64)
@@ -166,6 +178,7 @@ class _Builder:
             row[t.SLOTS_AT], row[t.LISTS_OF] = len(slots), len(node.slots)
             row[t.NEEDS_TEXT], row[t.NEEDS_XML], row[t.FALLS_BACK] = node.needs_text, node.needs_xml, node.falls_back
             row[t.MEMBERS_AT], row[t.MEMBERS_OF] = len(members) // t.MEMBER, len(node.members)
+            row[t.EMITS] = node.emits or node.parent < 0
             slots += node.slots
             for (test, lists, _), target in node.members.items():
                 members += [target, *literals.add(test), len(required), len(lists)]

@@ -9,9 +9,10 @@ from typing import Literal
 import pyarrow as pa
 
 from headrace.errors import BadInput, choice, shown
+from headrace.memory import MemoryBudget
 from headrace.xml.limits import Limits
 from headrace.xml.machine import MEMORY, TwigMachine
-from headrace.xml.path import parse
+from headrace.xml.path import divide, parse
 from headrace.xml.program import KINDS, Program, TwigPlan, compile_twigs
 
 Content = Literal["order", "text", "xml"]
@@ -40,6 +41,10 @@ class Twig:
     strict
         A name in a predicate also stands for the attribute of this name of an element that has no child element so called, as in
         ``//item[id]``. Not if strict.
+    start
+        The step, from 0, at which fragments begin. Steps before it have no predicates: they say where the fragment lies, have no
+        columns, and do not multiply fragments. ``Twig("/site//item[id]", start=1)`` has the fragments of an item when the item
+        ends, and not when the site does.
 
     Example
     -------
@@ -63,10 +68,15 @@ class Twig:
         content: Mapping[str, Content | Sequence[Content]] | None = None,
         optional: Collection[str] = (),
         strict: bool = False,
+        start: int = 0,
     ) -> None:
         self.path = path
         self.strict = strict
+        self.start = start
         nodes = parse(path)
+        if isinstance(start, bool) or not isinstance(start, int) or not 0 <= start < len(nodes):
+            raise BadInput(f"start={shown(start)} is not a step of {path}; give its number, from 0 on")
+        above, nodes = divide(nodes, start)
         self.columns = [node.column for node in nodes]
         for name in (*(content or {}), *optional):
             choice("column", name, self.columns)
@@ -86,7 +96,7 @@ class Twig:
         self.schema = pa.schema(fields)
         self.kinds = [kind for _, kind in shown_columns]
         absent = frozenset(self.columns.index(name) for name in optional)
-        self.plan = TwigPlan(nodes, shown_columns, absent, strict)
+        self.plan = TwigPlan(nodes, shown_columns, absent, strict, above)
 
     def fragments(
         self, chunks: Chunks, *, memory: int | str = MEMORY, limits: Limits | None = None, file: str = "document"
@@ -165,7 +175,7 @@ class Twigs:
         yield from machine.end()
 
     def machine(
-        self, *, memory: int | str = MEMORY, limits: Limits | None = None, file: str = "document"
+        self, *, memory: int | str | MemoryBudget = MEMORY, limits: Limits | None = None, file: str = "document"
     ) -> TwigMachine:
         """Return a machine for one document, which is fed chunk by chunk."""
         return TwigMachine(self.twigs, self._program, memory=memory, limits=limits, file=file)
