@@ -104,7 +104,7 @@ class TwigJoin:
     @property
     def fragments_made(self) -> dict[str, int]:
         """Fragments that were made so far, by stream."""
-        return {name: machine.fragments_made for name, machine in self._documents.machines.items()}
+        return {name: machine.stats.fragments for name, machine in self._documents.machines.items()}
 
     def feed(self, stream: str, chunk: bytes | bytearray | memoryview) -> Iterator[pa.RecordBatch]:
         """Take a chunk of a stream's document, and yield the results of the fragments that end in it."""
