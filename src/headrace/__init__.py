@@ -71,8 +71,10 @@ if TYPE_CHECKING:
     from headrace.spark.sample import sample
     from headrace.spark.shed import Shedding
     from headrace.spark.shed_estimate import estimate_shed
+    from headrace.spark.twig_join import twig_join
     from headrace.spark.window_join import approximate_join, window_join
     from headrace.spark.xml_fragments import xml_fragments
+    from headrace.spark.xquery import xquery
     from headrace.windows import rows, time
 
 __version__ = "0.1.0"
@@ -135,9 +137,11 @@ __all__ = [
     "rows",
     "sample",
     "time",
+    "twig_join",
     "window_join",
     "within",
     "xml_fragments",
+    "xquery",
 ]
 
 _HOME = {
@@ -170,7 +174,9 @@ _HOME = {
     "estimate_shed": "headrace.spark.shed_estimate",
     "sample": "headrace.spark.sample",
     "window_join": "headrace.spark.window_join",
+    "twig_join": "headrace.spark.twig_join",
     "xml_fragments": "headrace.spark.xml_fragments",
+    "xquery": "headrace.spark.xquery",
 }
 _CONDITIONS = (
     "all_of",

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from headrace.errors import IllFormed
 from headrace.spark.dead_letter_file import DeadLetterFile
-from headrace.xml import DocumentMatcher, Limits, Twig
+from headrace.xml import DocumentMatcher, Limits
 from headrace.xml.documents import Partial, open_document
+from headrace.xml.twig import Pattern
 
 #: Columns of a dead letter: those of pipelines, and where the error is. `fragments` says how many rows its document has given.
 LETTER = pa.schema(
@@ -46,7 +47,7 @@ class FragmentsTask:
         limits: of a document.
     """
 
-    twig: Twig
+    twig: Pattern
     kept: tuple[str, ...]
     files: bool
     text: bool

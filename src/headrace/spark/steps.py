@@ -1,6 +1,7 @@
 """Steps: what the Python workers do with the rows of a task, one after the other.
 
-There are three kinds: EnrichStep joins with a relation, PairStep joins streams, KeyStep (in `etl`) gives out surrogate keys.
+EnrichStep joins with a relation, PairStep joins streams, ConstructStep makes XML of joined rows, SampleStep samples, KeyStep (in
+`etl`) gives out surrogate keys.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from headrace.spark.schemas import numbered, stream_schema
 from headrace.xml import DocumentMatcher, Limits, Twig
 from headrace.xml.documents import Partial
 from headrace.xml.machine import MEMORY
+from headrace.xml.twig import Pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,6 +83,38 @@ def xml_fragments(
         raise BadInput(
             f"twig={shown(twig)} is not a twig; give a path such as '//item[id][name]', or a headrace.xml.Twig"
         )
+    return match_documents(
+        documents,
+        twig,
+        column=column,
+        keep=keep,
+        document=document,
+        streaming=streaming,
+        options=options,
+        dead_letters=dead_letters,
+        partial=partial,
+        memory=memory,
+        limits=limits,
+        spark=spark,
+    )
+
+
+def match_documents(
+    documents: DataFrame | str | Path,
+    twig: Pattern,
+    *,
+    column: str | None,
+    keep: str | Sequence[str],
+    document: str | None,
+    streaming: bool,
+    options: Mapping[str, object] | None,
+    dead_letters: str | Path | None,
+    partial: Partial,
+    memory: int | str,
+    limits: Limits | None,
+    spark: SparkSession | None,
+) -> DataFrame:
+    """Match any pattern with XML documents: a row for each of its matches. The parameters are those of `xml_fragments`."""
     of_files = not isinstance(documents, DataFrame)
     if of_files:
         if column is not None or keep:
@@ -95,7 +128,7 @@ def xml_fragments(
             if given:
                 raise BadInput(f"{name}= is for a directory of documents; a DataFrame has its own")
         df, kept = _chosen(documents, column, [keep] if isinstance(keep, str) else list(keep))
-    fields = StructType([*_twig_fields(twig), *df.schema.fields[1:]])
+    fields = StructType([*_pattern_fields(twig), *df.schema.fields[1:]])
     names = ColumnNames.of(df.sparkSession)
     for name in kept:
         if names.taken(name, twig.schema.names):
@@ -121,7 +154,7 @@ def xml_fragments(
     return plain.mapInArrow(run, numbered(fields)).toDF(*fields.names)
 
 
-def _twig_fields(twig: Twig) -> list[StructField]:
+def _pattern_fields(twig: Pattern) -> list[StructField]:
     return [StructField(f.name, LongType() if pa.types.is_int64(f.type) else StringType()) for f in twig.schema]
 
 

@@ -17,7 +17,7 @@ from headrace.units import parse_size
 from headrace.xml.limits import Limits
 from headrace.xml.machine import MEMORY
 from headrace.xml.tokeniser import Tokeniser
-from headrace.xml.twig import Matcher, Twig
+from headrace.xml.twig import Pattern, PatternMatcher
 
 #: What becomes of fragments that came before the error of an ill-formed document.
 Partial = Literal["drop", "keep"]
@@ -93,7 +93,7 @@ class DocumentMatcher:
     """
 
     def __init__(
-        self, twig: Twig, *, partial: Partial = "drop", memory: int | str = MEMORY, limits: Limits | None = None
+        self, twig: Pattern, *, partial: Partial = "drop", memory: int | str = MEMORY, limits: Limits | None = None
     ) -> None:
         self.twig = twig
         self.partial = choice("partial", partial, get_args(Partial))
@@ -121,7 +121,7 @@ class DocumentMatcher:
         yield from held
 
     def _match(self, document: Opener, file: str, text: bool) -> Iterator[pa.RecordBatch]:
-        if not self._matcher.machine.reset(file, text=text):
+        if not self._matcher.reset(file, text=text):
             self._matcher = self._new(file, text)
         matcher = self._matcher
         try:
@@ -130,11 +130,11 @@ class DocumentMatcher:
                     yield from matcher.feed(chunk)
             yield from matcher.end()
         except _Damaged as error:
-            raise matcher.machine.refuse(str(error)) from error
+            raise matcher.refuse(str(error)) from error
         except MemoryRefused as error:
             raise MemoryRefused(f"{file}: {error}") from error
 
-    def _new(self, file: str, text: bool) -> Matcher:
+    def _new(self, file: str, text: bool) -> PatternMatcher:
         return self.twig.matcher(memory=self.memory - self._held, limits=self.limits, file=file, text=text)
 
     def _check(self, document: Opener, file: str, text: bool) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Protocol
 
 import pyarrow as pa
 
-from headrace.errors import BadInput, choice, shown
+from headrace.errors import BadInput, IllFormed, choice, shown
 from headrace.memory import MemoryBudget
 from headrace.xml.limits import Limits
 from headrace.xml.machine import MEMORY, TwigMachine
@@ -122,6 +122,46 @@ class Twig:
         return f"Twig({self.path!r})"
 
 
+class PatternMatcher(Protocol):
+    """Matches documents, one at a time."""
+
+    def reset(self, file: str, *, text: bool) -> bool:
+        """Begin another document, wherever the last one was left; False if a new matcher must be made."""
+        ...
+
+    def refuse(self, reason: str) -> IllFormed:
+        """Return the error for a document whose next bytes cannot be had, at the place that was reached."""
+        ...
+
+    def feed(self, chunk: bytes | bytearray | memoryview) -> Iterator[pa.RecordBatch]:
+        """Take a chunk of the document, and yield the rows that can be made now."""
+        ...
+
+    def end(self) -> Iterator[pa.RecordBatch]:
+        """Say that the document has ended. Raises IllFormed if it may not end there."""
+        ...
+
+
+class Pattern(Protocol):
+    """What documents are matched with: a Twig, or one variable of a query."""
+
+    @property
+    def path(self) -> str:
+        """What messages call it."""
+        ...
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its rows."""
+        ...
+
+    def matcher(
+        self, *, memory: int | str = MEMORY, limits: Limits | None = None, file: str = "document", text: bool = False
+    ) -> PatternMatcher:
+        """Return a matcher for documents; with `text`, as UTF-8 whatever they declare."""
+        ...
+
+
 class Matcher:
     """Matches one twig with one document: `feed` and `end` are iterators of record batches that must be read to their ends.
 
@@ -137,6 +177,14 @@ class Matcher:
 
     def __init__(self, machine: TwigMachine) -> None:
         self.machine = machine
+
+    def reset(self, file: str = "document", *, text: bool = False) -> bool:
+        """Begin another document, wherever the last one was left; False if a new matcher must be made."""
+        return self.machine.reset(file, text=text)
+
+    def refuse(self, reason: str) -> IllFormed:
+        """Return the error for a document whose next bytes cannot be had, at the place that was reached."""
+        return self.machine.refuse(reason)
 
     def feed(self, chunk: bytes | bytearray | memoryview) -> Iterator[pa.RecordBatch]:
         """Take a chunk of the document, and yield the fragments that end in it."""
@@ -175,10 +223,15 @@ class Twigs:
         yield from machine.end()
 
     def machine(
-        self, *, memory: int | str | MemoryBudget = MEMORY, limits: Limits | None = None, file: str = "document"
+        self,
+        *,
+        memory: int | str | MemoryBudget = MEMORY,
+        limits: Limits | None = None,
+        file: str = "document",
+        text: bool = False,
     ) -> TwigMachine:
-        """Return a machine for one document, which is fed chunk by chunk."""
-        return TwigMachine(self.twigs, self._program, memory=memory, limits=limits, file=file)
+        """Return a machine for one document, which is fed chunk by chunk; with `text`, as UTF-8 whatever it declares."""
+        return TwigMachine(self.twigs, self._program, memory=memory, limits=limits, file=file, text=text)
 
     @cached_property
     def _program(self) -> Program:

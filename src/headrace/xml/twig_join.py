@@ -81,7 +81,7 @@ class TwigJoin:
         if not isinstance(twigs, Mapping) or len(twigs) < 2:
             raise BadInput(f"twigs={shown(twigs)} must have two or more streams, each with its twig")
         self.twigs = {name: Twig(twig) if isinstance(twig, str) else twig for name, twig in twigs.items()}
-        self.on = _keys(self.twigs, on)
+        self.on = key_columns(self.twigs, on)
         self.memory, self.flush = memory, flush
         self.budget = MemoryBudget(memory)
         self._numbers = {name: number for number, name in enumerate(self.twigs)}
@@ -131,7 +131,7 @@ class TwigJoin:
             )
 
 
-def _keys(twigs: Mapping[str, Twig], on: Mapping[str, str]) -> dict[str, str]:
+def key_columns(twigs: Mapping[str, Twig], on: Mapping[str, str]) -> dict[str, str]:
     """The key column of each stream; refuses streams without one, and columns that do not show text."""
     if not isinstance(on, Mapping):
         raise BadInput(f"on={shown(on)} must say the key of each stream, as {{'a': 'id', 'b': 'itemref/id'}}")

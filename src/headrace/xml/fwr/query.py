@@ -5,23 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.errors import BadInput, choice, shown
 from headrace.memory import MemoryBudget
 from headrace.progressive import FlushPolicy, ProgressiveStats
 from headrace.xml.arriving_documents import Documents
-from headrace.xml.fwr import values as v
+from headrace.xml.fwr.construction import Construction
 from headrace.xml.fwr.plan import Semantics, plan_query
-from headrace.xml.fwr.syntax import VarPath
-from headrace.xml.fwr.variable import MANY
 from headrace.xml.key_join import PARTITIONS, KeyJoin
 from headrace.xml.limits import Limits
 from headrace.xml.twig import Chunks
-
-RESULT = pa.schema([("result", pa.string())])
 
 
 class XQuery:
@@ -78,6 +72,7 @@ class XQuery:
     ) -> None:
         self.text, self.memory, self.semantics, self.flush = text, memory, semantics, flush
         self._plan = plan = plan_query(text, semantics)
+        self._construction = Construction(plan)
         self.documents = tuple(plan.documents)
         self.results = 0
         self.budget = MemoryBudget(memory)
@@ -131,45 +126,11 @@ class XQuery:
 
     def _constructed(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Make results of joined rows."""
-        template = [part.text if isinstance(part, VarPath) else part for part in self._plan.query.element.template]
-        is_path = [isinstance(part, VarPath) for part in self._plan.query.element.template]
         for joined in rows:
-            batch = self._once(joined)
-            if not batch.num_rows:
-                continue
-            parts = [batch.column(p) if path else p for p, path in zip(template, is_path, strict=True)]
-            if not any(is_path):
-                parts.append(pa.repeat("", batch.num_rows))
-            results = pc.binary_join_element_wise(*parts, "")
-            self.results += batch.num_rows
-            yield pa.RecordBatch.from_arrays([results], schema=RESULT)
-
-    def _once(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Leave out repeats: two elements that have several keys in common are a result for the smallest of them.
-
-        Of more than two variables those between have one key alone, so that nothing repeats.
-        """
-        if self._join is None or len(self._plan.variables) > 2:
-            return batch
-        lists = [batch.column(variable.keys_column) for variable in self._plan.variables]
-        rows = np.flatnonzero(v.mask(pc.and_(lists[0].is_valid(), lists[1].is_valid())))
-        if not rows.size:
-            return batch
-        which = v.indices(rows)
-        split = [pc.split_pattern(some.take(which), MANY) for some in lists]
-        key = batch.column(self._join.on[0]).take(which)
-        codes, texts = v.ranks(pa.concat_arrays([split[0].flatten(), split[1].flatten(), key]))
-        at = 0
-        found = []
-        for some in split:
-            counts = v.numbers(pc.list_value_length(some).cast(pa.int64()))
-            found.append(np.repeat(np.arange(rows.size), counts) * len(texts) + codes[at : at + int(counts.sum())])
-            at += int(counts.sum())
-        common = np.intersect1d(found[0], found[1])
-        smallest = common[np.unique(common // len(texts), return_index=True)[1]] % len(texts)
-        keep = np.ones(batch.num_rows, np.bool_)
-        keep[rows] = smallest == codes[at:]
-        return batch.filter(v.truths(keep))
+            made = self._construction.make(joined)
+            self.results += made.num_rows
+            if made.num_rows:
+                yield made
 
 
 class Results:
