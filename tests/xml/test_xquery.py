@@ -1,5 +1,6 @@
 """XQuery as a user sees it: the scenarios of the text, the plan, what is refused and where, borders of chunks, errors, memory."""
 
+import io
 import itertools
 from collections import Counter
 
@@ -9,7 +10,8 @@ import pytest
 from lxml import etree
 
 from headrace.errors import BadInput, IllFormed, MemoryRefused
-from headrace.xml import XQuery, xquery
+from headrace.xml import DocumentMatcher, XQuery, xquery
+from headrace.xml.fwr.variable_rows import VariableRows
 from tests.support.xml_queries import Saxon, canonical
 
 SYMBOLS = b"""<symbols>
@@ -482,3 +484,22 @@ def test_two_variables_may_share_a_document():
     query = """for $s in doc("a.xml")//b, $t in doc("a.xml")//c where $s/@k = $t/@k return <r>{$s/@k}</r>"""
     document = b"<a><b k='1'><c k='2'/></b><b k='2'><c k='2'/></b></a>"
     assert results(xquery(query, {"a.xml": document})) == ['<r k="2"></r>'] * 2
+
+
+# -- a variable over many documents --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("semantics", ["xquery", "fragments"])
+def test_a_variable_is_bound_anew_in_every_document(semantics):
+    """Numbers of elements begin again in each, and rows of elements that an ill-formed document left open are forgotten."""
+    query = 'for $a in doc("a.xml")//g[t]//x return <r>{$a/n}</r>'
+    matcher = DocumentMatcher(VariableRows(query, semantics, 0), memory="16MiB")
+    whole = b"<r><g><t/><x><n>1</n></x></g></r>"
+
+    def rows(document):
+        return [row for batch in matcher.fragments(lambda: io.BytesIO(document)) for row in batch.to_pylist()]
+
+    assert rows(whole) == [{"$a/n": "<n>1</n>"}]
+    with pytest.raises(IllFormed, match="ends before its root element does"):
+        rows(b"<r><g><t/><g><t/><x><n>0</n></x></g>")
+    assert rows(whole) == rows(whole) == [{"$a/n": "<n>1</n>"}]
