@@ -77,14 +77,6 @@ class BoundElements(Variable):
         self._held = budget.reserve(f"rows of open elements of ${self.binding.variable}", 0)
         self._seen = budget.reserve(f"numbers of elements of ${self.binding.variable} that were bound", 0)
 
-    def reset(self) -> None:
-        """Begin another document: numbers of elements begin again."""
-        assert self._held is not None and self._seen is not None
-        self._pending = [[] for _ in self.twigs]
-        self._sent = np.empty(0, np.int64)
-        self._held.resize(0)
-        self._seen.resize(0)
-
     def take(self, number: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take rows of one of the twigs; yields rows of elements that are complete, for the join."""
         assert self._held is not None

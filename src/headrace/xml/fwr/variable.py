@@ -53,9 +53,6 @@ class Variable(ABC):
     def reserve(self, budget: MemoryBudget) -> None:  # noqa: B027  # most hold nothing
         """Reserve what is held between calls."""
 
-    def reset(self) -> None:  # noqa: B027  # most hold nothing
-        """Begin another document: forget what was held of the last one, wherever it was left."""
-
 
 def in_slices(
     schema: pa.Schema, columns: Sequence[pa.Array], which: Int64s, keys: pa.Array | None = None

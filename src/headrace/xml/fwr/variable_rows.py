@@ -66,7 +66,8 @@ class VariableMatcher:
 
     def reset(self, file: str, *, text: bool) -> bool:
         """Begin another document, wherever the last one was left; False if a new matcher must be made."""
-        self._variable.reset()
+        # What the variable holds of the last document is reserved in the machine's budget: a machine that sees more in it than
+        # its own is not used again, and neither is the variable.
         return self._machine.reset(file, text=text)
 
     def refuse(self, reason: str) -> IllFormed:
