@@ -60,10 +60,11 @@ def main() -> None:
         look(out)
     op.stats.check()
     ended = time.perf_counter()
+    growth = resident("VmHWM") - after_warming  # before what follows takes memory of its own
     facts = {
         "wrong": wrong,
         "once": int((seen == 1).sum()),
-        "growth": resident("VmHWM") - after_warming,
+        "growth": growth,
         "peak": op.budget.peak,
         "seconds": [round(joined - began), round(ended - joined)],
         "early": op.stats.in_memory,
