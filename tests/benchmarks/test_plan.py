@@ -23,4 +23,9 @@ def test_all_sections_are_planned(tmp_path, monkeypatch, quick):
     monkeypatch.setattr(cli, "report", lambda file, console: None)
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--data", str(tmp_path), *(["--quick"] if quick else [])])
     assert cli.main() == 0
-    assert {cell.section for cell in planned[0] if hasattr(cell, "section")} >= {"lookup", "memory", "create", "spark-load"}
+    assert {cell.section for cell in planned[0] if hasattr(cell, "section")} >= {
+        "lookup",
+        "memory",
+        "create",
+        "spark-load",
+    }
