@@ -8,21 +8,28 @@ import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from xml.parsers import expat
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import psutil
 
 from benchmarks.isolation import pin
 from benchmarks.process import peak_rss, reset_peak, rss
-from benchmarks.xml import CHILDREN, MANY, TWIG
-from benchmarks.xml.python_machine import PythonMachine
+from benchmarks.xml import CHILDREN, CLOSED, LARGE, MANY, OURS, SPARK, TWIG, rivals
+from benchmarks.xml.multiway import probes
 
 if TYPE_CHECKING:
     from headrace.xml import Twigs
 
 CHUNK = 1 << 20  # bytes read at a time
-REPEATS = 3  # of which the fastest counts, after one that does not
+SMALL_CHUNK = 4 << 10  # bytes read at a time where the first fragment is waited for
+REPEATS = 3  # of which the fastest counts, after one that does not; a large document is read once
+JOIN_MEMORY = "16MiB"  # of a progressive join; the fragments of 1 GB do not fit
+#: The side of a join that each of the two twigs is, and what its columns are called there.
+SIDES: list[tuple[Literal["left", "right"], dict[str, str]]] = [
+    ("left", {"id": "key", "name": "name"}),
+    ("right", {"itemref/item": "key", "price": "price"}),
+]
 
 
 def document(size: int, root: Path) -> Path:
@@ -40,9 +47,9 @@ def document(size: int, root: Path) -> Path:
     return file
 
 
-def chunks(file: Path) -> Iterator[bytes]:
+def chunks(file: Path, size: int = CHUNK) -> Iterator[bytes]:
     with file.open("rb") as source:
-        while chunk := source.read(CHUNK):
+        while chunk := source.read(size):
             yield chunk
 
 
@@ -53,34 +60,6 @@ def tokenise(file: Path) -> int:
     tokeniser = Tokeniser()
     count = sum(len(events) for chunk in chunks(file) for events in tokeniser.feed(chunk))
     return count + sum(len(events) for events in tokeniser.end())
-
-
-def tokenise_expat(file: Path) -> int:
-    """A callback of expat for every tag and text."""
-    count = 0
-
-    def note(*_: Any) -> None:
-        nonlocal count
-        count += 1
-
-    parser = expat.ParserCreate()
-    parser.buffer_text = True
-    parser.StartElementHandler = parser.EndElementHandler = parser.CharacterDataHandler = note
-    with file.open("rb") as source:
-        parser.ParseFile(source)
-    return count
-
-
-def tokenise_lxml(file: Path) -> int:
-    """Start and end events of lxml's iterparse; elements are emptied when they end, so that memory stays small."""
-    from lxml import etree
-
-    count = 0
-    for event, element in etree.iterparse(str(file), events=("start", "end")):
-        count += 1
-        if event == "end":
-            element.clear()
-    return count
 
 
 def twig(file: Path) -> int:
@@ -109,55 +88,62 @@ def twigs(file: Path) -> int:
     return sum(batch.num_rows for _, batch in standing().fragments(chunks(file)))
 
 
-def twig_expat(file: Path) -> int:
-    """The same machine in Python, called back by expat."""
-    machine = PythonMachine(TWIG)
-    parser = expat.ParserCreate()
-    parser.buffer_text = True
-    parser.StartElementHandler, parser.EndElementHandler = machine.start, machine.end
-    parser.CharacterDataHandler = machine.text
-    with file.open("rb") as source:
-        parser.ParseFile(source)
-    return machine.fragments
+@cache
+def both() -> Twigs:
+    """Items and closed auctions, from one scan."""
+    from headrace.xml import Twigs
+
+    return Twigs([TWIG, CLOSED])
 
 
-def twig_lxml(file: Path) -> int:
-    """The same machine in Python over lxml's iterparse; elements are emptied when they end, so that memory stays small."""
-    from lxml import etree
+def join(file: Path) -> int:
+    """Fragments of items and of closed auctions, joined by a progressive join as they come."""
+    import headrace as hr
+    from headrace.progressive import ProgressiveJoin
 
-    machine = PythonMachine(TWIG)
-    for event, element in etree.iterparse(str(file), events=("start", "end")):
-        if event == "start":
-            machine.start(element.tag, element.attrib)
-            continue
-        if element.text:
-            machine.text(element.text)
-        machine.end(element.tag)
-        element.clear()
-    return machine.fragments
-
-
-def twig_iterparse(file: Path) -> int:
-    """What one would write for this twig alone: lxml's iterparse hands out items, and keeps the tree of all others."""
-    from lxml import etree
-
+    op = ProgressiveJoin(hr.equal("key"), JOIN_MEMORY)
     count = 0
-    for _, item in etree.iterparse(str(file), events=("end",), tag="item"):
-        identity, names = item.get("id"), [child.text for child in item.iterchildren("name")]
-        count += len(names) if identity is not None else 0
-        item.clear()
-    return count
+    for number, batch in both().fragments(chunks(file)):
+        side, columns = SIDES[number]
+        fragments = batch.select(list(columns)).rename_columns(list(columns.values()))
+        count += sum(out.num_rows for out in op.insert(side, fragments))
+    return count + sum(out.num_rows for out in op.finish())
+
+
+def first(file: Path) -> int:
+    """The bytes that were fed when the first fragment came."""
+    from headrace.xml import Twig
+
+    matcher, fed = Twig(TWIG).matcher(), 0
+    for chunk in chunks(file, SMALL_CHUNK):
+        fed += len(chunk)
+        if any(batch.num_rows for batch in matcher.feed(chunk)):
+            break
+    return fed
 
 
 MEASURED: dict[tuple[str, str], Callable[[Path], int]] = {
-    ("headrace", "tokenise"): tokenise,
-    ("expat", "tokenise"): tokenise_expat,
-    ("lxml iterparse", "tokenise"): tokenise_lxml,
-    ("headrace", "twig"): twig,
-    ("expat, machine in Python", "twig"): twig_expat,
-    ("lxml iterparse, machine in Python", "twig"): twig_lxml,
-    ("lxml iterparse, by tag", "twig"): twig_iterparse,
+    (OURS, "tokenise"): tokenise,
+    ("expat", "tokenise"): rivals.tokenise_expat,
+    ("lxml iterparse", "tokenise"): rivals.tokenise_lxml,
+    (OURS, "twig"): twig,
+    ("expat, machine in Python", "twig"): rivals.twig_expat,
+    ("lxml iterparse, machine in Python", "twig"): rivals.twig_lxml,
+    ("lxml iterparse, by tag", "twig"): rivals.twig_iterparse,
+    ("saxonche", "twig"): rivals.twig_saxon,
+    (SPARK, "twig"): lambda file: rivals.twig_spark(rivals.local_spark(), file),
     (f"headrace, {MANY:,} twigs", "twig"): twigs,
+    (OURS, "join"): join,
+    ("lxml iterparse and a dict", "join"): rivals.join_iterparse,
+    ("saxonche", "join"): rivals.join_saxon,
+    (SPARK, "join"): lambda file: rivals.join_spark(rivals.local_spark(), file),
+    (OURS, "first"): first,
+    ("lxml iterparse, by tag", "first"): rivals.first_iterparse,
+    ("saxonche", "first"): rivals.first_saxon,
+    ("rop", "probes"): lambda file: probes("rop"),
+    ("rop-literal", "probes"): lambda file: probes("rop-literal"),
+    ("sequential", "probes"): lambda file: probes("sequential"),
+    ("apriori", "probes"): lambda file: probes("apriori"),
 }
 
 
@@ -169,13 +155,24 @@ def main(system: str, kind: str, size: str, root: str) -> None:
     reset_peak()
     before = rss()
     best: dict[str, Any] = {"seconds": float("inf")}
-    for _ in range(REPEATS):
-        begun, used = time.perf_counter(), time.process_time()
+    for _ in range(REPEATS if int(size) < LARGE and kind != "probes" else 1):
+        begun, used = time.perf_counter(), _used()
         results = run(file)
-        seconds, cpu = time.perf_counter() - begun, time.process_time() - used
+        seconds, cpu = time.perf_counter() - begun, _used() - used
         if seconds < best["seconds"]:
             best = {"seconds": seconds, "cpu": cpu, "results": results}
-    sys.stdout.write(json.dumps({**best, "bytes": file.stat().st_size, "growth": peak_rss() - before}))
+    if system != SPARK:  # which has its memory in a process of Java, as large as it may be
+        best["growth"] = peak_rss() - before
+    if kind == "first":
+        with file.open("rb") as source:
+            best["due"] = source.read(CHUNK).index(b"</item>") + len(b"</item>")
+    sys.stdout.write(json.dumps({**best, "bytes": file.stat().st_size}))
+
+
+def _used() -> float:
+    """Seconds of processor time of this process and of those that it has started."""
+    children = [child.cpu_times() for child in psutil.Process().children(recursive=True)]
+    return time.process_time() + sum(times.user + times.system for times in children)
 
 
 if __name__ == "__main__":
