@@ -1,87 +1,18 @@
-"""[PQP] chapter 7: joins of XML streams, in the figures of its evaluation. Fragments are rows with a key here."""
+"""[PQP] chapter 7: joins of XML streams, in the figures of its evaluation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-import headrace as hr
-from headrace.progressive import RPJ, RRPJ, FlushPolicy, HashPartitioning, Random
 from reproduction.checks import Check, Faster
 from reproduction.figure import Cell, Computed, Figure, Paper
 from reproduction.multiway_runs import AUTHORS, SELECTIVITIES, MultiWayRun, run
-from reproduction.pqp import Course, Setting, Streams, against_arrivals, course, runs
-
-# -- 7.11: Swiss-Prot with experiments -------------------------------------------------------------------------------------
-
-ACCESSIONS = 57_000  # of Swiss-Prot, by Table 7.5: 11,420 fragments of experiments at 0.2
-PARTITIONS, MEMORY, FLUSH = 1024, 0.1, 0.1  # Table 7.1; memory is a part of the data, and a flush a part of memory
-POLICIES: Mapping[str, type[FlushPolicy]] = {"tnj": RRPJ, "twig-rpj": RPJ, "random": Random}
-USED = (0.2, 0.4, 0.6, 0.8)  # mu
-
-
-def _proteins(used: float, ordered: bool, scale: float) -> Streams:
-    """Fragments of Swiss-Prot and of experiments by turns, until one has ended.
-
-    An accession number is in an experiment with probability `used`. Experiments are in the order of Swiss-Prot, or in any.
-    """
-    rng = np.random.default_rng([7, 11])
-    left = np.arange(round(ACCESSIONS * scale))
-    right = left[rng.random(left.size) < used]
-    right = right if ordered else rng.permutation(right)
-    keys = np.concatenate([left, right])
-    place = np.concatenate([2 * np.arange(left.size), 2 * np.arange(right.size) + 1])
-    order = np.argsort(place)
-    side = np.repeat([0, 1], [left.size, right.size])
-    return Streams(side[order], pa.record_batch({"k": keys[order]}))
-
-
-def _with_experiments(used: float, scale: float) -> list[Cell]:
-    """Results against arrivals, with the experiments in the order of Swiss-Prot; and beside them with these in any order."""
-
-    @cache
-    def made(name: str, ordered: bool) -> Course:
-        setting = Setting(
-            lambda: _proteins(used, ordered, scale),
-            hr.equal("k"),
-            lambda: HashPartitioning(hr.equal("k"), PARTITIONS),
-            MEMORY,
-        )
-        return course(setting, POLICIES[name](share=FLUSH))
-
-    def with_any_order(cell: Cell) -> Cell:
-        def compute(directory: Path) -> dict[str, Any]:
-            in_any_order = made(cell.series, False).after(cell.x / 100)["results"]
-            return {**cell.run(directory), "results in any order": in_any_order}
-
-        return Computed(cell.series, cell.x, compute)
-
-    return [with_any_order(cell) for cell in against_arrivals(tuple(POLICIES), runs(lambda name: made(name, True)))]
-
-
-def _swiss_prot(letter: str, used: float) -> Figure:
-    ahead: tuple[Check, ...] = (Faster("tnj", "twig-rpj", at_least=1.02, at=100),)
-    if used == USED[-1]:
-        ahead += (Faster("random", "twig-rpj", at_least=1.0, at=100),)
-    return Figure(
-        f"7.11{letter}",
-        f"Swiss-Prot with experiments, mu = {used:g}",
-        "% of the data that has arrived",
-        partial(_with_experiments, used),
-        reports="Twig'n Join is ahead of Twig-RPJ"
-        + ("; here the baseline Random is ahead of Twig-RPJ, too." if used == USED[-1] else "."),
-        expected=ahead,
-        also={"results in any order": ahead},
-        differs=SWISS_PROT_DIFFERS,
-        y="results",
-        metric="results",
-    )
-
+from reproduction.twig_figures import FIGURES as TWIG_FIGURES
+from reproduction.twig_runs import FLUSH, MEMORY, PARTITIONS, SEEDS
 
 # -- 7.12: multi-way joins -------------------------------------------------------------------------------------------------
 
@@ -139,27 +70,27 @@ def _over_time(letter: str, m: int) -> Figure:
     )
 
 
-SWISS_PROT_DIFFERS = f"""Neither file is to be had here, and no XML is parsed: a fragment is a row with its accession number.
-    There are {ACCESSIONS:,} of these, by the counts of Table 7.5, each in one fragment of Swiss-Prot; it is in an experiment with
-    probability mu, once. So keys are one to one: a tuple that has found its match is of no more use, whatever the policy thinks
-    of it. What there is to learn is that every experiment will find its protein, and a protein its experiment with probability
-    mu only. The two sources take turns, as round robin does, until one has ended. The order of the experiments is not given.
-    They were measured in any order first ("results in any order"): there TnJ is not ahead, and with mu = 0.2 it is behind.
-    A program that walks through Swiss-Prot and makes an experiment with probability mu gives them in the order of
-    Swiss-Prot; the curves have that, and there the text's claims are found. Why the order matters so much was not looked
-    into."""
-
 PAPER = Paper(
     name="pqp",
     chapter="7",
     title="[PQP] Progressive query processing, chapter 7: joins of XML streams",
-    setting=f"""Figures about the join of fragments, after XML has been matched: rows with a key stand for fragments. Memory of
-        7.11 holds {MEMORY:.0%} of the data, a flush removes {FLUSH:.0%} of that, and there are {PARTITIONS:,} partitions (Table
-        7.1). TnJ is `ProgressiveJoin` with `rrpj`, Twig-RPJ with `rpj`. Figures 7.12 are of `MultiWayJoin`, with memory for all:
-        {AUTHORS:,} authors in the reference stream, of which each other stream has a part. Pages of 31 fragments come in
-        a random order. The curve `rop` counts hits and probes, and `rop-literal` counts partial results, as Alg. 5 has it.""",
+    setting=f"""Documents are made as bytes by generators of our own (TPC-H by tpchgen-cli), of the shapes and with the counts
+        that the text gives; they are tokenised and matched with the twigs of the text by `headrace.xml.Twig`, and the
+        fragments are joined by `ProgressiveJoin(hr.equal("key"))`, a fragment of each document in turn. Memory holds
+        {MEMORY:.0%} of the fragments, a flush removes {FLUSH:.0%} of that, and there are {PARTITIONS:,} partitions
+        (Table 7.1). Curves are means over {len(SEEDS)} seeds of documents and draws; the files have beside each mean
+        how far the runs are apart, as a part of the most.
+
+        TnJ is the flush policy `rrpj`, and Twig-RPJ is `rpj`, which counts the fragments that have arrived in a
+        partition, times the side's part of the latest arrivals. The text's formula has no such factor, and counts
+        the fragments in a partition over all that have arrived; `twig-rpj-literal` takes this by the letter, and counts
+        those that are in memory. What was just flushed has the smallest value then, and its partner goes next.
+
+        Figures 7.12 are of `MultiWayJoin`, with memory for all, and rows stand for fragments: {AUTHORS:,} authors in
+        the reference stream, of which each other stream has a part. Pages of 31 fragments come in a random order. The
+        curve `rop` counts hits and probes, and `rop-literal` counts partial results, as Alg. 5 has it.""",
     figures=(
-        *(_swiss_prot(letter, used) for letter, used in zip("abcd", USED, strict=True)),
+        *TWIG_FIGURES,
         Figure(
             "7.12a",
             "Probes of a multi-way join",

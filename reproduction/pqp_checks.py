@@ -1,4 +1,4 @@
-"""Checks of [PQP] that compare more than two curves where they end."""
+"""Checks of [PQP] that compare more than two curves where they end, and parts of a curve with each other."""
 
 from __future__ import annotations
 
@@ -46,3 +46,29 @@ class Alike(Check):
         expected = f"{', '.join(self.names)} end within {self.within:.0%} of their mean"
         found = ", ".join(f"{end:,.4g}" for end in ends)
         return Verdict(expected, found, max(abs(end / mean - 1) for end in ends) <= self.within)
+
+
+@dataclass(frozen=True)
+class Steeper(Check):
+    """A curve rises so many times as fast in one part as in another; parts are given by their ends."""
+
+    series: str
+    part: tuple[float, float]
+    against: tuple[float, float]
+    at_least: float
+    at_most: float | None = None
+
+    def look(self, curves: Curves) -> Verdict:
+        """Compare the slopes."""
+        _ends(curves, (self.series,))
+        points = dict(curves[self.series])
+        missing = [x for x in (*self.part, *self.against) if x not in points]
+        if missing:
+            raise LookupError(f"{self.series} has no point at {', '.join(f'{x:g}' for x in missing)}")
+        slopes = [(points[b] - points[a]) / (b - a) for a, b in (self.part, self.against)]
+        most = "" if self.at_most is None else f" and at most {self.at_most:g}"
+        parts = [f"from {a:g} to {b:g}" for a, b in (self.part, self.against)]
+        expected = f"{self.series} rises {parts[0]} at least {self.at_least:g}{most} times as fast as {parts[1]}"
+        times = slopes[0] / slopes[1] if slopes[1] else 0.0
+        holds = times >= self.at_least and (self.at_most is None or times <= self.at_most)
+        return Verdict(expected, f"{times:.3g} times: {slopes[0]:,.4g} and {slopes[1]:,.4g} for each percent", holds)

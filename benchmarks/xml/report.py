@@ -33,7 +33,8 @@ def report_xml(raw: dict[str, Any], console: Console) -> None:
     if not cells:
         return
     for kind in TITLES:
-        console.print(_table(kind, [c for c in cells if c["kind"] == kind]))
+        if of_kind := [c for c in cells if c["kind"] == kind]:
+            console.print(_table(kind, of_kind))
     console.print(target_table("Targets of the XML section", targets(cells)))
 
 

@@ -35,16 +35,6 @@ def test_time_is_counted_by_tuples_and_probes():
     assert one.until(50)["milliseconds"] < last["milliseconds"]
 
 
-@pytest.mark.parametrize("ordered", [True, False])
-def test_proteins_and_experiments_take_turns_until_one_has_ended(ordered):
-    made = pqp_7._proteins(0.4, ordered, 0.01)  # private: the streams of a figure
-    keys, side = made.rows["k"].to_numpy(), made.side
-    left, right = keys[side == 0], keys[side == 1]
-    assert left.tolist() == list(range(570)) and right.size == pytest.approx(0.4 * 570, rel=0.2)
-    assert np.unique(right).size == right.size and (np.diff(right) > 0).all() == ordered
-    assert side[: 2 * right.size].tolist() == [0, 1] * right.size and not side[2 * right.size :].any()
-
-
 @pytest.mark.parametrize(("name", "holds"), [("7.11b", 1), ("7.12a", 4), ("7.12d", 2)])
 def test_a_figure_from_runs_to_page(name, holds, tmp_path):
     figure = next(f for f in pqp_7.PAPER.figures if f.id == name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -43,6 +43,34 @@ def auctions(size: int, seed: int = 1) -> Iterator[bytes]:
     for _ in range(closed):
         yield write.closed_auction()
     yield b"</closed_auctions>\n</site>\n"
+
+
+def items(count: int, seed: int = 1) -> Iterator[bytes]:
+    """Yield a document of items alone, ``item0`` and so on, an item at a time.
+
+    Example:
+        >>> b"".join(items(3)).count(b"<item ")
+        3
+    """
+    write = _Writer(np.random.default_rng(seed), count, count)
+    yield b"<regions>\n"
+    for number in range(count):
+        yield write.item(number)
+    yield b"</regions>\n"
+
+
+def closed_auctions(references: Iterable[int], seed: int = 1) -> Iterator[bytes]:
+    """Yield a document of closed auctions alone, each of the item with the number that is given, an auction at a time.
+
+    Example:
+        >>> b"".join(closed_auctions([5, 2])).count(b'<itemref item="item5"/>')
+        1
+    """
+    write = _Writer(np.random.default_rng(seed), 1, 1000)
+    yield b"<closed_auctions>\n"
+    for number in references:
+        yield write.closed_auction(number)
+    yield b"</closed_auctions>\n"
 
 
 class _Writer:
@@ -97,10 +125,10 @@ class _Writer:
             f"<interval>\n<start>{self._date()}</start>\n<end>{self._date()}</end>\n</interval>\n</open_auction>\n"
         ).encode()
 
-    def closed_auction(self) -> bytes:
+    def closed_auction(self, item: int | None = None) -> bytes:
         return (
             f'<closed_auction>\n<seller person="person{self._draw(0, self._people - 1)}"/>\n'
-            f'<buyer person="person{self._draw(0, self._people - 1)}"/>\n{self._itemref()}<price>{self._price()}</price>\n'
+            f'<buyer person="person{self._draw(0, self._people - 1)}"/>\n{self._itemref(item)}<price>{self._price()}</price>\n'
             f"<date>{self._date()}</date>\n<quantity>{self._draw(1, 6)}</quantity>\n<type>Regular</type>\n{self._annotation()}"
             "</closed_auction>\n"
         ).encode()
@@ -110,8 +138,8 @@ class _Writer:
         happiness = f"<happiness>{self._draw(1, 10)}</happiness>"
         return f"<annotation>\n{author}\n<description>\n{self._text(135)}</description>\n{happiness}\n</annotation>\n"
 
-    def _itemref(self) -> str:
-        return f'<itemref item="item{self._draw(0, self._items - 1)}"/>\n'
+    def _itemref(self, item: int | None = None) -> str:
+        return f'<itemref item="item{self._draw(0, self._items - 1) if item is None else item}"/>\n'
 
     def _personref(self) -> str:
         return f'<personref person="person{self._draw(0, self._people - 1)}"/>\n'

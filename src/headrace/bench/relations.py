@@ -131,21 +131,27 @@ def tpch(
     directory: str | Path, scale: float = 1.0, *, disk: DiskKind | Disk = "buffered"
 ) -> tuple[Relation, FileStream]:
     """Make TPC-H data with tpchgen-cli: Part as a relation, and LineItem as the stream of its sales. [SSIJ] §VI.B"""
-    root = Path(directory) / f"tpch-{scale:g}"
-    for table in ("part", "lineitem"):
-        if not (root / f"{table}.parquet").exists():
-            _generate(root, table, scale)
-    path = root / "part"
+    parts, sales = (tpch_table(directory, table, scale) for table in ("part", "lineitem"))
+    path = parts.with_suffix("")
     if not path.exists():
         import pyarrow.dataset
 
-        part = pyarrow.dataset.dataset(root / "part.parquet")
+        part = pyarrow.dataset.dataset(parts)
         names = [KEY if name == "p_partkey" else name for name in part.schema.names]
         batches = (batch.rename_columns(names) for batch in part.to_batches())
         schema = pa.schema([f.with_name(n) for f, n in zip(part.schema, names, strict=True)])
         Relation.create(path, pa.RecordBatchReader.from_batches(schema, batches), KEY, shards=1).close()
-    stream = FileStream(root / "lineitem.parquet", "l_partkey", ("l_orderkey", "l_quantity"))
+    stream = FileStream(sales, "l_partkey", ("l_orderkey", "l_quantity"))
     return Relation.open(path, disk=disk), stream
+
+
+def tpch_table(directory: str | Path, table: str, scale: float) -> Path:
+    """Make a table of TPC-H with tpchgen-cli, or find it; return the Parquet file."""
+    root = Path(directory) / f"tpch-{scale:g}"
+    file = root / f"{table}.parquet"
+    if not file.exists():
+        _generate(root, table, scale)
+    return file
 
 
 def _generate(root: Path, table: str, scale: float) -> None:
