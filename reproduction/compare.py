@@ -13,7 +13,6 @@ from reproduction.figure import Figure, Paper
 from reproduction.page import read_verdicts
 from reproduction.run import DOCS, RESULTS, load, measure_all, verdicts_of
 
-_ATTEMPTS = 3  # at a figure in real time whose verdicts differ: others may have used the machine
 _SAYS = {True: "holds", False: "does not hold", None: "has no such check"}
 
 
@@ -44,8 +43,6 @@ def compare_with_pages(
 ) -> int:
     """Exit code 1 if a verdict is not the one on its page.
 
-    Figures in real time are measured again where one differs, and count if they differ every time.
-
     Parameters
     ----------
     names
@@ -58,29 +55,18 @@ def compare_with_pages(
         Another than that of the page, for a quick look.
     """
     chosen = pick(names, papers())
-    found: list[Difference] = []
+    found = []
     for paper, figures in chosen:
+        measure_all(paper, figures, scale, relations, jobs, kept)
         page = docs / f"{paper.label}.md"
         said = read_verdicts(page.read_text()) if page.exists() else {}
-        again = figures
-        for attempt in range(_ATTEMPTS):
-            measure_all(paper, again, scale, relations, jobs, kept)
-            differ = {f.id: _compare(paper, f, said.get(f.id, {}), kept) for f in again}
-            last = attempt == _ATTEMPTS - 1
-            found += [d for f in again if last or not f.alone for d in differ[f.id]]
-            again = [f for f in again if f.alone and differ[f.id]]
-            if not again:
-                break
+        for figure in figures:
+            raw = load(paper, figure, kept)
+            assert raw is not None
+            found += differences(paper, figure, verdicts_of(figure, raw), said.get(figure.id, {}))
     print(table(found) if found else "Every verdict is the one on its page.")
     print(f"{sum(len(figures) for _, figures in chosen)} figures measured; raw results are in {kept / 'data'}")
     return 1 if found else 0
-
-
-def _compare(paper: Paper, figure: Figure, said: dict[str, bool], kept: Path) -> list[Difference]:
-    """What the run that was kept says beside the page."""
-    raw = load(paper, figure, kept)
-    assert raw is not None
-    return differences(paper, figure, verdicts_of(figure, raw), said)
 
 
 def pick(names: str, there: list[Paper]) -> list[tuple[Paper, list[Figure]]]:

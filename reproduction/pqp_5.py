@@ -13,7 +13,7 @@ import headrace as hr
 from headrace.progressive import RPJ, RRPJ, RRPJF, BoxGrid, FlushPolicy, Foresight, Random
 from reproduction.checks import Check, Faster, Tracks
 from reproduction.figure import Cell, Clock, Figure, Paper
-from reproduction.pqp import AHEAD_IN_TIME, Setting, Streams, against_arrivals, course, in_real_time, real_setting, runs
+from reproduction.pqp import Setting, Streams, against_arrivals, course, in_real_time, real_setting, runs
 
 BOXES, MEMORY = 2_000_000, 102_000  # Table 5.1: 1000 pages of 102 boxes
 GRID = 10  # cells a dimension
@@ -72,7 +72,7 @@ def _uniformity(letter: str, alpha: float) -> Figure:
         )
     )
     rate = (
-        Faster("rrpj", "rpj", at_least=AHEAD_IN_TIME, at=100)
+        Faster("rrpj", "rpj", at_least=1.0, at=100)
         if alpha
         else Faster("rrpj", "rpj", at_least=0.85, at_most=1.18, at=100)
     )
@@ -111,7 +111,7 @@ def _replication(letter: str, rho: float) -> Figure:
         y="results",
         metric="results",
         scale=SCALE,
-        real=in_real_time(Faster("rrpj-f", "rrpj", at_least=AHEAD_IN_TIME, at=100)),
+        real=in_real_time(Faster("rrpj-f", "rrpj", at_least=1.0, at=100)),
     )
 
 

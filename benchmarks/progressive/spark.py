@@ -108,14 +108,14 @@ def run(
                     .trigger(availableNow=True)
                     .start()
                 )
-                if not query.awaitTermination(limit):
-                    query.stop()
+                query.awaitTermination(limit)
+                query.stop()
             batches = [p for p in query.recentProgress if p["numInputRows"] > 1_000]
             seconds = [p["durationMs"]["triggerExecution"] / 1000 for p in batches]
             counted = [p["numInputRows"] for p in batches]
-    # A JVM grows towards its heap whatever it runs: what it has beyond the first micro-batch says little, so both are told.
     if len(batches) < parts:
         warm = min(warm, len(batches) // 2)
+    # A JVM grows towards its heap whatever it runs: what it has beyond the first micro-batch says little, so both are told.
     grew = sampler.peak.pss + sampler.peak.jvm - before.pss - before.jvm
     return {
         "results": sum(results),

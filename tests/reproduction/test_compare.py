@@ -68,21 +68,6 @@ def test_a_verdict_that_differs_is_listed(docs, tmp_path, monkeypatch, capsys):
     assert before == ((docs / "tiny.md").read_bytes(), (docs / "data" / "tiny-1a.csv").read_bytes())
 
 
-@pytest.mark.parametrize("slow, code, runs", [(2, 0, 3), (3, 1, 3), (0, 0, 1)])
-def test_a_figure_in_real_time_that_differs_is_measured_again(docs, tmp_path, monkeypatch, slow, code, runs):
-    paper, times = paper_of(*CHECKS), []
-
-    def cells(scale):
-        times.append(scale)
-        up = 0.4 if len(times) <= slow else 2.0
-        return [Computed("up", x, lambda directory, x=x: {"rate": up if x else 1.0}) for x in (0, 1)]
-
-    figure = replace(paper.figures[0], cells=cells, alone=True)
-    monkeypatch.setattr("reproduction.compare.papers", lambda: [replace(paper, figures=(figure,))])
-    assert compare_with_pages("all", tmp_path / "r", 1, docs, tmp_path / "check") == code
-    assert len(times) == runs
-
-
 def test_a_check_that_one_of_them_does_not_have_is_a_difference(docs):
     paper = paper_of(*CHECKS[:2], About("up", 0, 1, 0.1))
     found = differences(

@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.kernels.hashing import mix
 from headrace.kernels.jit import I64, helper, i32, i64, int64, kernel, u64, uint64
-from headrace.kernels.samplers import below
+from headrace.kernels.samplers import below, sink
 
 ARRIVED, FREE = 0, 1  # the positions of these numbers in `numbers`
 NUMBERS = 2
@@ -98,23 +98,6 @@ def next_fresh(start, j, drawn, n, window):
     return n + 1 + np.int64(np.log(u) / np.log1p(-1.0 / window))
 
 
-@helper
-def sink(heap, event, i):
-    """Move the chain at index i of the heap away from the top, to where it belongs."""
-    j, k = heap[i], heap.size
-    while True:
-        down = 2 * i + 1
-        if down >= k:
-            break
-        if down + 1 < k and event[heap[down + 1]] < event[heap[down]]:
-            down += 1
-        if event[heap[down]] >= event[j]:
-            break
-        heap[i] = heap[down]
-        i = down
-    heap[i] = j
-
-
 @kernel(int64(i64, i32, i32, i64, i64, i64, i64, i32, i32, i32, i32, i64, i64, uint64, uint64, int64, int64, int64))
 def by_sequence(
     numbers,
@@ -168,7 +151,7 @@ def by_sequence(
                 release(numbers, free, seq, s)
                 s = head[j]
             event[j] = min(fresh[j], awaited[j], until[s])
-            sink(heap, event, 0)
+            sink(heap, event, 0, heap.size)
         numbers[ARRIVED] = n
     return stop
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from headrace.kernels.jit import I64, U64, helper, i32, i64, int64, kernel, u64, void
-from headrace.kernels.samplers import NEVER
+from headrace.kernels.samplers import NEVER, sink
 
 ARRIVED, CHOSEN, SPARE, EXPIRY, FREE, GONE, HEAD, LATE, LIMIT = range(9)  # the positions of these numbers in `numbers`
 NUMBERS = 9
@@ -80,22 +80,6 @@ def up_late(heap, until, i):
             break
         heap[i] = heap[up]
         i = up
-    heap[i] = s
-
-
-@helper
-def down_late(heap, until, i, n):
-    s = heap[i]
-    while True:
-        down = 2 * i + 1
-        if down >= n:
-            break
-        if down + 1 < n and until[heap[down + 1]] < until[heap[down]]:
-            down += 1
-        if until[heap[down]] >= until[s]:
-            break
-        heap[i] = heap[down]
-        i = down
     heap[i] = s
 
 
@@ -189,7 +173,7 @@ def take_expired(numbers, expiry, late, until, clock):
         numbers[LATE] -= 1
         if numbers[LATE] > 0:
             late[0] = late[numbers[LATE]]
-            down_late(late, until, 0, numbers[LATE])
+            sink(late, until, 0, numbers[LATE])
     else:
         if until[first] > clock:
             return np.int32(-1)

@@ -35,6 +35,23 @@ def below(word: np.uint64, bound: int) -> np.int64:
 
 
 @helper
+def sink(heap, key, i, n):
+    """Move the item at index i of a heap of n items, which has the smallest key on top, to where it belongs below."""
+    s = heap[i]
+    while True:
+        down = 2 * i + 1
+        if down >= n:
+            break
+        if down + 1 < n and key[heap[down + 1]] < key[heap[down]]:
+            down += 1
+        if key[heap[down]] >= key[s]:
+            break
+        heap[i] = heap[down]
+        i = down
+    heap[i] = s
+
+
+@helper
 def earlier(until, seq, a, b):
     """Whether slot a expires before slot b."""
     return until[a] < until[b] or (until[a] == until[b] and seq[a] < seq[b])
