@@ -70,7 +70,9 @@ def main() -> int:
         ),
         progressive=ProgressivePlan(200_000, 40_000, 10_000, 60_000) if quick else ProgressivePlan(),
         sampling=SamplingPlan((10_000,), 200_000, 4 << 20, spark=False, covered=200) if quick else SamplingPlan(),
-        xml=XmlPlan(tuple(10**6 * n for n in arguments.megabytes or ((2,) if quick else (20,))), str(arguments.data)),
+        xml=XmlPlan(
+            tuple(10**6 * n for n in arguments.megabytes or ((2,) if quick else (20, 1000))), str(arguments.data)
+        ),
         spark=SparkPlan(
             rows=arguments.rows or ((1_000_000,) if quick else (1_000_000, 10_000_000, 30_000_000)),
             batches=arguments.batch,
@@ -99,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("sections", nargs="*", help=f"{', '.join(SECTIONS)} (default: all), {others}")
     add = parser.add_argument
     add("--rows", type=_list(int), help="sizes of R (1 and 10 million; spark: 30 million too; service: 200,000)")
-    add("--megabytes", type=_list(int), help="sizes of XML documents (20)")
+    add("--megabytes", type=_list(int), help="sizes of XML documents (20 and 1000)")
     add("--batch", type=_list(int), default=(10_000, 500_000), help="rows in a stream batch")
     add("--budget", type=_list(float), default=(1.0, 5.0, 10.0), help="memory, in per cent of R (spark: 10)")
     add("--workload", type=_choice(WORKLOADS), help=f"{', '.join(WORKLOADS)} (spark: not temporal)")

@@ -6,7 +6,7 @@ SECTION = "xml"
 OURS, SPARK = "headrace", "spark, row tag"
 TWIG = "//item[id][name]"  # [PQP] ch. 7: the items of an auction site
 CLOSED = "//closed_auction[itemref/item][price]"  # and the auctions that they were sold in
-LARGE = 100_000_000  # bytes of a document from which on only ours is measured: others keep it, or take minutes
+LARGE = 100_000_000  # bytes of a document from which on it is read once
 #: Elements of the document with some of their children, of which standing twigs are made.
 CHILDREN = {
     "item": ("location", "quantity", "name", "payment", "description", "shipping", "incategory", "mailbox", "@id"),
