@@ -10,6 +10,7 @@ import pytest
 from headrace.errors import BadInput, IllFormed
 from headrace.xml import Limits, Tokeniser
 from tests.support.xml_documents import document, expat_accepts
+from tests.support.xml_files import real_files, some_real_files
 
 SEEDS = Path(__file__).parent / "documents"  # a document a file: what fuzzing begins with, and what it found
 
@@ -137,19 +138,13 @@ def test_differences_from_expat(text, ours):
     assert expat_accepts(text.encode()) != ours
 
 
-def corpus():
-    """Real documents of the machine: not every machine has some."""
-    found = [path for kind in ("*.xml", "*.svg") for path in Path("/usr/share").rglob(kind)]
-    return sorted(p for p in found if p.is_file() and p.stat().st_size < 1 << 20)
-
-
 def uses_entities(text):
     """Whether a document refers to entities of its own, which are not expanded."""
     return re.search(rb"&(?!lt;|gt;|amp;|apos;|quot;|#)[^\s;]+;", text) is not None
 
 
 def test_differential_real_documents_are_taken_or_refused_as_by_expat():
-    for path in corpus()[::8]:
+    for path in some_real_files():
         text = path.read_bytes()
         if not uses_entities(text):
             assert accepts(text, 1 << 12) == expat_accepts(text), path
@@ -157,7 +152,7 @@ def test_differential_real_documents_are_taken_or_refused_as_by_expat():
 
 @pytest.mark.soak
 def test_differential_all_real_documents_are_taken_or_refused_as_by_expat():
-    for path in corpus():
+    for path in real_files():
         text = path.read_bytes()
         if not uses_entities(text):
             assert accepts(text) == accepts(text, 1000) == expat_accepts(text), path
