@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from itertools import count
 from pathlib import Path
 
@@ -31,3 +32,8 @@ def some_real_files(most: int = 60) -> list[Path]:
     """So many of them at most, from all over."""
     found = real_files()
     return found[:: max(1, -(-len(found) // most))]
+
+
+def uses_entities(text: bytes) -> bool:
+    """Whether a document refers to entities of its own, which are not expanded."""
+    return re.search(rb"&(?!lt;|gt;|amp;|apos;|quot;|#)[^\s;]+;", text) is not None

@@ -1,6 +1,5 @@
 """What is refused as ill-formed: the same as by expat, apart from what is listed here; where, and in bounded memory."""
 
-import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from headrace.errors import BadInput, IllFormed
 from headrace.xml import Limits, Tokeniser
 from tests.support.xml_documents import document, expat_accepts
-from tests.support.xml_files import real_files, some_real_files
+from tests.support.xml_files import real_files, some_real_files, uses_entities
 
 SEEDS = Path(__file__).parent / "documents"  # a document a file: what fuzzing begins with, and what it found
 
@@ -138,11 +137,6 @@ def test_differences_from_expat(text, ours):
     assert expat_accepts(text.encode()) != ours
 
 
-def uses_entities(text):
-    """Whether a document refers to entities of its own, which are not expanded."""
-    return re.search(rb"&(?!lt;|gt;|amp;|apos;|quot;|#)[^\s;]+;", text) is not None
-
-
 def test_differential_real_documents_are_taken_or_refused_as_by_expat():
     for path in some_real_files():
         text = path.read_bytes()
@@ -184,6 +178,14 @@ def mutate(rng, text):
     return text
 
 
+def made_by_chance(text):
+    """Whether bytes of several characters have come together as another one, of which the editions may think differently."""
+    try:
+        return any(c > "\x7f" and c.encode() not in PARTS and c not in "é€\U0001f600" for c in text.decode())
+    except UnicodeDecodeError:
+        return False
+
+
 def fuzz(seed, count):
     rng = np.random.default_rng(seed)
     kept = [path.read_bytes() for path in sorted(SEEDS.iterdir())]
@@ -195,6 +197,9 @@ def fuzz(seed, count):
         if b"<!DOCTYPE" in text and (b"[" in text or b"&" in text):
             # Declarations are passed over here and read by expat, so more is taken; and entities are not expanded.
             assert ours[0] == ours[1] and (ours[0] or not agreed or b"&" in text), (seed, number, text)
+            continue
+        if ours != [agreed] * 2 and made_by_chance(text):
+            assert ours == [True, True], (seed, number, text)
             continue
         assert ours == [agreed] * 2, (seed, number, text)
         refused += not agreed
