@@ -28,16 +28,17 @@ WITHIN = "10 minutes"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def write(directory: Path, rows: int, parts: int = PARTS, minutes: int = MINUTES) -> None:
-    """Two directories of files, each a micro-batch of one side."""
-    rng, n, micros_of_part = np.random.default_rng(SEED), rows // 2 // parts, minutes * 60 * 10**6
+def write(directory: Path, rows: int, parts: int = PARTS, minutes: float = MINUTES) -> None:
+    """Two directories of files, each a micro-batch of one side. A row finds one in four on average, 10 minutes around it."""
+    rng, n, micros_of_part = np.random.default_rng(SEED), rows // 2 // parts, int(minutes * 60 * 10**6)
+    keys = int(16 * n * MINUTES / minutes)
     for side, column in (("left", "a"), ("right", "b")):
         (directory / side).mkdir()
         for part in range(parts):
             micros = (part * micros_of_part + np.sort(rng.integers(0, micros_of_part, n))).astype(np.int64)
             table = pa.table(
                 {
-                    "k": rng.integers(0, 16 * n, n),
+                    "k": rng.integers(0, keys, n),
                     "t": pa.array(micros, pa.timestamp("us", "UTC")),
                     column: rng.integers(0, 1 << 40, n),
                     f"{column}x": rng.random(n),
@@ -81,7 +82,7 @@ def run(
     memory: int,
     parts: int = PARTS,
     warm: int = WARM,
-    minutes: int = MINUTES,
+    minutes: float = MINUTES,
     limit: float | None = None,
 ) -> dict[str, Any]:
     """Measure a join of two streams of files.

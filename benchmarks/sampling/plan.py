@@ -13,6 +13,8 @@ from typing import Any
 from benchmarks.sampling import COVERED, ESTIMATED, SAMPLERS, SECTION
 from benchmarks.sampling.coverage import DATA, WINDOWS
 
+# Rows of a side in a window, and rows of a micro-batch. Of a small micro-batch most of the time is Spark's own.
+ON_SPARK = ((100_000, 100_000), (100_000, 500_000), (1_000_000, 500_000), (10_000_000, 2_000_000))
 _PATIENCE = 1_200.0  # seconds after which a process is given up; a join on Spark stops by itself before
 
 
@@ -25,10 +27,12 @@ class Measured:
     window: int
     rows: int
     memory: int = 0  # bytes of a join's samples; 0 for a tenth of the window
+    batch: int = 0  # rows of a micro-batch on Spark
 
     @property
     def title(self) -> str:
-        return f"{SECTION} · {self.system} · {self.kind} · window of {self.window:,} · {self.rows:,} rows"
+        rows = f"micro-batches of {self.batch:,}" if self.batch else f"{self.rows:,}"
+        return f"{SECTION} · {self.system} · {self.kind} · window of {self.window:,} · {rows} rows"
 
 
 @dataclass(frozen=True)
@@ -58,10 +62,10 @@ class SamplingPlan:
             for system in ("fair", "expire", "all", "duckdb"):
                 yield Measured(system, "join", window, max(self.rows, 3 * window))
             yield Measured("fair", "join", window, max(self.rows, 3 * window), self.memory)
-            if self.spark:
-                for system in ("spark", "all", "fair"):
-                    yield Measured(system, "spark", window, 0)
-                yield Measured("fair", "spark", window, 0, 4 * self.memory)
+        for window, batch in ON_SPARK if self.spark else ():
+            for system in ("spark", "all", "fair"):
+                yield Measured(system, "spark", window, 0, batch=batch)
+            yield Measured("fair", "spark", window, 0, 4 * self.memory, batch)
 
 
 def measure(one: Measured) -> dict[str, Any]:
@@ -69,7 +73,7 @@ def measure(one: Measured) -> dict[str, Any]:
     cell = {"section": SECTION, **asdict(one)}
     program, words = "measure", [one.system, one.kind, str(one.window), str(one.rows), str(one.memory)]
     if one.kind == "spark":
-        program, words = "spark", [one.system, str(one.window), str(one.memory)]
+        program, words = "spark", [one.system, str(one.window), str(one.batch), str(one.memory)]
     if one.kind.startswith("coverage"):
         program, words = "coverage", [one.system, one.kind.split()[-1], str(one.rows)]
     try:

@@ -39,7 +39,8 @@ def _table(title: str, cells: list[dict[str, Any]]) -> Table:
     table = new_table(title, "system", "window", "by", "tuples", "tuples/s", "held", "grew by", "results")
     for c in cells:
         memory = f", {c['memory'] >> 20} MiB" if c["memory"] else ""
-        head = [c["system"] + memory, f"{c['window']:,}", c["kind"], f"{c['rows']:,}"]
+        by = f"micro-batches of {c['batch']:,}" if c.get("batch") else c["kind"]
+        head = [c["system"] + memory, f"{c['window']:,}", by, f"{c['rows']:,}"]
         if "error" in c:
             table.add_row(*head, c["error"])
             continue
@@ -100,11 +101,12 @@ def _on_spark(cell: dict[str, Any], cells: list[dict[str, Any]]) -> list[Target]
     other = [
         o
         for o in cells
-        if (o["system"], o["kind"], o["window"]) == ("spark", "spark", cell["window"]) and "error" not in o
+        if (o["system"], o["kind"], o["window"], o["batch"]) == ("spark", "spark", cell["window"], cell["batch"])
+        and "error" not in o
     ]
     if not other or cell["system"] == "spark" or cell["memory"]:
         return []
-    label = f"{cell['system']} on Spark, window of {cell['window']:,}"
+    label = f"{cell['system']} on Spark, window of {cell['window']:,}, micro-batches of {cell['batch']:,}"
     if cell["system"] == "all":
         if cell["batches"] != other[0]["batches"]:
             return []  # one of them was stopped

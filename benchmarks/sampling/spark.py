@@ -1,7 +1,7 @@
-"""Window joins on Spark: ``python -m benchmarks.sampling.spark SYSTEM WINDOW MEMORY``. Prints JSON.
+"""Window joins on Spark: ``python -m benchmarks.sampling.spark SYSTEM WINDOW ROWS MEMORY``. Prints JSON.
 
 Spark's exact join of two streams, with state format 4 in RocksDB, beside ours: the same files, micro-batches and cores, and
-results counted by the same sink. A window has the rows of two micro-batches of a side, or of ten if it is large.
+results counted by the same sink. WINDOW is the rows of each side in a window, ROWS those of a micro-batch, of both sides.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.progressive.spark import PARTS, WITHIN, run, sparks
+from benchmarks.progressive.spark import WITHIN, run, sparks
 from benchmarks.sampling import SHARE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LARGE = 1_000_000  # rows of a window from which on micro-batches are a tenth of it
-TENTHS, TENTHS_WARM = 14, 11  # micro-batches then, and those of them until windows are full, which are not counted
+LENGTH = 10  # minutes: WITHIN
+COUNTED = 5  # micro-batches, once windows are full and all is compiled
 LIMIT = 600.0  # seconds after which a join over large windows is stopped
 
 
@@ -40,15 +40,14 @@ def ours(
     return hr.window_join(a, b, hr.equal("k"), window=hr.time(WITHIN, on="t"), method=method, state=state, **kept)  # type: ignore[arg-type]
 
 
-def measure(system: str, window: int, memory: int) -> dict[str, Any]:
-    """Measure a join over windows of so many rows of each side."""
+def measure(system: str, window: int, rows: int, memory: int) -> dict[str, Any]:
+    """Measure a join over windows of so many rows of each side, in micro-batches of so many rows of both."""
     join = exact if system == "spark" else partial(ours, system, int(SHARE * window))
-    if window < LARGE:
-        found = run(join, window * PARTS, memory)
-    else:
-        found = run(join, window // 5 * TENTHS, memory, TENTHS, TENTHS_WARM, minutes=1, limit=LIMIT)
+    warm = 2 * window // rows + 2
+    parts = warm + COUNTED
+    found = run(join, rows * parts, memory, parts, warm, minutes=LENGTH * rows / (2 * window), limit=LIMIT)
     return {**found, "rows": found["counted"], "held": 0}
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(measure(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
+    sys.stdout.write(json.dumps(measure(sys.argv[1], *(int(word) for word in sys.argv[2:]))))
