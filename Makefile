@@ -17,6 +17,7 @@ WORKERS ?= 2
 test: setup ## run the tests
 	@scripts/postgresql
 	@scripts/kafka
+	@scripts/chromium
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: setup ## lint, format, types, import layers
@@ -42,6 +43,7 @@ reproduce: setup ## the figures of a paper: PAPER=mesh|def|ssij|xhj|models|pqp C
 
 soak: setup ## kill -9 at random, fifty times, a burst, a promised delay, and the long tests (some twenty minutes)
 	@scripts/postgresql
+	@scripts/chromium
 	$(PY) -m soak $(ARGS)
 
 clean: ## remove caches and build output; benchmark results are kept

@@ -13,6 +13,7 @@ from rich.console import Console
 from benchmarks import results
 from benchmarks.compare.cli import main as compare
 from benchmarks.create import SYSTEMS as CREATE_SYSTEMS
+from benchmarks.feeds.plan import FeedsPlan
 from benchmarks.popularity import main as popularity
 from benchmarks.progressive.plan import ProgressivePlan
 from benchmarks.report import report
@@ -25,7 +26,7 @@ from benchmarks.streams import WORKLOADS
 from benchmarks.systems import IN_MEMORY, LOOKUP
 from benchmarks.xml.plan import XmlPlan
 
-SECTIONS = ("lookup", "memory", "create", "service", "progressive", "sampling", "xml", "spark")
+SECTIONS = ("lookup", "memory", "create", "service", "progressive", "sampling", "xml", "feeds", "spark")
 SERVICE_ROWS = 200_000
 _PLAIN_WIDTH = 150  # in a file or a log, where nothing says how wide a line may be
 _DATA = Path(__file__).parent / ".data"
@@ -73,6 +74,7 @@ def main() -> int:
         xml=XmlPlan(
             tuple(10**6 * n for n in arguments.megabytes or ((2,) if quick else (20, 1000))), str(arguments.data)
         ),
+        feeds=FeedsPlan(300) if quick else FeedsPlan(),
         spark=SparkPlan(
             rows=arguments.rows or ((1_000_000,) if quick else (1_000_000, 10_000_000, 30_000_000)),
             batches=arguments.batch,

@@ -10,6 +10,8 @@ from rich.table import Table
 
 from benchmarks import results
 from benchmarks.compare.report import report_compare
+from benchmarks.feeds import SECTION as FEEDS
+from benchmarks.feeds.report import report_feeds
 from benchmarks.metrics import (
     Creation,
     Measurement,
@@ -63,6 +65,7 @@ def report(file: Path, console: Console) -> None:
     report_progressive(raw, console)
     report_sampling(raw, console, file)
     report_xml(raw, console)
+    report_feeds(raw, console)
     report_service(raw, file.with_suffix(".service.png"), console)
 
 
@@ -75,7 +78,7 @@ def _conditions(raw: dict[str, Any], console: Console) -> None:
         f"{' ' + disk['model'] if disk['model'] else ''}",
         highlight=False,
     )
-    if any(c["section"] not in (*SPARK_SECTIONS, SERVICE, PROGRESSIVE, SAMPLING, XML) for c in raw["cells"]):
+    if any(c["section"] not in (*SPARK_SECTIONS, SERVICE, PROGRESSIVE, SAMPLING, XML, FEEDS) for c in raw["cells"]):
         console.print(
             f"Page cache: {isolation['description']}; limit = base + budget + "
             f"{isolation['allowance'] >> 20} MiB + {isolation['allowance_per_batch_row']} B/batch row",

@@ -23,6 +23,9 @@ from benchmarks import isolation, machine
 from benchmarks.cell import Cell, Task
 from benchmarks.create import SYSTEMS as CREATE_SYSTEMS
 from benchmarks.data import ROW_BYTES, Dataset
+from benchmarks.feeds import SECTION as FEEDS
+from benchmarks.feeds.plan import FeedsPlan
+from benchmarks.feeds.plan import measure as measure_feeds
 from benchmarks.measure import TINY_ROWS
 from benchmarks.progressive import SECTION as PROGRESSIVE
 from benchmarks.progressive.plan import ProgressivePlan
@@ -74,6 +77,7 @@ class RunPlan:
     progressive: ProgressivePlan
     sampling: SamplingPlan
     xml: XmlPlan
+    feeds: FeedsPlan
     spark: SparkPlan
 
     def cells(self, method: isolation.Method) -> Iterator[Cell]:
@@ -143,7 +147,7 @@ class Runner:
         plan = self.plan
         plan.root.mkdir(parents=True, exist_ok=True)
         method = isolation.available()
-        if set(plan.sections) - {"spark", SERVICE, PROGRESSIVE, SAMPLING, XML}:
+        if set(plan.sections) - {"spark", SERVICE, PROGRESSIVE, SAMPLING, XML, FEEDS}:
             self.console.print(f"Page cache: {isolation.DESCRIPTION[method]}", highlight=False)
         started = datetime.now().astimezone()
         results: dict[str, Any] = {
@@ -163,9 +167,10 @@ class Runner:
         joins = list(plan.progressive.joins()) if PROGRESSIVE in plan.sections else []
         samplings = list(plan.sampling.all()) if SAMPLING in plan.sections else []
         documents = list(plan.xml.all()) if XML in plan.sections else []
+        feeds = list(plan.feeds.all()) if FEEDS in plan.sections else []
         places = list(plan.service.places()) if SERVICE in plan.sections else []
         with self._progress() as progress:
-            task = progress.add_task("", total=len(cells) + len(joins) + len(samplings) + len(documents) + len(places))
+            task = progress.add_task("", total=sum(map(len, (cells, joins, samplings, documents, feeds, places))))
             for cell in cells:
                 progress.update(task, description=_title(cell))
                 if cell.section in SPARK_SECTIONS:
@@ -189,6 +194,11 @@ class Runner:
             for document in documents:
                 progress.update(task, description=document.title)
                 results["cells"].append(measure_xml(document))
+                keep(results)
+                progress.advance(task)
+            for feed in feeds:
+                progress.update(task, description=feed.title)
+                results["cells"].append(measure_feeds(feed))
                 keep(results)
                 progress.advance(task)
             # Side by side: time is simulated, and what else the machine does is not in it.

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
+from benchmarks.measured import measured
 from benchmarks.progressive import ON_SPARK, SECTION
 
 _PATIENCE = 900.0  # seconds after which a process is given up
@@ -67,17 +64,4 @@ def measure(join: Join) -> dict[str, Any]:
     if join.kind == ON_SPARK:
         module, words = "spark", [join.system, str(join.rows), str(join.memory)]
     cell = {"section": SECTION, **asdict(join)}
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", f"benchmarks.progressive.{module}", *words],
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return {**cell, "error": f"took longer than {_PATIENCE:.0f} s"}
-    if done.returncode:
-        return {**cell, "error": (done.stderr.strip().splitlines() or ["?"])[-1]}
-    return {**cell, **json.loads(done.stdout)}
+    return {**cell, **measured(f"progressive.{module}", words, _PATIENCE)}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
+from benchmarks.measured import measured
 from benchmarks.sampling import COVERED, ESTIMATED, SAMPLERS, SECTION
 from benchmarks.sampling.coverage import DATA, WINDOWS
 
@@ -76,17 +73,4 @@ def measure(one: Measured) -> dict[str, Any]:
         program, words = "spark", [one.system, str(one.window), str(one.batch), str(one.memory)]
     if one.kind.startswith("coverage"):
         program, words = "coverage", [one.system, one.kind.split()[-1], str(one.rows)]
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", f"benchmarks.sampling.{program}", *words],
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return {**cell, "error": f"took longer than {_PATIENCE:.0f} s"}
-    if done.returncode:
-        return {**cell, "error": (done.stderr.strip().splitlines() or ["?"])[-1]}
-    return {**cell, **json.loads(done.stdout)}
+    return {**cell, **measured(f"sampling.{program}", words, _PATIENCE)}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.measured import measured
 from benchmarks.xml import SECTION
 from benchmarks.xml.measure import MEASURED
 
@@ -47,25 +45,5 @@ class XmlPlan:
 def measure(one: Measured) -> dict[str, Any]:
     """Run a measurement in a process, and return what it saw."""
     cell = {"section": SECTION, "system": one.system, "kind": one.kind, "size": one.size}
-    try:
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "benchmarks.xml.measure",
-                one.system,
-                one.kind,
-                str(one.size),
-                str(Path(one.root).absolute()),
-            ],
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return {**cell, "error": f"took longer than {_PATIENCE:.0f} s"}
-    if done.returncode:
-        return {**cell, "error": (done.stderr.strip().splitlines() or ["?"])[-1]}
-    return {**cell, **json.loads(done.stdout)}
+    words = [one.system, one.kind, str(one.size), str(Path(one.root).absolute())]
+    return {**cell, **measured("xml.measure", words, _PATIENCE)}

@@ -30,10 +30,13 @@ if TYPE_CHECKING:
         BadInput,
         DamagedLog,
         DamagedRelation,
+        FeedRefused,
+        FeedUnavailable,
         HeadraceError,
         IllFormed,
         MemoryRefused,
         NewerFormat,
+        NotAFeed,
         NotARelation,
         OtherLog,
         OutsideFailure,
@@ -50,6 +53,9 @@ if TYPE_CHECKING:
     from headrace.etl.maintain import maintain
     from headrace.etl.snapshot import snapshot_diff
     from headrace.etl.surrogate import assign_surrogate_keys
+    from headrace.feeds.query import sql
+    from headrace.feeds.spark.source import register_sources
+    from headrace.feeds.sql.mistakes import BadQuery
     from headrace.memory import MemoryBudget
     from headrace.pipeline.document import BadPipeline
     from headrace.pipeline.read import read_pipeline
@@ -83,14 +89,18 @@ __version__ = "0.1.0"
 __all__ = [
     "BadInput",
     "BadPipeline",
+    "BadQuery",
     "DamagedLog",
     "DamagedRelation",
     "Defer",
+    "FeedRefused",
+    "FeedUnavailable",
     "HeadraceError",
     "IllFormed",
     "MemoryBudget",
     "MemoryRefused",
     "NewerFormat",
+    "NotAFeed",
     "NotARelation",
     "OtherLog",
     "OutsideFailure",
@@ -133,7 +143,9 @@ __all__ = [
     "read_pipeline",
     "read_postgresql",
     "refresh",
+    "register_sources",
     "snapshot_diff",
+    "sql",
     "stream_postgresql",
     "replay",
     "rows",
@@ -161,10 +173,13 @@ _HOME = {
     "multiway_join": "headrace.spark.multiway_join",
     "progressive_join": "headrace.spark.progressive_join",
     "BadPipeline": "headrace.pipeline.document",
+    "BadQuery": "headrace.feeds.sql.mistakes",
+    "sql": "headrace.feeds.query",
     "read_pipeline": "headrace.pipeline.read",
     "delta": "headrace.sources.delta",
     "postgresql": "headrace.sources.tables",
     "refresh": "headrace.sources.refresh",
+    "register_sources": "headrace.feeds.spark.source",
     "load_postgresql": "headrace.spark.postgresql.sink",
     "read_postgresql": "headrace.spark.postgresql.source",
     "stream_postgresql": "headrace.spark.postgresql.source",

@@ -124,6 +124,43 @@ class IllFormed(HeadraceError, ValueError):
         return IllFormed, (self.file, self.line, self.column, self.reason, self.made)
 
 
+class NotAFeed(BadInput):
+    """A document is no feed of a format that is read: it has another root element, or none.
+
+    Args:
+        url: where the document came from.
+        line: the line of what was found, from 1 on.
+        column: the character of the line, from 1 on.
+        reason: what was found.
+
+    Example:
+        >>> raise NotAFeed("http://example.org/", 1, 16, "the root element is <html>, which is a web page")
+        Traceback (most recent call last):
+        ...
+        headrace.errors.NotAFeed: http://example.org/, line 1, column 16: the root element is <html>, which is a web page;
+            give the address of an RSS or Atom feed
+    """
+
+    def __init__(self, url: str, line: int, column: int, reason: str) -> None:
+        self.url = url
+        self.line = line
+        self.column = column
+        self.reason = reason
+        super().__init__(f"{url}, line {line}, column {column}: {reason}; give the address of an RSS or Atom feed")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Spark pickles a worker's exception to send it to the driver: the message is not the only argument.
+        return NotAFeed, (self.url, self.line, self.column, self.reason)
+
+
+class FeedRefused(BadInput):
+    """A feed's address is not one that may be pulled from. The message is the same whatever there is at that address."""
+
+
+class FeedUnavailable(OutsideFailure):
+    """A feed could not be pulled: no connection, no answer in time, an answer that is cut, too large or no success."""
+
+
 class RunLogError(HeadraceError):
     """Something is wrong with the run log of a stateful operator."""
 

@@ -33,3 +33,8 @@ def state_directory() -> Path:
     given = os.environ.get("HEADRACE_STATE")
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(given or Path(state, "headrace"))
+
+
+def feeds_directory() -> Path:
+    """Return the directory of feeds, their pulls and the queries over them: feeds in the state directory."""
+    return state_directory() / "feeds"

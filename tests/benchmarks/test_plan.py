@@ -15,7 +15,8 @@ def test_all_sections_are_planned(tmp_path, monkeypatch, quick):
     def run(self, keep):
         plan = self.plan
         places = list(plan.service.places())
-        planned.append([*plan.cells("none"), *plan.progressive.joins(), *plan.sampling.all(), *plan.xml.all(), *places])
+        others = [*plan.sampling.all(), *plan.xml.all(), *plan.feeds.all()]
+        planned.append([*plan.cells("none"), *plan.progressive.joins(), *others, *places])
         return {"cells": []}
 
     monkeypatch.setattr(Runner, "run", run)

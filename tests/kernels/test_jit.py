@@ -11,7 +11,7 @@ MODULES = [m.name for m in pkgutil.iter_modules(headrace.kernels.__path__, "head
 
 
 HELPERS = tuple(
-    f"headrace.kernels.{name}" for name in ("jit", "chains", "count_sketch")
+    f"headrace.kernels.{name}" for name in ("jit", "chains", "count_sketch", "feed_geometry", "feed_html")
 )  # what kernels of other files are made of
 
 

@@ -8,6 +8,7 @@ these are all that change what others see on disk.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
 import resource
@@ -28,9 +29,10 @@ CALLS = ("fsync", "link", "mkdir", "open", "rename", "replace", "rmdir", "unlink
 class Children:
     """Start tasks in children of their own, and wait for their ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, *modules: str) -> None:
+        """Modules: loaded once for all children, beside those of relations."""
         self._server = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, __file__, *modules], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def close(self) -> None:
@@ -201,6 +203,53 @@ def keep(path: str, number: int, rows: list[list[Any]]) -> bool:
         return ChangeApplier(rel, "op", None, UPSERTS, DELETES, "refuse").apply(changes, "app", number).repeated
 
 
+def scan_feeds(state: str, recording: str, urls: list[str]) -> int:
+    """Replay a recording from where the state stands to its end; returns the number of the last pull."""
+    import asyncio
+
+    from headrace.clock import ManualClock
+    from headrace.feeds.recorded import RecordedFetcher
+    from headrace.feeds.scanner import Scanner
+    from headrace.feeds.store import FeedStore
+
+    async def run() -> int:
+        clock = ManualClock()
+        store, fetcher = FeedStore(state, clock=clock), RecordedFetcher(recording, clock)
+        clock.advance(max([fetcher.start.timestamp(), *(s.pulled or 0.0 for s in store.states().values())]))
+        async with Scanner(fetcher, store, host_gap=0, per_host=50, commit_gap=0, listed=False) as scanner:
+            scanner.claim("test", urls)
+            await scanner.run(until=fetcher.end)
+            await scanner.step()
+        return store.newest
+
+    return asyncio.run(run())
+
+
+def run_desk(state: str, recording: str, queries: dict[str, str]) -> dict[str, int]:
+    """Run a desk over a recording, from where the state stands to the recording's end; returns how many results there are."""
+    import asyncio
+    from datetime import timedelta
+
+    from headrace.clock import ManualClock
+    from headrace.feeds.desk import Desk
+    from headrace.feeds.recorded import RecordedFetcher
+    from headrace.feeds.scanner import Scanner
+    from headrace.feeds.store import FeedStore
+
+    async def run() -> dict[str, int]:
+        clock = ManualClock()
+        store, fetcher = FeedStore(state, clock=clock), RecordedFetcher(recording, clock)
+        clock.advance(max([fetcher.start.timestamp(), *(s.pulled or 0.0 for s in store.states().values())]))
+        scanner = Scanner(fetcher, store, host_gap=0, per_host=50, commit_gap=0, listed=False)
+        desk = Desk(state, scanner)
+        for name, sql in queries.items():
+            desk.subscribe(name, sql)
+        await desk.run(until=fetcher.end + timedelta(minutes=1))
+        return {query.name: query.results for query in desk.queries()}
+
+    return asyncio.run(run())
+
+
 def hr_scan(rel: Any) -> Any:
     import pyarrow as pa
 
@@ -220,6 +269,8 @@ TASKS: dict[str, Callable[..., object]] = {
         read_until,
         give_out,
         keep,
+        scan_feeds,
+        run_desk,
     )
 }
 
@@ -277,6 +328,8 @@ def _serve() -> None:
     import headrace.relation  # noqa: F401
 
     pa.array([0])
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
 
     pipes: dict[int, int] = {}
     for line in sys.stdin:

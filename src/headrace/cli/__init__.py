@@ -9,12 +9,15 @@ import typer
 import headrace
 from headrace.cli.bench import bench_app
 from headrace.cli.calibrate import calibrate
+from headrace.cli.console import console
 from headrace.cli.demo import demo
 from headrace.cli.exit_codes import ExitCodeGroup
+from headrace.cli.feeds import feeds_app
 from headrace.cli.log import log
 from headrace.cli.relation import relation_app
 from headrace.cli.replay import replay
 from headrace.cli.run import run
+from headrace.cli.sql import sql
 from headrace.cli.tune import tune
 
 app = typer.Typer(
@@ -28,11 +31,14 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(run)
+app.command()(console)
 app.command()(calibrate)
 app.command()(tune)
 app.command()(log)
 app.command()(replay)
+app.command()(sql)
 app.add_typer(relation_app, name="relation")
+app.add_typer(feeds_app, name="feeds")
 app.add_typer(bench_app, name="bench")
 
 

@@ -13,6 +13,7 @@ from headrace.kernels.jit import (
     I64,
     U64,
     boolean,
+    f64,
     float64,
     helper,
     i32,
@@ -222,3 +223,25 @@ def similar(grams, ends, others, other_ends, left, right, at_least, keep):
         union = total - common
         if union > 0 and common / union < at_least:
             keep[k] = 0
+
+
+@kernel(void(U64, I64, U64, I64, f64))
+def jaccard_of(grams, ends, others, other_ends, out):
+    """Write the part of all grams of text k and of the other text k that both have; 1 for two texts without grams."""
+    for k in range(out.size):
+        a = ends[k]
+        b = other_ends[k]
+        a_end = ends[k + 1]
+        b_end = other_ends[k + 1]
+        total = (a_end - a) + (b_end - b)
+        common = 0
+        while a < a_end and b < b_end:
+            if grams[a] == others[b]:
+                common += 1
+                a += 1
+                b += 1
+            elif grams[a] < others[b]:
+                a += 1
+            else:
+                b += 1
+        out[k] = common / (total - common) if total > 0 else 1.0

@@ -146,6 +146,10 @@ class Tokeniser:
         yield from self._scan(self._decoder.feed(b"", final=True), final=True)
         self._ended = True
 
+    def names(self, first: int = 0) -> list[str]:
+        """Return the names that the document has so far, by their numbers from `first` on; those of `flags` come first."""
+        return [self._names.spell(k) for k in range(first, int(self._state[x.NAMES]))]
+
     def spell(self, events: Events) -> list[tuple[str, str]]:
         """Return events as words, for tests and for a look at a document: kind, and name or text."""
         out = []

@@ -1,0 +1,142 @@
+"""SQL over feeds on Spark: the plan of an embedded query, with its scans, joins and results as steps of a streaming DataFrame.
+
+```
+driver   source rss: scanner -> numbered pulls
+tasks    pulls -> scan of each alias --+
+                                       +-> shards: join, carry --+-> ... -> results
+         pulls -> scan of each alias --+                         |
+         pulls -> scan of each alias ----------------------------+
+```
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headrace.errors import BadInput
+from headrace.feeds.items import ITEM_SCHEMA
+from headrace.feeds.spark.options import INTERVAL, MAX_PULLS
+from headrace.feeds.spark.rows_step import RowsStep
+from headrace.feeds.spark.schemas import spark_schemas
+from headrace.feeds.spark.source import stream_feeds
+from headrace.feeds.sql import QueryPlan, parse_query
+from headrace.feeds.sql.plan import Scan
+from headrace.progressive.policies import FlushPolicy
+from headrace.spark.logged_plan import PARTITIONS
+from headrace.spark.plan import Plan
+from headrace.spark.progressive_join import progressive_join
+from headrace.spark.state.stateful import state_path
+from headrace.units import parse_size
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FEEDS = "feeds"  # the feed store, in the directory of the query's state
+_LATE = "10m"  # how much earlier items may be seen than others that were logged before them: far more than a pull takes
+
+
+def sql(
+    spark: SparkSession,
+    text: str,
+    *,
+    state: str | Path | None = None,
+    interval: str | float = INTERVAL,
+    max_pulls: int = MAX_PULLS,
+    recorded: str | Path | None = None,
+    allow_private: bool = False,
+    allow_files: bool = False,
+    within_time: str | float | None = None,
+    memory: int | str = "64MiB",
+    flush: str | FlushPolicy = "rrpj",
+    shards: int | None = None,
+    partitions: int = PARTITIONS,
+    idle: str | float = "1s",
+    workers: int | None = None,
+) -> DataFrame:
+    """Answer a query over feeds: a streaming DataFrame of its results. Lazy; append mode.
+
+    Rows are those of the embedded query over the same pulls: the selected columns, then `_id`, the same 16 bytes for the same
+    result wherever it is made, and `_places`. Each comes once, across restarts and kills.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    text
+        The query. ORDER BY, LIMIT and GROUP BY are refused: they are for embedded queries, or for Spark's own functions.
+    state
+        Where feeds, pulls and joined items are kept: a directory that driver and executors see under the same path, for one
+        query. By default `headrace` in spark.sql.streaming.checkpointLocation.
+    interval, max_pulls, recorded, allow_private, allow_files
+        How feeds are pulled: options of the source `rss`.
+    within_time
+        As in embedded queries.
+    memory
+        The budget of each executor, for all joins of the query.
+    flush, shards, partitions, idle, workers
+        Of the joins; see `progressive_join`.
+    """
+    plan = parse_query(text, within_time=within_time)
+    _check_rows(plan)
+    where = Path(state_path(spark, state, "state=DIRECTORY"))
+    options: dict[str, Any] = {
+        "interval": interval, "max_pulls": max_pulls, "allow_private": allow_private, "allow_files": allow_files
+    }  # fmt: skip
+    if recorded is not None:
+        options["recorded"] = recorded
+    items = stream_feeds(spark, plan.urls, state=where / _FEEDS, **options)
+    joins: dict[str, Any] = {
+        "memory": parse_size(memory, name="memory") // max(1, len(plan.stages)), "flush": flush, "shards": shards,
+        "partitions": partitions, "idle": idle, "workers": workers, "state": where, "suffix": None,
+    }  # fmt: skip
+    rows, schema = _scanned(items, plan.scans[0])
+    bound = _time_bound(plan)
+    for stage in plan.stages:
+        right, other = _scanned(items, stage.right)
+        pairs = progressive_join(rows, right, stage.condition, cell=stage.cell, **bound, **joins)
+        types = {field.name: field for field in (*schema, *other)}
+        rows, schema = _then(pairs, stage.carry, pa.schema([types[name] for name in pairs.columns]))
+        bound = {}
+    return _then(rows, plan.results, schema)[0]
+
+
+def _scanned(items: DataFrame, scan: Scan) -> tuple[DataFrame, pa.Schema]:
+    """The items of a source's feed, as its scan prepares them."""
+    return _then(items.where(items["feed"] == scan.source.url), scan.prepare, ITEM_SCHEMA)
+
+
+def _then(
+    rows: DataFrame, make: Callable[[pa.RecordBatch], pa.RecordBatch], takes: pa.Schema
+) -> tuple[DataFrame, pa.Schema]:
+    """Rows made into others by a function of the plan, and the schema of these."""
+    gives = make(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in takes], schema=takes)).schema
+    fields, arrow = spark_schemas(gives)
+    step = RowsStep(id=uuid.uuid4().hex, make=make, takes=takes, gives=arrow)
+    return Plan.of(rows).then(step, None, fields), gives
+
+
+def _time_bound(plan: QueryPlan) -> dict[str, Any]:
+    """What lets the first join forget items that are too old for a result.
+
+    Rows of later joins come when their partners have, which may be long after their items were seen: these forget nothing.
+    """
+    if plan.within_time is None or not plan.stages:
+        return {}
+    columns = tuple(f"{scan.source.alias}__seen" for scan in plan.scans[:2])
+    return {"within_time": plan.within_time, "time": columns, "delay": _LATE}
+
+
+def _check_rows(plan: QueryPlan) -> None:
+    """Refuse a query whose results are not made of rows alone."""
+    if plan.explained:
+        raise BadInput("EXPLAIN shows the plan of a query and is not run; print(hr.sql(text).explain())")
+    if plan.grouping is not None:
+        raise BadInput(
+            "GROUP BY is not run on Spark by hr.sql: leave it out, and group what hr.sql(spark, ...) gives with withWatermark and"
+            " groupBy(window(...)); or run the query embedded, hr.sql(text)"
+        )
