@@ -161,7 +161,7 @@ def test_a_query_that_fails_says_so_and_leaves_the_others_alone(place):
     desk = place.desk()
     desk.subscribe("pairs", JOIN)
     grouped = f"SELECT a.title, count(*) FROM rss('{A}') a GROUP BY a.title, window(a.seen, '1 minute')"
-    desk.subscribe("fails", grouped, memory="1KiB")
+    desk.subscribe("fails", grouped, memory="256B")
     place.run(desk, 12)
     fails = desk.queries()[0]
     assert fails.state == "failed" and "is left" in (fails.error or "")

@@ -18,7 +18,8 @@ from headrace.arrays import Float64s, Int64s
 
 OnChange = Literal["append", "ignore"]
 Bools = npt.NDArray[np.bool_]
-Pairs = npt.NDArray[np.bytes_]
+Hashes = npt.NDArray[np.bytes_]
+Pairs = Hashes
 
 _HASH, _PAIR = 16, 32  # bytes
 PAIR_TYPE = pa.binary(_PAIR)
@@ -51,22 +52,22 @@ class Seen:
         positions = np.sort(first)
         pairs = document[positions]
         identities = _identities(pairs)
-        known = _contained(identities, _identities(self.pairs))
+        known = contained(identities, _identities(self.pairs))
         repeated = np.ones(len(pairs), np.bool_)
         repeated[np.unique(identities, return_index=True)[1]] = False
         changed = known | repeated
-        wanted = ~changed if on_change == "ignore" else ~_contained(pairs, self.pairs)
+        wanted = ~changed if on_change == "ignore" else ~contained(pairs, self.pairs)
         return positions[wanted].astype(np.int64), changed[wanted]
 
     def after(self, document: Pairs, at: float, horizon: float) -> Seen:
         """Return what is remembered once a document took the place of the current one: what left it stays for the horizon."""
         last = np.where(self.current, at, self.last)
-        old = ~_contained(self.pairs, np.unique(document)) & (last >= at - horizon)
+        old = ~contained(self.pairs, np.unique(document)) & (last >= at - horizon)
         return self._with(document, at, old, last, np.zeros(len(last), np.bool_))
 
     def added(self, items: Pairs, at: float) -> Seen:
         """Return what is remembered with items of the log added. What else was in their document is not in the log, and stays."""
-        old = ~_contained(self.pairs, np.unique(items))
+        old = ~contained(self.pairs, np.unique(items))
         return self._with(items, at, old, self.last, self.current)
 
     def _with(self, items: Pairs, at: float, old: Bools, last: Float64s, current: Bools) -> Seen:
@@ -110,7 +111,7 @@ def _identities(pairs: Pairs) -> Pairs:
     return np.asarray(_texts(np.ascontiguousarray(pairs).view(np.uint8).reshape(-1, _PAIR)[:, :_HASH]))
 
 
-def _contained(wanted: Pairs, ordered: Pairs) -> Bools:
+def contained(wanted: Hashes, ordered: Hashes) -> Bools:
     """Say of each text whether it is among those of an ordered array."""
     if not len(ordered):
         return np.zeros(len(wanted), np.bool_)
