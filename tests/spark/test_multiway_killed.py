@@ -2,7 +2,6 @@
 
 from collections import Counter
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.delta_tables import by_deltalake, rows
-from tests.support.killed_driver import PATIENCE, driver
+from tests.support.killed_driver import run_with_kills
 from tests.support.programs import join_several_streams
 from tests.support.programs.killable_job import Job
 
@@ -37,21 +36,8 @@ def make(job: Job) -> Counter:
     return Counter(repr([k, *found]) for k in shared for found in product(*(by_key[k] for by_key in streams)))
 
 
-def found(root: Path, kind: str) -> set[tuple[str, str]]:
-    return {(p.parent.name, p.name) for p in root.glob(f"state/*/*/shard-*/{kind}")}
-
-
 def test_oracle_every_result_once_with_a_worker_and_the_driver_killed(tmp_path):
-    job, log, program = Job(tmp_path), tmp_path / "log", join_several_streams.__file__
+    job = Job(tmp_path)
     wanted = make(job)
-    with driver(tmp_path, log, program, 2) as running:  # a worker while rows are written, the driver before a commit
-        running.wait_for("rows", lambda: found(tmp_path, ".draft-*"))
-        for worker in running.workers()[:1]:
-            worker.kill()
-        running.wait_for("end of its way", lambda: False)
-        assert found(tmp_path, "*.decision.arrow")
-        running.look()
-        running.kill()
-    with driver(tmp_path, log, program) as running:
-        assert running.process.wait(PATIENCE) == 0, log.read_text()[-3000:]
+    run_with_kills(tmp_path, join_several_streams.__file__)
     assert rows(by_deltalake(job.table), ["k", "n", "n_1", "n_2"]) == wanted

@@ -2,7 +2,6 @@
 
 import secrets
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.delta_tables import by_deltalake, rows
-from tests.support.killed_driver import PATIENCE, driver
+from tests.support.killed_driver import PATIENCE, driver, run_with_kills, state_files
 from tests.support.programs import join_two_streams
 from tests.support.programs.killable_job import Job
 
@@ -38,25 +37,10 @@ def make(job: Job) -> Counter:
     return Counter(repr([k, n, m]) for k, n in sides["left"] for m in by_key.get(k, ()))
 
 
-def found(root: Path, kind: str) -> set[tuple[str, str]]:
-    return {(p.parent.name, p.name) for p in root.glob(f"state/*/*/shard-*/{kind}")}
-
-
 def test_oracle_every_pair_once_with_a_worker_and_the_driver_killed(tmp_path):
-    job, log = Job(tmp_path), tmp_path / "log"
+    job = Job(tmp_path)
     wanted = make(job)
-    with driver(
-        tmp_path, log, PROGRAM, 2
-    ) as running:  # a worker while rows are written, the driver between decision and commit
-        running.wait_for("rows", lambda: found(tmp_path, ".draft-*"))
-        for worker in running.workers()[:1]:
-            worker.kill()
-        running.wait_for("end of its way", lambda: False)
-        assert found(tmp_path, "*.decision.arrow")
-        running.look()
-        running.kill()
-    with driver(tmp_path, log, PROGRAM) as running:
-        assert running.process.wait(PATIENCE) == 0, log.read_text()[-3000:]
+    run_with_kills(tmp_path, PROGRAM)
     assert rows(by_deltalake(job.table), ["k", "n", "n_right"]) == wanted
 
 
@@ -65,18 +49,18 @@ def test_oracle_every_pair_once_whatever_is_killed(tmp_path):
     job, log, rng = Job(tmp_path), tmp_path / "log", np.random.default_rng(seed := secrets.randbits(32))
     wanted = make(job)
     with driver(tmp_path, log, PROGRAM, 2) as running:  # between a decision and its commit
-        running.wait_for("decision", lambda: found(tmp_path, "*.decision.arrow"))
+        running.wait_for("decision", lambda: state_files(tmp_path, "*.decision.arrow"))
         running.look()
-        before = found(tmp_path, "*.decision.arrow")
-        running.wait_for("decision", lambda: found(tmp_path, "*.decision.arrow") - before)
+        before = state_files(tmp_path, "*.decision.arrow")
+        running.wait_for("decision", lambda: state_files(tmp_path, "*.decision.arrow") - before)
         running.kill()
     with driver(tmp_path, log, PROGRAM, 2) as running:  # a worker while rows are written, then the driver
-        running.wait_for("rows", lambda: found(tmp_path, ".draft-*"))
+        running.wait_for("rows", lambda: state_files(tmp_path, ".draft-*"))
         if workers := running.workers():
             workers[rng.integers(len(workers))].kill()
-        before = found(tmp_path, "*.decision.arrow")
-        running.wait_for("decision", lambda: found(tmp_path, "*.decision.arrow") - before)
-        running.wait_for("rows", lambda: found(tmp_path, ".draft-*"))
+        before = state_files(tmp_path, "*.decision.arrow")
+        running.wait_for("decision", lambda: state_files(tmp_path, "*.decision.arrow") - before)
+        running.wait_for("rows", lambda: state_files(tmp_path, ".draft-*"))
         running.look()
         running.kill()
     with driver(tmp_path, log, PROGRAM) as running:

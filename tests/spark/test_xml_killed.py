@@ -1,14 +1,13 @@
 """kill -9 of a Python worker and of the driver while streams of documents are joined: every result is in the table, and once."""
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from tests.support.delta_tables import by_deltalake, rows
-from tests.support.killed_driver import PATIENCE, driver
+from tests.support.killed_driver import run_with_kills
 from tests.support.programs import join_documents
 from tests.support.programs.killable_job import Job
 from tests.support.xml_files import xml_files
@@ -38,25 +37,12 @@ def make(job: Job) -> Counter:
     return Counter(pairs)
 
 
-def found(root: Path, kind: str) -> set[tuple[str, str]]:
-    return {(p.parent.name, p.name) for p in root.glob(f"state/*/*/shard-*/{kind}")}
-
-
 @pytest.mark.parametrize("call", ["xquery", pytest.param("twig_join", marks=pytest.mark.soak)])
 def test_oracle_every_result_once_with_a_worker_and_the_driver_killed(tmp_path, call):
-    job, log, program = Job(tmp_path), tmp_path / "log", join_documents.__file__
+    job = Job(tmp_path)
     (tmp_path / "call").write_text(call)
     wanted = make(job)
-    with driver(tmp_path, log, program, 2) as running:  # a worker while rows are written, the driver before a commit
-        running.wait_for("rows", lambda: found(tmp_path, ".draft-*"))
-        for worker in running.workers()[:1]:
-            worker.kill()
-        running.wait_for("end of its way", lambda: False)
-        assert found(tmp_path, "*.decision.arrow")
-        running.look()
-        running.kill()
-    with driver(tmp_path, log, program) as running:
-        assert running.process.wait(PATIENCE) == 0, log.read_text()[-3000:]
+    run_with_kills(tmp_path, join_documents.__file__)
     table = by_deltalake(job.table)
     if call == "xquery":
         assert rows(table, ["result"]) == Counter(

@@ -98,3 +98,23 @@ def driver(root: Path, log: Path, program: str = load_delta.__file__, hold: int 
         yield started
     finally:
         started.close()
+
+
+def state_files(root: Path, kind: str) -> set[tuple[str, str]]:
+    """The files of a kind in the run log of a job, by shard."""
+    return {(p.parent.name, p.name) for p in root.glob(f"state/*/*/shard-*/{kind}")}
+
+
+def run_with_kills(root: Path, program: str) -> None:
+    """Run a program of a job whose state is in `state`: a worker is killed while rows are written, the driver before a commit."""
+    log = root / "log"
+    with driver(root, log, program, 2) as running:
+        running.wait_for("rows", lambda: state_files(root, ".draft-*"))
+        for worker in running.workers()[:1]:
+            worker.kill()
+        running.wait_for("end of its way", lambda: False)
+        assert state_files(root, "*.decision.arrow")
+        running.look()
+        running.kill()
+    with driver(root, log, program) as running:
+        assert running.process.wait(PATIENCE) == 0, log.read_text()[-3000:]

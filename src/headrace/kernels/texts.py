@@ -201,26 +201,30 @@ def gram_sets(data, offsets, q, out, ends):
         ends[i + 1] = at
 
 
+@helper
+def _in_common(grams, a, a_end, others, b, b_end):
+    """How many grams are in both of two sorted sets."""
+    common = 0
+    while a < a_end and b < b_end:
+        if grams[a] == others[b]:
+            common += 1
+            a += 1
+            b += 1
+        elif grams[a] < others[b]:
+            a += 1
+        else:
+            b += 1
+    return common
+
+
 @kernel(void(U64, I64, U64, I64, I32, I32, float64, u8))
 def similar(grams, ends, others, other_ends, left, right, at_least, keep):
     """Set keep[k] to 0 unless sets left[k] and right[k] have at least this part of their grams in common."""
     for k in range(left.size):
-        a = ends[left[k]]
-        b = other_ends[right[k]]
-        a_end = ends[left[k] + 1]
-        b_end = other_ends[right[k] + 1]
-        total = (a_end - a) + (b_end - b)
-        common = 0
-        while a < a_end and b < b_end:
-            if grams[a] == others[b]:
-                common += 1
-                a += 1
-                b += 1
-            elif grams[a] < others[b]:
-                a += 1
-            else:
-                b += 1
-        union = total - common
+        a, a_end = ends[left[k]], ends[left[k] + 1]
+        b, b_end = other_ends[right[k]], other_ends[right[k] + 1]
+        common = _in_common(grams, a, a_end, others, b, b_end)
+        union = (a_end - a) + (b_end - b) - common
         if union > 0 and common / union < at_least:
             keep[k] = 0
 
@@ -229,19 +233,8 @@ def similar(grams, ends, others, other_ends, left, right, at_least, keep):
 def jaccard_of(grams, ends, others, other_ends, out):
     """Write the part of all grams of text k and of the other text k that both have; 1 for two texts without grams."""
     for k in range(out.size):
-        a = ends[k]
-        b = other_ends[k]
-        a_end = ends[k + 1]
-        b_end = other_ends[k + 1]
+        a, a_end = ends[k], ends[k + 1]
+        b, b_end = other_ends[k], other_ends[k + 1]
+        common = _in_common(grams, a, a_end, others, b, b_end)
         total = (a_end - a) + (b_end - b)
-        common = 0
-        while a < a_end and b < b_end:
-            if grams[a] == others[b]:
-                common += 1
-                a += 1
-                b += 1
-            elif grams[a] < others[b]:
-                a += 1
-            else:
-                b += 1
         out[k] = common / (total - common) if total > 0 else 1.0
