@@ -30,7 +30,7 @@ from headrace.kernels.pages import (
     verify,
     write_column,
 )
-from headrace.relation.columns import address
+from headrace.relation.columns import NO_BYTES, address
 from tests.support.kernel_arrays import (
     BYTE_STRINGS,
     RELAXED,
@@ -45,6 +45,11 @@ from tests.support.kernel_arrays import (
 
 SIZE = 4096
 WIDTHS = np.array([8, 0, 16], np.int64)  # of the columns of the page that is damaged below
+
+
+def check(pages, page_size, shard, numbers, widths, verdict) -> int:
+    """Check pages of one shard, none of which was checked before."""
+    return verify(pages, page_size, np.full(pages.size, shard), numbers, widths, numbers, NO_BYTES, verdict)
 
 
 def overhead(columns: int) -> int:
@@ -129,7 +134,7 @@ class Built:
     def verdicts(self, shard=3, first_number=10) -> list[int]:
         verdict = np.full(self.count, -9, np.int32)
         numbers = np.arange(first_number, first_number + self.count)
-        damaged = verify(self.addresses, self.page_size, shard, numbers, self.widths, verdict)
+        damaged = check(self.addresses, self.page_size, shard, numbers, self.widths, verdict)
         assert damaged == np.count_nonzero(verdict)
         return verdict.tolist()
 
@@ -172,11 +177,11 @@ def test_oracle_written_then_gathered(case):
         else:
             room = sum(map(len, expected))
             out, offsets = np.zeros(room + 8, np.uint8), np.zeros(len(some) + 1, np.uint32)
-            assert gather_variable(at, row, position, address(out), room, 0, offsets) == room
+            assert gather_variable(at, row, position, address(out), room, 0, address(offsets)) == room
             assert to_bytes(out, offsets) == expected
             assert not out[room:].any(), "wrote past the room it was given"
         here = np.full(len(some), 9, np.uint8)
-        nulls = gather_valid(at, row, position, here)
+        nulls = gather_valid(at, row, position, address(here))
         expected_valid = [int(valid[r]) if valid else 1 for r in some]
         assert here.tolist() == expected_valid
         assert nulls == expected_valid.count(0)
@@ -205,8 +210,8 @@ def test_gathering_strings_goes_on_where_it_stopped():
     built = Built([(0, [b"one", b"", b"three"], [])], [0, 2, 3])
     out, offsets = np.zeros(20, np.uint8), np.zeros(6, np.uint32)
     at, row = built.rows([2, 1, 0])
-    assert gather_variable(at[:1], row[:1], 0, address(out), 20, 0, offsets[:2]) == 5
-    assert gather_variable(at[1:], row[1:], 0, address(out), 20, 5, offsets[1:4]) == 8
+    assert gather_variable(at[:1], row[:1], 0, address(out), 20, 0, address(offsets)) == 5
+    assert gather_variable(at[1:], row[1:], 0, address(out), 20, 5, address(offsets[1:])) == 8
     assert to_bytes(out, offsets[:4]) == [b"three", b"", b"one"]
 
 
@@ -215,7 +220,7 @@ def test_gathering_strings_says_when_there_is_no_room(room):
     built = Built([(0, [b"one", b"three"], [])], [0, 2])
     out, offsets = np.zeros(8, np.uint8), np.zeros(3, np.uint32)
     at, row = built.rows([0, 1])
-    assert gather_variable(at, row, 0, address(out), room, 0, offsets) == -1
+    assert gather_variable(at, row, 0, address(out), room, 0, address(offsets)) == -1
     assert not out[room:].any()
 
 
@@ -311,7 +316,7 @@ def test_every_damaged_byte_is_found(page, pattern):
     copies[np.arange(SIZE), np.arange(SIZE)] ^= pattern
     verdict = np.zeros(SIZE, np.int32)
     at = address(copies) + np.arange(SIZE) * SIZE
-    assert verify(at, SIZE, 3, np.full(SIZE, 10), WIDTHS, verdict) == SIZE
+    assert check(at, SIZE, 3, np.full(SIZE, 10), WIDTHS, verdict) == SIZE
     assert set(verdict.tolist()) == {BAD_CHECKSUM}, "a header is not believed before its checksum"
 
 
@@ -322,7 +327,7 @@ def test_every_overwritten_byte_is_found(page, byte):
     copies[np.arange(changed.size), changed] = byte
     verdict = np.zeros(changed.size, np.int32)
     at = address(copies) + np.arange(changed.size) * SIZE
-    assert verify(at, SIZE, 3, np.full(changed.size, 10), WIDTHS, verdict) == changed.size
+    assert check(at, SIZE, 3, np.full(changed.size, 10), WIDTHS, verdict) == changed.size
 
 
 @given(st.integers(0, SIZE - 1), st.integers(1, SIZE), st.integers(0, 255))
@@ -331,7 +336,7 @@ def test_a_range_written_over_is_found(page, start, size, byte):
     damaged = page.copy()
     damaged[start : start + size] = byte
     verdict = np.zeros(1, np.int32)
-    bad = verify(longs([address(damaged)]), SIZE, 3, longs([10]), WIDTHS, verdict)
+    bad = check(longs([address(damaged)]), SIZE, 3, longs([10]), WIDTHS, verdict)
     assert bad == int((damaged != page).any())
 
 
@@ -344,7 +349,7 @@ def test_words_exchanged_inside_a_page_are_found(page):
             damaged = words.copy()
             damaged[[a, a + distance]] = damaged[[a + distance, a]]
             verdict = np.zeros(1, np.int32)
-            bad = verify(longs([address(damaged)]), SIZE, 3, longs([10]), WIDTHS, verdict)
+            bad = check(longs([address(damaged)]), SIZE, 3, longs([10]), WIDTHS, verdict)
             assert bad == int((damaged != words).any()), (a, distance)
 
 
@@ -364,7 +369,7 @@ def test_a_sealed_page_that_leads_outside_of_itself_is_not_sound(page, pattern):
         damaged[at] ^= pattern
         reseal(address(damaged), SIZE)
         verdict = np.zeros(1, np.int32)
-        bad = verify(longs([address(damaged)]), SIZE, 3, longs([10]), WIDTHS, verdict)
+        bad = check(longs([address(damaged)]), SIZE, 3, longs([10]), WIDTHS, verdict)
         assert verdict[0] in (SOUND, BAD_LAYOUT)
         assert bool(bad) == (not inside(damaged)), at
         found += bad
@@ -397,7 +402,7 @@ def test_a_page_of_zeros_is_not_sound():
     for size in (4096, 8192, 65536):
         zeros = np.zeros(size, np.uint8)
         verdict = np.zeros(1, np.int32)
-        assert verify(longs([address(zeros)]), size, 0, longs([0]), WIDTHS, verdict) == 1
+        assert check(longs([address(zeros)]), size, 0, longs([0]), WIDTHS, verdict) == 1
 
 
 @pytest.mark.parametrize("size", [4096, 8192, 12288])
@@ -429,6 +434,6 @@ def test_inputs_are_not_changed():
     before = built.pages.copy()
     built.verdicts()
     at, row = built.rows([0, 1])
-    gather_valid(at, row, 0, np.zeros(2, np.uint8))
-    gather_variable(at, row, 0, address(np.zeros(8, np.uint8)), 8, 0, np.zeros(3, np.uint32))
+    gather_valid(at, row, 0, address(np.zeros(2, np.uint8)))
+    gather_variable(at, row, 0, address(np.zeros(8, np.uint8)), 8, 0, address(np.zeros(3, np.uint32)))
     assert (built.pages == before).all()

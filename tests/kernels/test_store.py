@@ -11,6 +11,7 @@ from headrace.kernels.store import (
     INNER,
     LEFT,
     SEMI,
+    TAIL,
     expand,
     probe_ints,
     probe_strings,
@@ -43,120 +44,90 @@ def entries(keys):
     )
 
 
-def table_of(keys, slots, cut) -> np.ndarray:
-    """Built in two steps, as a store that grows."""
-    table = np.full(slots, -1, np.int64)
-    hashes = hashes_of(keys)
-    table_insert(table, hashes[:cut], 0)
-    table_insert(table, hashes[cut:], cut)
-    return table
+class Described:
+    """Stores of entries as the kernels know them: one row of addresses each. Tables are built in two steps, as stores grow."""
+
+    def __init__(self, stores, spare: int) -> None:
+        self._arrays = []
+        rows = []
+        for held in stores:
+            keys = [key for key, _, _ in held]
+            if keys and isinstance(keys[0], bytes):
+                data, offsets = strings(keys)
+                offsets = offsets.astype(np.uint32)
+            else:
+                data, offsets = longs(keys), np.zeros(1, np.uint32)
+            table, hashes, cut = np.full(len(held) + 1 + TAIL + spare, -1, np.int64), hashes_of(keys), len(held) // 2
+            table_insert(table, hashes[:cut], 0)
+            table_insert(table, hashes[cut:], cut)
+            arrays = (table, data, offsets, ints(e[1] for e in held), ints(e[2] for e in held))
+            self._arrays.append(arrays)
+            rows.append([*(address(array) for array in arrays), table.size])
+        self.rows = np.array(rows, np.int64)
 
 
-def check_probe(found, held, asked, before, src, pos, count):
-    known = {key: (first, many) for key, first, many in held}
+def check_probe(found, stores, asked, before, src, pos, count):
+    known = {}
+    for number, held in enumerate(stores):  # the first store that has a key counts
+        for key, first, many in held:
+            known.setdefault(key, (number, first, many))
     hits = 0
     for u, key in enumerate(asked):
-        if before[u] >= 0:
-            expected = (before[u], -5, -5)  # found earlier, in another source: left alone
-        elif key in known:
-            expected = (4, *known[key])
+        expected = (before[u], -5, -5)  # not there, or found earlier in another source: left alone
+        if before[u] < 0 and key in known:
+            expected = known[key]
             hits += 1
-        else:
-            expected = (before[u], -5, -5)
         assert (src[u], pos[u], count[u]) == expected
     assert found == hits
 
 
 @st.composite
 def probes(draw, keys):
-    held, asked = draw(entries(keys)), draw(st.lists(keys, max_size=20))
+    stores, asked = draw(st.lists(entries(keys), min_size=1, max_size=3)), draw(st.lists(keys, max_size=20))
     before = draw(st.lists(st.sampled_from([-1, -1, 2]), min_size=len(asked), max_size=len(asked)))
-    slots = len(held) + 1 + draw(st.integers(0, 20))  # one empty slot at least ends a search
-    return held, asked, before, slots, draw(st.integers(0, len(held)))
+    return stores, asked, before, draw(st.integers(0, 20))
 
 
 @given(probes(st.integers(-6, 6)))
 @RELAXED
 def test_oracle_probe_ints(case):
-    held, asked, before, slots, cut = case
-    keys = longs(key for key, _, _ in held)
-    table = table_of([key for key, _, _ in held], slots, cut)
+    stores, asked, before, spare = case
+    described = Described(stores, spare)
     src, pos, count = ints(before), ints([-5] * len(asked)), ints([-5] * len(asked))
-    found = probe_ints(
-        table,
-        address(keys),
-        ints(e[1] for e in held),
-        ints(e[2] for e in held),
-        hashes_of(asked),
-        longs(asked),
-        4,
-        src,
-        pos,
-        count,
-    )
-    check_probe(found, held, asked, before, src, pos, count)
+    found = probe_ints(described.rows, hashes_of(asked), longs(asked), src, pos, count)
+    check_probe(found, stores, asked, before, src, pos, count)
 
 
 @given(probes(BYTE_STRINGS))
 @RELAXED
 def test_oracle_probe_strings(case):
-    held, asked, before, slots, cut = case
-    data, offsets = strings([key for key, _, _ in held])
-    offsets = offsets.astype(np.uint32)
-    table = table_of([key for key, _, _ in held], slots, cut)
+    stores, asked, before, spare = case
+    described = Described(stores, spare)
     asked_data, asked_offsets = strings(asked, b"??")
     src, pos, count = ints(before), ints([-5] * len(asked)), ints([-5] * len(asked))
-    found = probe_strings(
-        table,
-        address(data),
-        address(offsets),
-        ints(e[1] for e in held),
-        ints(e[2] for e in held),
-        hashes_of(asked),
-        address(asked_data),
-        asked_offsets,
-        4,
-        src,
-        pos,
-        count,
-    )
-    check_probe(found, held, asked, before, src, pos, count)
+    found = probe_strings(described.rows, hashes_of(asked), address(asked_data), asked_offsets, src, pos, count)
+    check_probe(found, stores, asked, before, src, pos, count)
+
+
+def test_a_table_three_quarters_full_loses_no_entry():
+    hashes = hashes_of(list(range(30_000)))
+    table = np.full(40_000 + TAIL, -1, np.int64)
+    table_insert(table, hashes, 0)
+    assert sorted((table[table >= 0] & 0xFFFFFFFF).tolist()) == list(range(30_000))
+    tags = table >> 32
+    assert (np.diff(tags[tags >= 0]) >= 0).all()  # in the order of their hashes
 
 
 def test_keys_with_equal_hashes_are_told_apart():
-    same = np.full(20, 2**64 - 1, np.uint64)
-    table = np.full(21, -1, np.int64)
-    table_insert(table, same, 0)
-    keys = longs(range(20))
+    same = np.full(21, 2**64 - 1, np.uint64)
+    table = np.full(21 + TAIL, -1, np.int64)
+    table_insert(table, same[:20], 0)
+    arrays = table, longs(range(20)), np.zeros(1, np.uint32), ints(range(100, 120)), ints([1] * 20)
+    described = np.array([[*(address(array) for array in arrays), table.size]], np.int64)
     src, pos, count = ints([-1] * 21), ints([-5] * 21), ints([-5] * 21)
-    found = probe_ints(
-        table,
-        address(keys),
-        ints(range(100, 120)),
-        ints([1] * 20),
-        np.full(21, 2**64 - 1, np.uint64),
-        longs(range(21)),
-        0,
-        src,
-        pos,
-        count,
-    )
-    assert found == 20
+    assert probe_ints(described, same, longs(range(21)), src, pos, count) == 20
     assert pos.tolist() == [*range(100, 120), -5]
     assert src.tolist() == [0] * 20 + [-1]
-
-
-def test_a_table_full_to_the_last_slot_but_one():
-    keys = list(range(-5000, 5000))
-    table = table_of(keys, len(keys) + 1, 17)
-    src, pos, count = ints([-1] * len(keys)), ints([0] * len(keys)), ints([0] * len(keys))
-    held = longs(keys)
-    found = probe_ints(
-        table, address(held), ints(range(len(keys))), ints([1] * len(keys)), hashes_of(keys), held, 0, src, pos, count
-    )
-    assert found == len(keys)
-    assert pos.tolist() == list(range(len(keys)))
-    assert np.count_nonzero(table == -1) == 1
 
 
 # -- expand ----------------------------------------------------------------------------------------

@@ -115,6 +115,41 @@ def trailing_zeros(typingctx: Any, word: Any) -> Any:
     return types.int64(types.uint64), codegen
 
 
+def _pointer(builder: Any, address: Any) -> Any:
+    return builder.inttoptr(address, ir.IntType(64).as_pointer())
+
+
+@intrinsic
+def atomic_load(typingctx: Any, address: Any) -> Any:
+    """Load an aligned 64-bit integer that other threads store to; what they stored before it is seen too."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(_pointer(builder, args[0]), "seq_cst", 8)
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def atomic_add(typingctx: Any, address: Any, value: Any) -> Any:
+    """Add to an aligned 64-bit integer that other threads use; returns what it was."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.atomic_rmw("add", _pointer(builder, args[0]), args[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def atomic_replace(typingctx: Any, address: Any, expected: Any, value: Any) -> Any:
+    """Replace an aligned 64-bit integer if it is still the expected one; returns whether it was."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pair = builder.cmpxchg(_pointer(builder, args[0]), args[1], args[2], "seq_cst", "seq_cst")
+        return builder.extract_value(pair, 1)
+
+    return types.boolean(types.int64, types.int64, types.int64), codegen
+
+
 @helper
 def compare_bytes(a: int, a_length: int, b: int, b_length: int) -> int:
     """Compare two byte strings at addresses as memcmp does, a prefix before the longer string; returns -1, 0 or 1."""

@@ -14,6 +14,7 @@ padding too.
 from __future__ import annotations
 
 import numpy as np
+from numba import types
 
 from headrace.kernels.jit import (
     I32,
@@ -38,7 +39,6 @@ from headrace.kernels.jit import (
     store_u32,
     store_u64,
     u8,
-    u32,
     void,
 )
 
@@ -217,25 +217,33 @@ def _is_inside(page: int, page_size: int, widths: np.ndarray) -> bool:
     return True
 
 
-@kernel(int64(I64, int64, int64, I64, I64, i32))
-def verify(pages, page_size, shard, numbers, widths, verdict):
+@kernel(int64(I64, int64, I64, I64, I64, I64, u8, i32))
+def verify(pages, page_size, shards, numbers, widths, bit_of, checked, verdict):
     """Check the page at each address; verdict[i] is SOUND or what is wrong. Returns the number of damaged pages.
 
-    widths has the bytes of a value of each column, the key first; 0 for a column of variable width.
+    widths has the bytes of a value of each column, the key first; 0 for a column of variable width. Of a page whose bit of
+    `checked`, number bit_of[i], is set, nothing is looked at; pages that are sound get theirs set, as far as there are bits.
     """
     damaged = 0
     for i in range(pages.size):
         page = pages[i]
+        byte = bit_of[i] >> 3
+        bit = np.uint8(1 << (bit_of[i] & 7))
+        if byte < checked.size and checked[byte] & bit:
+            verdict[i] = SOUND
+            continue
         if load_u64(page + _CHECKSUM) != page_checksum(page, page_size):
             verdict[i] = BAD_CHECKSUM
         elif load_u32(page + _MAGIC) != MAGIC:
             verdict[i] = BAD_MAGIC
-        elif load_u32(page + _SHARD) != shard or load_i64(page + _NUMBER) != numbers[i]:
+        elif load_u32(page + _SHARD) != shards[i] or load_i64(page + _NUMBER) != numbers[i]:
             verdict[i] = BAD_PLACE
         elif not _is_inside(page, page_size, widths):
             verdict[i] = BAD_LAYOUT
         else:
             verdict[i] = SOUND
+            if byte < checked.size:
+                checked[byte] |= bit
             continue
         damaged += 1
     return damaged
@@ -356,9 +364,9 @@ def gather_fixed(at, row, column, width, out):
             store_u64(out + 16 * i + 8, load_u64(source + 8))
 
 
-@kernel(int64(I64, I32, int64, u8))
-def gather_valid(at, row, column, valid):
-    """Set valid[i] to 0 where the value is null, else to 1; returns the number of nulls."""
+@kernel(int64(I64, I32, int64, int64))
+def gather_valid(at, row, column, out):
+    """Set byte i at the address `out` to 0 where the value is null, else to 1; returns the number of nulls."""
     nulls = 0
     directory = HEADER + ENTRY * column
     for i in range(at.size):
@@ -367,14 +375,17 @@ def gather_valid(at, row, column, valid):
         if bitmap != 0:
             r = np.int64(row[i])
             bit = (np.int64(load_u8(at[i] + bitmap + (r >> 3))) >> (r & 7)) & 1
-        valid[i] = bit
+        store_u8(out + i, np.uint8(bit))
         nulls += 1 - bit
     return nulls
 
 
-@kernel(int64(I64, I32, int64, int64, int64, int64, u32))
+@kernel(int64(I64, I32, int64, int64, int64, int64, int64))
 def gather_variable(at, row, column, out, room, used, offsets):
-    """Append values of a variable column at out + used, and the end of each to offsets; returns the end, or -1 beyond `room`."""
+    """Append values of a variable column at out + used, and the end of each to the u32 after the one at the address `offsets`.
+
+    Returns the end of the last, or -1 beyond `room`.
+    """
     directory = HEADER + ENTRY * column + _DATA
     for i in range(at.size):
         page = at[i]
@@ -386,5 +397,42 @@ def gather_variable(at, row, column, out, room, used, offsets):
             return -1
         copy_bytes(out + used, table + 4 * (rows + 1) + start, size)
         used += size
-        offsets[i + 1] = used
+        store_u32(offsets + 4 * (i + 1), np.uint32(used))
     return used
+
+
+# What `gather_columns` knows of a column, by number: its position in a page, the bytes of a value, and the addresses of its
+# values, of a byte a value that tells nulls (0: there are none) and of its offsets; of variable columns also the bytes that
+# there is room for, those in use, and those in use while a call goes on.
+POSITION, WIDTH, VALUES, VALID, OFFSETS, ROOM, DATA_USED, _REACHED = range(8)
+COLUMN_FIELDS = 8
+_BLOCK = 64  # rows of which all columns are copied before those of the next: their pages are still near
+
+
+@kernel(int64(I64, I32, types.int64[:, ::1], int64))
+def gather_columns(at, row, columns, start):
+    """Copy the tuples at (page address, row) behind `start` others; returns 0, or -1 if a variable column has no room for them.
+
+    Then none of them counts.
+    """
+    for c in range(columns.shape[0]):
+        columns[c, _REACHED] = columns[c, DATA_USED]
+    for a in range(0, at.size, _BLOCK):
+        some, rows, done = at[a : a + _BLOCK], row[a : a + _BLOCK], start + a
+        for c in range(columns.shape[0]):
+            position, width = columns[c, POSITION], columns[c, WIDTH]
+            if columns[c, VALID] != 0:
+                gather_valid(some, rows, position, columns[c, VALID] + done)
+            if width != VARIABLE:
+                gather_fixed(some, rows, position, width, columns[c, VALUES] + done * width)
+                continue
+            offsets = columns[c, OFFSETS] + 4 * done
+            reached = gather_variable(
+                some, rows, position, columns[c, VALUES], columns[c, ROOM], columns[c, _REACHED], offsets
+            )
+            if reached < 0:
+                return -1
+            columns[c, _REACHED] = reached
+    for c in range(columns.shape[0]):
+        columns[c, DATA_USED] = columns[c, _REACHED]
+    return 0

@@ -8,6 +8,7 @@ source has no such buffer).
 from __future__ import annotations
 
 import numpy as np
+from numba import types
 
 from headrace.kernels.jit import (
     I32,
@@ -36,69 +37,106 @@ from headrace.kernels.jit import (
 INNER, LEFT, SEMI, ANTI = 0, 1, 2, 3  # kinds of join
 
 
+# A slot of a hash table is (31 bits of the hash, entry), or -1 if it is empty. Slots that follow each other are in the order of
+# these bits, which are those that the home of a hash is made of: so a search for a key that is not there ends at the first larger
+# one, after 2.5 slots in the mean where three quarters are in use, and not at the next free slot, after 8.5.
+TAIL = (
+    64  # slots behind the last home, for entries that were pushed there; a search never begins again at the first slot
+)
+
+# What a search knows of a store, by number: the addresses of its hash table, its keys, their offsets (of byte strings), and of
+# the first tuple and the number of tuples of each entry; and how many slots the table has.
+TABLE, KEYS, KEY_OFFSETS, FIRST, MANY, SLOTS = range(6)
+STORE_FIELDS = 6
+
+
 @helper
-def _slot(h: np.uint64, slots: int) -> np.int64:
-    """Return the slot where a search starts: the hash, mixed again as shards and sketch use its bits, scaled to the size."""
-    spread = (h * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)
-    return np.int64((spread * np.uint64(slots)) >> np.uint64(32))
+def _spread(h: np.uint64) -> np.uint64:
+    """Mix a hash again, as shards and sketch use its bits."""
+    return h * np.uint64(0x9E3779B97F4A7C15)
+
+
+@helper
+def _home(spread: np.uint64, slots: int) -> np.int64:
+    """Return the slot where a search starts: the hash scaled to the size."""
+    return np.int64(((spread >> np.uint64(32)) * np.uint64(slots - TAIL)) >> np.uint64(32))
 
 
 @kernel(void(i64, U64, int64))
 def table_insert(table, hashes, first_entry):
-    """Add entries from first_entry on with these hashes. A slot is (31 bits of the hash, entry), or -1 if it is empty."""
-    slots = table.size
+    """Add entries from first_entry on with these hashes. One that is pushed out at the end of the table is found no more."""
     for i in range(hashes.size):
-        slot = _slot(hashes[i], slots)
-        while table[slot] != -1:
-            slot = slot + 1 if slot + 1 < slots else 0
-        tag = np.int64(hashes[i] & np.uint64(0x7FFFFFFF))
-        table[slot] = (tag << 32) | (first_entry + i)
+        spread = _spread(hashes[i])
+        slot = _home(spread, table.size)
+        entry = (np.int64(spread >> np.uint64(33)) << 32) | (first_entry + i)
+        while slot < table.size and table[slot] != -1:
+            if table[slot] >> 32 > entry >> 32:
+                entry, table[slot] = table[slot], entry
+            slot += 1
+        if slot < table.size:
+            table[slot] = entry
 
 
-@kernel(int64(i64, int64, I32, I32, U64, I64, int64, i32, i32, i32))
-def probe_ints(table, entry_keys, first, many, hashes, keys, source, src, pos, count):
-    """Look up keys that were not found yet (src < 0) in this source; returns how many were found."""
-    slots = table.size
+@kernel(int64(types.int64[:, ::1], U64, I64, i32, i32, i32))
+def probe_ints(stores, hashes, keys, src, pos, count):
+    """Look up keys that were not found yet (src < 0) in stores, one after the other; returns how many were found."""
     found = 0
     for u in range(keys.size):
         if src[u] >= 0:
             continue
-        tag = np.int64(hashes[u] & np.uint64(0x7FFFFFFF))
-        slot = _slot(hashes[u], slots)
-        while table[slot] != -1:
-            if table[slot] >> 32 == tag:
-                e = table[slot] & 0xFFFFFFFF
-                if load_i64(entry_keys + 8 * e) == keys[u]:
-                    src[u] = source
-                    pos[u] = first[e]
-                    count[u] = many[e]
-                    found += 1
+        spread = _spread(hashes[u])
+        tag = spread >> np.uint64(33)
+        for s in range(stores.shape[0]):
+            table, slots = stores[s, TABLE], stores[s, SLOTS]
+            slot = _home(spread, slots)
+            while slot < slots:
+                word = load_u64(table + 8 * slot)
+                if word >> np.uint64(32) > tag:  # or the slot is empty
                     break
-            slot = slot + 1 if slot + 1 < slots else 0
+                if word >> np.uint64(32) == tag:
+                    e = np.int64(word & np.uint64(0xFFFFFFFF))
+                    if load_i64(stores[s, KEYS] + 8 * e) == keys[u]:
+                        src[u] = s
+                        pos[u] = np.int32(load_u32(stores[s, FIRST] + 4 * e))
+                        count[u] = np.int32(load_u32(stores[s, MANY] + 4 * e))
+                        found += 1
+                        break
+                slot += 1
+            if src[u] >= 0:
+                break
     return found
 
 
-@kernel(int64(i64, int64, int64, I32, I32, U64, int64, I64, int64, i32, i32, i32))
-def probe_strings(table, entry_data, entry_offsets, first, many, hashes, data, offsets, source, src, pos, count):
-    slots = table.size
+@kernel(int64(types.int64[:, ::1], U64, int64, I64, i32, i32, i32))
+def probe_strings(stores, hashes, data, offsets, src, pos, count):
+    """Look up byte strings as `probe_ints` does integers."""
     found = 0
     for u in range(hashes.size):
         if src[u] >= 0:
             continue
-        tag = np.int64(hashes[u] & np.uint64(0x7FFFFFFF))
-        slot = _slot(hashes[u], slots)
-        while table[slot] != -1:
-            if table[slot] >> 32 == tag:
-                e = table[slot] & 0xFFFFFFFF
-                start = np.int64(load_u32(entry_offsets + 4 * e))
-                end = np.int64(load_u32(entry_offsets + 4 * e + 4))
-                if compare_bytes(entry_data + start, end - start, data + offsets[u], offsets[u + 1] - offsets[u]) == 0:
-                    src[u] = source
-                    pos[u] = first[e]
-                    count[u] = many[e]
-                    found += 1
+        spread = _spread(hashes[u])
+        tag = spread >> np.uint64(33)
+        key, length = data + offsets[u], offsets[u + 1] - offsets[u]
+        for s in range(stores.shape[0]):
+            table, slots = stores[s, TABLE], stores[s, SLOTS]
+            slot = _home(spread, slots)
+            while slot < slots:
+                word = load_u64(table + 8 * slot)
+                if word >> np.uint64(32) > tag:
                     break
-            slot = slot + 1 if slot + 1 < slots else 0
+                if word >> np.uint64(32) == tag:
+                    e = np.int64(word & np.uint64(0xFFFFFFFF))
+                    start = np.int64(load_u32(stores[s, KEY_OFFSETS] + 4 * e))
+                    end = np.int64(load_u32(stores[s, KEY_OFFSETS] + 4 * e + 4))
+                    if compare_bytes(stores[s, KEYS] + start, end - start, key, length) == 0:
+                        src[u] = s
+                        pos[u] = np.int32(load_u32(stores[s, FIRST] + 4 * e))
+                        count[u] = np.int32(load_u32(stores[s, MANY] + 4 * e))
+                        found += 1
+                        break
+                slot += 1
+            if src[u] >= 0:
+                break
     return found
 
 

@@ -10,24 +10,20 @@ from __future__ import annotations
 import errno
 import math
 import os
-import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numba import types
 
 from headrace.arrays import Int32s, Int64s
 from headrace.clock import ManualClock
 from headrace.errors import BadInput, choice
 from headrace.files import open_regular
-from headrace.kernels.jit import I32, I64, int64, kernel
 from headrace.kernels.plan import plan_greedy, plan_optimal
 from headrace.metrics import Factors, Overhead
+from headrace.relation.read_pool import PendingReads, read_pool, read_runs
 
 DiskKind = Literal["buffered", "direct", "simulated"]
 PlanKind = Literal["optimal", "greedy", "none"]
@@ -38,33 +34,6 @@ _CACHED_DELAY = 10e-6  # seconds beyond copying; requests with a smaller mean de
 _MOST_DELAY = 100e-6  # seconds that one call may add to the mean: longer delays are waits for a core, not for the disk
 _OVERHEAD = Overhead(iteration=5e-4)  # a rough guess for machines without a calibration
 _WEIGHT = 0.05  # of one call in the running mean of delays
-
-# Declared by symbol and not by address, so that the compiled loop can be cached on disk.
-_pread = types.ExternalFunction("pread", types.intp(types.int32, types.int64, types.uintp, types.int64))
-_clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
-
-
-@kernel(int64(I32, I64, I64, I64, int64, I64))
-def _read_all(fds, offsets, sizes, targets, clock, times):  # type: ignore[no-untyped-def]
-    """Read every run; returns -1, or the number of the first run that could not be read in full.
-
-    `times` receives seconds and nanoseconds of the begin and of the end. They are taken here because a thread that returns from
-    compiled code first waits for the interpreter's lock.
-    """
-    _clock_gettime(types.int32(clock), times.ctypes.data)
-    bad = np.int64(-1)
-    for i in range(fds.size):
-        done = 0
-        while done < sizes[i]:
-            got = _pread(fds[i], targets[i] + done, types.uintp(sizes[i] - done), offsets[i] + done)
-            if got <= 0:
-                bad = np.int64(i)
-                break
-            done += got
-        if bad >= 0:
-            break
-    _clock_gettime(types.int32(clock), times.ctypes.data + types.uintp(16))
-    return bad
 
 
 @dataclass
@@ -113,8 +82,6 @@ class Disk:
     _delay: float = field(default=math.inf, repr=False, compare=False)
     # file descriptor and offset of the arm of a simulated disk
     _end: tuple[int, int] = field(default=(-1, -1), repr=False, compare=False)
-    _pool: ThreadPoolExecutor | None = field(default=None, repr=False, compare=False)
-    _pool_pid: int = field(default=0, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         choice("disk", self.kind, ("buffered", "direct", "simulated"))
@@ -170,13 +137,11 @@ class Disk:
         """Whether recent reads came from the system's page cache."""
         return self.kind == "buffered" and self._delay < _CACHED_DELAY
 
-    def _read(self, fds: Any, offsets: Int64s, sizes: Int64s, targets: Int64s) -> int:
-        times = np.zeros(4, np.int64)
-        bad = int(_read_all(fds, offsets, sizes, targets, time.CLOCK_MONOTONIC, times))
-        took = float(times[2] - times[0]) + 1e-9 * float(times[3] - times[1])
-        delay = min(_MOST_DELAY, max(0.0, took - float(sizes.sum()) / 8192 * _CACHED_TRANSFER) / fds.size)
+    def _took(self, requests: int, nbytes: int, nanoseconds: int) -> None:
+        """Take note of the time that so many requests took together."""
+        delay = max(0.0, 1e-9 * nanoseconds - nbytes / 8192 * _CACHED_TRANSFER) / requests
+        delay = min(_MOST_DELAY, delay)
         self._delay = delay if math.isinf(self._delay) else self._delay + _WEIGHT * (delay - self._delay)
-        return bad
 
     def runs(
         self,
@@ -222,22 +187,20 @@ class Disk:
         targets: Int64s,
         page_size: int,
         most: int,
-    ) -> PendingReads:
+    ) -> DiskReads:
         """Start to read runs into memory with at most `most` threads; the caller waits on what is returned."""
         if self.kind == "simulated":
             transfer = self.transfer * page_size / 8192
             self.clock.advance(self._arm(fds, offsets, sizes) + float(sizes.sum()) / page_size * transfer)
-        tasks: list[Future[int]] = []
-        n = fds.size
-        # Long runs keep the disk busy with few requests in flight, and handing a task to a thread costs some 20 µs.
-        workers = min(self.workers, most, n, max(4, 2 * self.workers * n * page_size // int(sizes.sum())))
-        if self.cached or self.workers == 1 or most == 1 or (n == 1 and sizes[0] <= 4 * page_size):
-            return PendingReads([], [0], [self._read(fds, offsets, sizes, targets)])
-        bounds = [n * w // workers for w in range(workers + 1)]
-        pool = self._threads()
-        for a, b in pairwise(bounds):
-            tasks.append(pool.submit(self._read, fds[a:b], offsets[a:b], sizes[a:b], targets[a:b]))
-        return PendingReads(tasks, bounds, [])
+        n, total = fds.size, int(sizes.sum())
+        # Long runs keep the disk busy with few requests in flight.
+        threads = min(self.workers, most, n, max(4, 2 * self.workers * n * page_size // total))
+        alone = self.cached or self.workers == 1 or most == 1 or (n == 1 and total <= 4 * page_size)
+        reading = None if alone else read_pool().start(fds, offsets, sizes, targets, threads)
+        if reading is None:
+            took = np.zeros(1, np.int64)
+            reading = PendingReads(bad=int(read_runs(fds, offsets, sizes, targets, took)), nanoseconds=int(took[0]))
+        return DiskReads(self, n, total, reading)
 
     def _arm(self, fds: Int32s, offsets: Int64s, sizes: Int64s) -> float:
         """Return the seconds that the arm of a simulated disk takes to move to all runs, one after the other."""
@@ -249,29 +212,23 @@ class Disk:
         self._end = int(fds[-1]), int(ends[-1])
         return there * self.follow + (fds.size - there) * self.seek
 
-    def _threads(self) -> ThreadPoolExecutor:
-        # A forked child inherits the object but not its threads.
-        if self._pool is None or self._pool_pid != os.getpid():
-            self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="headrace-read")
-            self._pool_pid = os.getpid()
-        return self._pool
-
 
 @dataclass
-class PendingReads:
-    """Reads that were started and may not be complete."""
+class DiskReads:
+    """Reads that a disk has started, which tell it how long they took."""
 
-    tasks: Sequence[Future[int]]
-    bounds: Sequence[int]  # first run of each task
-    done: Sequence[int]  # results, where the caller's thread has read
+    disk: Disk
+    requests: int
+    nbytes: int
+    reading: PendingReads
 
     def wait(self) -> int:
         """Wait for all reads; returns -1, or the number of a run that could not be read in full."""
-        results = self.done or [task.result() for task in self.tasks]
-        for bound, result in zip(self.bounds, results, strict=False):
-            if result >= 0:
-                return bound + result
-        return -1
+        bad = self.reading.wait()
+        if self.nbytes:
+            self.disk._took(self.requests, self.nbytes, self.reading.nanoseconds)
+            self.nbytes = 0
+        return bad
 
 
 def disk_of(disk: DiskKind | Disk) -> Disk:

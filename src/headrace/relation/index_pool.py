@@ -13,7 +13,7 @@ from headrace.errors import DamagedRelation
 from headrace.kernels.cache import copy_pages, frames_of, lru
 from headrace.kernels.pages import page_facts
 from headrace.metrics import JoinStats
-from headrace.relation.columns import address
+from headrace.relation.columns import NO_BYTES, address
 from headrace.relation.manifest import IndexFileFacts
 from headrace.relation.reader import PAGE_MASK, SHARD_SHIFT, PageReader, Version
 from headrace.relation.writer import TAG_SHIFT, Layout, index_layout
@@ -51,6 +51,10 @@ class IndexFiles:
     def numbers(self, places: Int64s, files: Int64s) -> Int64s:
         """Return the page numbers that the headers of pages at these places must have."""
         return (self._tags[files] << TAG_SHIFT) + (places & PAGE_MASK)
+
+    def checked(self, places: Int64s, files: Int64s) -> tuple[Int64s, UInt8s]:
+        """Return no bits: an index page is checked at every read, as it stays in the pool after it."""
+        return places, NO_BYTES
 
     def damaged(self, place: int, reason: str) -> DamagedRelation:
         """Make the error that names file, shard and page of a damaged index page."""

@@ -76,21 +76,9 @@ class IntKeys:
     def find(self, page_addresses: Int64s, which: Int32s, low: Int32s, high: Int32s) -> int:
         return int(pages.find_ints(page_addresses, self.values[which], low, high))
 
-    def probe(
-        self,
-        table: Int64s,
-        entries: Buffers,
-        first: Int32s,
-        many: Int32s,
-        hashes: UInt64s,
-        source: int,
-        src: Int32s,
-        pos: Int32s,
-        count: Int32s,
-    ) -> int:
-        return int(
-            store.probe_ints(table, address(entries.values), first, many, hashes, self.values, source, src, pos, count)
-        )
+    def probe(self, stores: Int64s, hashes: UInt64s, src: Int32s, pos: Int32s, count: Int32s) -> int:
+        """Look up keys without a source in stores, which are described by rows of addresses."""
+        return int(store.probe_ints(stores, hashes, self.values, src, pos, count))
 
     def buffers(self) -> Buffers:
         return Buffers(self.values.view(np.uint8), np.empty(0, np.int64), NO_BYTES)
@@ -159,34 +147,9 @@ class ByteKeys:
     def find(self, page_addresses: Int64s, which: Int32s, low: Int32s, high: Int32s) -> int:
         return int(pages.find_strings(page_addresses, address(self.data), self.offsets, which, low, high))
 
-    def probe(
-        self,
-        table: Int64s,
-        entries: Buffers,
-        first: Int32s,
-        many: Int32s,
-        hashes: UInt64s,
-        source: int,
-        src: Int32s,
-        pos: Int32s,
-        count: Int32s,
-    ) -> int:
-        return int(
-            store.probe_strings(
-                table,
-                address(entries.values),
-                address(entries.offsets),
-                first,
-                many,
-                hashes,
-                address(self.data),
-                self.offsets,
-                source,
-                src,
-                pos,
-                count,
-            )
-        )
+    def probe(self, stores: Int64s, hashes: UInt64s, src: Int32s, pos: Int32s, count: Int32s) -> int:
+        """Look up keys without a source in stores, which are described by rows of addresses."""
+        return int(store.probe_strings(stores, hashes, address(self.data), self.offsets, src, pos, count))
 
     def buffers(self) -> Buffers:
         return Buffers(self.data, self.offsets, NO_BYTES)

@@ -21,8 +21,9 @@ from headrace.kernels.filter import WORDS
 from headrace.kernels.hashing import shards_of
 from headrace.kernels.pages import BAD_CHECKSUM, BAD_LAYOUT, BAD_MAGIC, BAD_PLACE, expand_rows, page_facts, verify
 from headrace.metrics import JoinStats
-from headrace.relation.columns import Column, address
-from headrace.relation.disk import Disk, PendingReads, PlanKind
+from headrace.relation.checked_pages import CheckedPages
+from headrace.relation.columns import NO_BYTES, Column, address
+from headrace.relation.disk import Disk, DiskReads, PlanKind
 from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys, positions
 from headrace.relation.manifest import FileFacts, Manifest, ShardFacts
 from headrace.relation.sidecar import arrays_bytes, arrays_in, read_arrays, read_arrays_into
@@ -98,6 +99,10 @@ class PageFiles(Protocol):
 
     def numbers(self, places: Int64s, files: Int64s) -> Int64s:
         """Return the page numbers that the headers of pages at these places must have."""
+        ...
+
+    def checked(self, places: Int64s, files: Int64s) -> tuple[Int64s, UInt8s]:
+        """Return a number for each page, and bits by number of the pages that need not be checked; no bits if all must be."""
         ...
 
     def damaged(self, place: int, reason: str) -> DamagedRelation:
@@ -241,7 +246,9 @@ class Version:
         self._fds: Int32s = np.empty(0, np.int32)
         self.index_fds: Int32s = np.empty(0, np.int32)  # of the files of index pages, one a shard where there are such
         self._names: list[str] = []
-        self._tags = np.array([f.tag for shard in manifest.shards for f in shard.files], np.int64)
+        files = [file for shard in manifest.shards for file in shard.files]
+        self._tags = np.array([file.tag for file in files], np.int64)
+        self._checked = CheckedPages(np.array([file.pages for file in files], np.int64))
         self._sidecars: dict[str, int] = {}
         self._closed = [False]  # a list, so that copies made by `with_indexes` share it
         self._open_files()
@@ -413,6 +420,12 @@ class Version:
         """Return the page numbers that the headers of pages at these places must have: the file's tag, and the page in it."""
         return (self._tags[files] << TAG_SHIFT) + (places & PAGE_MASK)
 
+    def checked(self, places: Int64s, files: Int64s) -> tuple[Int64s, UInt8s]:
+        """Return a number for each page, and bits by number of the pages that need not be checked; no bits if all must be."""
+        if not self.disk.cached:
+            return places, NO_BYTES
+        return self._checked.numbers(files, places & PAGE_MASK), self._checked.bits(files, self._fds[files])
+
     def places_of(self, other: Version, places: Int64s) -> Int64s:
         """Return the places here, sorted, of pages of another version, as far as this one has their files."""
         files = other.files_of(places)
@@ -460,6 +473,34 @@ class FoundRows:
         """Return what would be found if only the `kept` pairs had been asked for; the others have no tuples."""
         high = np.where(kept, self.high, self.low)
         return FoundRows(self.pairs, self.pages, self.low, high, int((high - self.low).sum()))
+
+
+@dataclass(frozen=True)
+class _PageCheck:
+    """Checks pages that lie in memory now: those at sorted places, and what their headers must say."""
+
+    version: PageFiles
+    places: Int64s
+    addresses: Int64s
+    shards: Int64s
+    numbers: Int64s
+    bit_of: Int64s
+    checked: UInt8s
+
+    @classmethod
+    def of(cls, version: PageFiles, places: Int64s, addresses: Int64s, files: Int64s) -> _PageCheck:
+        numbers = version.numbers(places, files)
+        return cls(version, places, addresses, places >> SHARD_SHIFT, numbers, *version.checked(places, files))
+
+    def __call__(self, a: int, b: int) -> None:
+        """Refuse what is damaged of places[a:b]."""
+        version, verdict = self.version, np.empty(b - a, np.int32)
+        parts = self.addresses, self.shards, self.numbers, self.bit_of
+        addresses, shards, numbers, bit_of = (part[a:b] for part in parts)
+        widths = version.layout.widths
+        if verify(addresses, version.page_size, shards, numbers, widths, bit_of, self.checked, verdict):
+            bad = int(np.flatnonzero(verdict)[0])
+            raise version.damaged(int(self.places[a + bad]), _DAMAGE[int(verdict[bad])])
 
 
 class PageReader:
@@ -541,27 +582,33 @@ class PageReader:
         stats.pages_read += int(length.sum())
         stats.reads += length.size
         stats.bytes_read += int(length.sum()) * size
-        pending: list[tuple[PendingReads, Int64s]] = []
+        # Where every run and every page will lie: worked out for all rounds at once, since a round is short.
+        before = np.cumsum(length) - length
+        round_of = np.repeat(np.arange(rounds.size - 1), np.diff(rounds))
+        targets = before - before[rounds[:-1]][round_of] + round_of % halves * self.half
+        targets = address(self._buffer) + targets * size
+        addresses = targets[run_of] + (places - first[run_of]) * size
+        fds, offsets, sizes = version.fd_of(files), (first & PAGE_MASK) * size, length * size
+        check = _PageCheck.of(version, places, addresses, files[run_of])
+        pending: list[DiskReads] = []
         try:
             for r in range(rounds.size - 1):
                 while r + len(pending) < rounds.size - 1 and len(pending) < halves:
-                    r_next = r + len(pending)
-                    pending.append(self._start(r_next, r_next % halves, rounds, first, length, files))
-                reading, targets = pending[0]
-                bad = reading.wait()
+                    runs = slice(rounds[r + len(pending)], rounds[r + len(pending) + 1])
+                    # A small buffer means a small budget: use no more threads than it has room for.
+                    some = fds[runs], offsets[runs], sizes[runs], targets[runs]
+                    pending.append(version.disk.start(*some, size, most=max(1, self.half // 8)))
+                bad = pending[0].wait()
                 pending.pop(0)
-                runs = slice(rounds[r], rounds[r + 1])
                 if bad >= 0:
-                    raise version.damaged(int(first[runs][bad]), "it could not be read in full")
+                    raise version.damaged(int(first[rounds[r] + bad]), "it could not be read in full")
                 a, b = int(wanted_before[r]), int(wanted_before[r + 1])
                 if a == b:
                     continue  # a piece of a long run in which no page is wanted
-                mine = run_of[a:b] - rounds[r]
-                addresses = targets[mine] + (places[a:b] - first[runs][mine]) * size
-                self._check(places[a:b], addresses, files[runs][mine])
-                yield a, b, addresses
+                check(a, b)
+                yield a, b, addresses[a:b]
         finally:
-            for reading, _ in pending:
+            for reading in pending:
                 reading.wait()
 
     def _sequential_runs(self, places: Int64s, most: int) -> tuple[Int64s, Int64s]:
@@ -603,7 +650,7 @@ class PageReader:
         stats.pages_read += places.size
         stats.reads += places.size
         stats.bytes_read += places.size * size
-        self._check(places[order], targets[order], files)
+        _PageCheck.of(version, places[order], targets[order], files)(0, places.size)
 
     def _rounds(self, length: Int64s, pages: int) -> Int64s:
         """Group runs into rounds of at most `pages` pages; returns the first run of each round, and the number of runs."""
@@ -613,42 +660,6 @@ class PageReader:
             before = int(ends[bounds[-1] - 1]) if bounds[-1] else 0
             bounds.append(int(np.searchsorted(ends, before + pages, side="right")))
         return np.array(bounds, np.int64)
-
-    def _start(
-        self, r: int, half: int, rounds: Int64s, first: Int64s, length: Int64s, files: Int64s
-    ) -> tuple[PendingReads, Int64s]:
-        version, size = self.version, self.version.page_size
-        runs = slice(rounds[r], rounds[r + 1])
-        sizes = length[runs] * size
-        base = address(self._buffer) + half * self.half * size
-        targets = base + np.cumsum(sizes) - sizes
-        fds = version.fd_of(files[runs])
-        # A small buffer means a small budget: use no more threads than it has room for.
-        reading = version.disk.start(
-            fds, (first[runs] & PAGE_MASK) * size, sizes, targets, size, most=max(1, self.half // 8)
-        )
-        return reading, targets
-
-    def _check(self, places: Int64s, addresses: Int64s, files: Int64s) -> None:
-        shards = places >> SHARD_SHIFT
-        numbers = self.version.numbers(places, files)
-        verdict = np.empty(places.size, np.int32)
-        start = 0
-        while start < places.size:
-            shard = int(shards[start])
-            stop = int(np.searchsorted(shards, shard, side="right"))
-            damaged = verify(
-                addresses[start:stop],
-                self.version.page_size,
-                shard,
-                numbers[start:stop],
-                self.version.layout.widths,
-                verdict[start:stop],
-            )
-            if damaged:
-                bad = start + int(np.flatnonzero(verdict[start:stop])[0])
-                raise self.version.damaged(int(places[bad]), _DAMAGE[int(verdict[bad])])
-            start = stop
 
     def find(self, keys: Keys, pairs: KeyPages, stats: JoinStats) -> Generator[FoundRows]:
         """Read the pages of pairs and find the keys in them, one buffer at a time. Close the generator when leaving early."""

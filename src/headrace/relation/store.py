@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.arrays import AnyArray, Int32s, Int64s, UInt8s, UInt32s
-from headrace.kernels.pages import gather_fixed, gather_valid, gather_variable
+from headrace.kernels.pages import COLUMN_FIELDS, DATA_USED, gather_columns
 from headrace.kernels.store import take_fixed, take_sizes, take_valid, take_variable
 from headrace.relation.columns import NO_BYTES, NO_LONGS, Buffers, Column, address, to_arrow
 
@@ -74,7 +74,6 @@ class TupleStore:
         self._values: list[UInt8s] = []
         self._offsets: list[UInt32s] = []
         self._valid: list[UInt8s] = []
-        self._data_used = [0] * len(self.columns)
         for column in self.columns:
             size = rows * column.width if column.width else data[column.name]
             self._values.append(room.take(size, np.uint8))
@@ -82,7 +81,13 @@ class TupleStore:
             offsets[:1] = 0  # the others are written with the tuples
             self._offsets.append(offsets)
             self._valid.append(room.take(rows if column.nullable else 0, np.uint8))
-        self._at = [address(values) for values in self._values]
+        # What the kernel that copies from pages wants to know of each column; it keeps account of the bytes in use, too.
+        self._layout = np.zeros((len(self.columns), COLUMN_FIELDS), np.int64)
+        for i, column in enumerate(self.columns):
+            arrays = self._values[i], self._valid[i], self._offsets[i]
+            addresses = [address(array) if array.size else 0 for array in arrays]
+            self._layout[i] = (column.position, column.width, *addresses, self._values[i].size, 0, 0)
+        self._data_used = self._layout[:, DATA_USED]
 
     @staticmethod
     def size(columns: Sequence[Column], rows: int, data: dict[str, int]) -> int:
@@ -101,12 +106,14 @@ class TupleStore:
     @property
     def used_bytes(self) -> int:
         return self.size(
-            self.columns, self.used, {c.name: self._data_used[i] for i, c in enumerate(self.columns) if c.width == 0}
+            self.columns,
+            self.used,
+            {c.name: int(self._data_used[i]) for i, c in enumerate(self.columns) if c.width == 0},
         )
 
     def clear(self) -> None:
         self.used = 0
-        self._data_used = [0] * len(self.columns)
+        self._data_used[:] = 0
 
     def room_for_data(self) -> list[int]:
         """Return the capacity in bytes of each column of variable width; 0 for the others."""
@@ -122,11 +129,11 @@ class TupleStore:
 
     def mark(self) -> tuple[int, list[int]]:
         """Return how far the store is filled, for `rewind`."""
-        return self.used, list(self._data_used)
+        return self.used, self._data_used.tolist()
 
     def rewind(self, mark: tuple[int, list[int]]) -> None:
         """Drop the tuples that were appended since `mark`."""
-        self.used, self._data_used = mark[0], list(mark[1])
+        self.used, self._data_used[:] = mark[0], mark[1]
 
     def append_from_pages(self, at: Int64s, row: Int32s) -> int:
         """Copy the tuples at (page address, row); returns the position of the first. Raises `StoreFull` and copies none."""
@@ -134,26 +141,8 @@ class TupleStore:
         start = self.used
         if start + n > self.rows:
             raise StoreFull
-        data_used = list(self._data_used)
-        for i, column in enumerate(self.columns):
-            if column.nullable:
-                gather_valid(at, row, column.position, self._valid[i][start : start + n])
-            if column.width:
-                gather_fixed(at, row, column.position, column.width, self._at[i] + start * column.width)
-            else:
-                used = gather_variable(
-                    at,
-                    row,
-                    column.position,
-                    self._at[i],
-                    self._values[i].size,
-                    data_used[i],
-                    self._offsets[i][start : start + n + 1],
-                )
-                if used < 0:
-                    raise StoreFull
-                data_used[i] = int(used)
-        self._data_used = data_used
+        if gather_columns(at, row, self._layout, start) < 0:
+            raise StoreFull
         self.used += n
         return start
 

@@ -71,7 +71,7 @@ class HotSet(ABC):
         self.segments: list[KeyedStore] = []
         self.generations = 0
         self.filters = []
-        self._sources: TupleSources | None = None
+        self._places: tuple[TupleSources, Int64s] | None = None  # of the stores' columns and hash tables
 
     # -- what differs between one process and a group ----------------------------------------------------------------------
 
@@ -122,16 +122,19 @@ class HotSet(ABC):
 
     def sources(self) -> TupleSources:
         """The stores by the source numbers that `probe` gives: the segments, then young."""
-        if self._sources is None:
-            self._sources = TupleSources([*(s.tuples for s in self.segments), self.young.tuples])
-        return self._sources
+        return self._where()[0]
 
     def probe(self, keys: Keys, hashes: UInt64s, src: Int32s, pos: Int32s, count: Int32s) -> int:
         """Look up the keys that have no source yet; returns how many were found."""
-        found = 0
-        for number, segment in enumerate(self.segments):
-            found += segment.probe(keys, hashes, number, src, pos, count)
-        return found + self.young.probe(keys, hashes, len(self.segments), src, pos, count)
+        return keys.probe(self._where()[1], hashes, src, pos, count)
+
+    def _where(self) -> tuple[TupleSources, Int64s]:
+        """The addresses of the columns and of the hash tables of all stores."""
+        if self._places is None:
+            stores = [*self.segments, self.young]
+            described = np.array([store.description for store in stores], np.int64)
+            self._places = TupleSources([store.tuples for store in stores]), described
+        return self._places
 
     # -- generations -------------------------------------------------------------------------------------------------------
 
@@ -174,7 +177,7 @@ class HotSet(ABC):
         self.memory = memory
         while self.segments and self.nbytes > memory - self.segment_bytes:
             self._put(int(np.argmin([self._mean_use(s) for s in self.segments])))
-        self._sources = None
+        self._places = None
 
     def replace_segments(self, segments: Sequence[KeyedStore]) -> None:
         """Use the segments of a snapshot; the least used go until the rest fits."""
@@ -252,4 +255,4 @@ class HotSet(ABC):
     def _put(self, number: int, *segments: KeyedStore) -> None:
         """Put a segment in the place of another, or after the last; or take one out."""
         self.segments[number : number + 1] = segments
-        self._sources = None
+        self._places = None

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from headrace.arrays import AnyArray, Int32s, Int64s, UInt8s, UInt64s
-from headrace.kernels.store import table_insert
-from headrace.relation.columns import Buffers, Column
+from headrace.kernels.store import TAIL, table_insert
+from headrace.relation.columns import Column, address
 from headrace.relation.keys import ByteKeys, IntKeys, Keys
 from headrace.relation.store import ArrayAllocator, StoreFull, TupleSources, TupleStore
 
@@ -138,12 +138,11 @@ class KeyedStore:
         table_insert(self._table, hashes, self.used)
         self.used += n
 
-    def probe(self, keys: Keys, hashes: UInt64s, source: int, src: Int32s, pos: Int32s, count: Int32s) -> int:
-        """Look up the keys that have no source yet, and set source, position and count of those that are found."""
-        if self.used == 0:
-            return 0
-        entries = Buffers(self._keys, self._key_offsets, self._keys[:0])
-        return keys.probe(self._table, entries, self._first, self._many, hashes, source, src, pos, count)
+    @property
+    def description(self) -> list[int]:
+        """What a search in several stores knows of this one: its addresses and the size of its hash table."""
+        arrays = (self._table, self._keys, self._key_offsets, self._first, self._many)
+        return [*(address(array) if array.size else 0 for array in arrays), self._table.size]
 
     def keys(self) -> Keys:
         """The keys of all entries, in the order they were added."""
@@ -165,7 +164,7 @@ class KeyedStore:
 
 
 def _slots(entries: int) -> int:
-    return int(entries / _LOAD) + 2
+    return int(entries / _LOAD) + 2 + TAIL
 
 
 # -- snapshots -----------------------------------------------------------------------------------------------------------

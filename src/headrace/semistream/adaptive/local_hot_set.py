@@ -70,7 +70,7 @@ class LocalHotSet(HotSet):
 
     def renew_young(self, size: YoungSize) -> None:
         self.young = self._store(self.columns, self.integer, size)
-        self._sources = None
+        self._places = None
 
     def _new_segment(self, entries: int, rows: int, data: dict[str, int]) -> KeyedStore:
         return KeyedStore(self.columns, entries, rows, data, self.integer)

@@ -84,7 +84,7 @@ class SharedHotSet(HotSet):
             self._regions = segments["region"].tolist()
             self.segments = [self._attach(segments[i : i + 1]) for i in range(segments.size)]
             self._seen = generation
-            self._sources = None
+            self._places = None
         self._use_filters()
         self.generations = int(shared.header["published"][0])
 
@@ -119,7 +119,7 @@ class SharedHotSet(HotSet):
         used = self.young.nbytes + ArrayAllocator.slack(KeyedStore.arrays(self.columns))
         memory.free(at + used, room - used)
         self._header["made_for"][0] = self.agreement
-        self._sources = None
+        self._places = None
 
     # -- generations -------------------------------------------------------------------------------------------------------
 
