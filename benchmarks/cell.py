@@ -36,6 +36,7 @@ class Cell:
     method: isolation.Method = "none"
     group: str | None = None
     group_version: Literal[1, 2] = 1
+    limit: int = 0  # bytes for a Spark process, its workers and their page cache; 0: no limit
     parts: tuple[tuple[str, int], ...] = ()  # of a Spark process: workload and batch of each stream it goes through
 
     def cgroup(self) -> isolation.ControlGroup | None:

@@ -21,12 +21,13 @@ from benchmarks.runner import RunFailed, Runner, RunPlan
 from benchmarks.sampling.plan import SamplingPlan
 from benchmarks.service.plan import ServicePlan
 from benchmarks.spark import SYSTEMS as SPARK_SYSTEMS
+from benchmarks.spark.beyond import BeyondPlan
 from benchmarks.spark.plan import SparkPlan
 from benchmarks.streams import WORKLOADS
 from benchmarks.systems import IN_MEMORY, LOOKUP
 from benchmarks.xml.plan import XmlPlan
 
-SECTIONS = ("lookup", "memory", "create", "service", "progressive", "sampling", "xml", "feeds", "spark")
+SECTIONS = ("lookup", "memory", "create", "service", "progressive", "sampling", "xml", "feeds", "spark", "beyond")
 SERVICE_ROWS = 200_000
 _PLAIN_WIDTH = 150  # in a file or a log, where nothing says how wide a line may be
 _DATA = Path(__file__).parent / ".data"
@@ -82,6 +83,14 @@ def main() -> int:
             systems=arguments.systems,
             seconds=arguments.seconds or (3.0 if quick else 8.0),
             warmup=int(arguments.warmup or (2 if quick else 6)),
+        ),
+        beyond=BeyondPlan(
+            rows=arguments.rows or ((1_000_000,) if quick else BeyondPlan.rows),
+            batches=arguments.batch,
+            workloads=arguments.workload or (("zipf",) if quick else BeyondPlan.workloads),
+            systems=arguments.systems,
+            seconds=arguments.seconds or (3.0 if quick else BeyondPlan.seconds),
+            warmup=int(arguments.warmup or (1 if quick else BeyondPlan.warmup)),
         ),
     )
     name = arguments.name or "-".join(sections)

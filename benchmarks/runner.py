@@ -35,8 +35,10 @@ from benchmarks.sampling.plan import SamplingPlan
 from benchmarks.sampling.plan import measure as measure_sampling
 from benchmarks.service import SECTION as SERVICE
 from benchmarks.service.plan import Place, ServicePlan, measure
+from benchmarks.spark import BEYOND
 from benchmarks.spark import OURS as SPARK_OURS
 from benchmarks.spark import SECTIONS as SPARK_SECTIONS
+from benchmarks.spark.beyond import BeyondPlan
 from benchmarks.spark.plan import SparkPlan
 from benchmarks.spark.source import stream_directory
 from benchmarks.streams import Workload, stream_file
@@ -79,6 +81,7 @@ class RunPlan:
     xml: XmlPlan
     feeds: FeedsPlan
     spark: SparkPlan
+    beyond: BeyondPlan
 
     def cells(self, method: isolation.Method) -> Iterator[Cell]:
         for rows in self.rows:
@@ -128,6 +131,8 @@ class RunPlan:
                         yield replace(base, section="create", system=system, core=None, method="none")
         if "spark" in self.sections:
             yield from self.spark.cells(SEED, self.root)
+        if BEYOND in self.sections:
+            yield from self.beyond.cells(SEED, self.root, method)
 
     def _chosen(self, known: dict[str, Any]) -> list[str]:
         return [s for s in known if not self.systems or s in self.systems]
@@ -273,7 +278,7 @@ class Runner:
         environment = {**os.environ}
         if cell.core is not None:
             environment["POLARS_MAX_THREADS"] = "1"
-        limited = task == "measure" and cell.method == "cgroup"
+        limited = cell.method == "cgroup" and (task == "measure" or (task == "spark" and cell.limit > 0))
         with tempfile.TemporaryDirectory() as scratch, _group(limited) as group:
             if group is not None:
                 cell = replace(cell, group=str(group.path), group_version=group.version)

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 JOIN = "spark"  # the section: the join into a sink that throws rows away
 LOAD = "spark-load"  # the join with a load into a table
-SECTIONS = (JOIN, LOAD)
+BEYOND = "beyond"  # the join, in less memory than R takes
+SECTIONS = (JOIN, LOAD, BEYOND)
 
 OURS = "headrace"
 PASS_NARROW = "pass-narrow"

@@ -17,12 +17,12 @@ import psutil
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from benchmarks import verify
+from benchmarks import isolation, verify
 from benchmarks.cell import Cell
 from benchmarks.data import Dataset
 from benchmarks.measure import TINY_ROWS
-from benchmarks.spark import LIMITS, LOAD, load, memory, source
-from benchmarks.spark.session import describe, session
+from benchmarks.spark import LIMITS, LOAD, beyond, load, memory, source
+from benchmarks.spark.session import HEAP, describe, session
 from benchmarks.spark.sinks import Noop, ParquetSink, Sink
 from benchmarks.spark.systems import SparkSystem
 from benchmarks.streams import Workload
@@ -45,8 +45,9 @@ def measure_spark(cell: Cell) -> dict[str, Any]:
     """Verify, then measure every part. What fails is a result; a wrong result ends the run."""
     work = _work_directory(Path(cell.root))
     try:
-        with session(work) as spark:
-            data = Dataset(cell.rows, cell.seed, Path(cell.root))
+        data = Dataset(cell.rows, cell.seed, Path(cell.root))
+        heap = _limited(cell, data) if cell.limit else HEAP
+        with session(work, heap) as spark:
             kind = load(cell.system)
             system = kind(spark, data, cell.memory)
             out = {"settings": {"spark": describe(spark), cell.system: system.settings()}}
@@ -77,6 +78,14 @@ def measure_spark(cell: Cell) -> dict[str, Any]:
             return {**out, "parts": parts}
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _limited(cell: Cell, data: Dataset) -> str:
+    """Keep this process and all that it starts to the cell's limit, with nothing of R in memory; returns the heap of the JVM."""
+    isolation.evict(data.directory)
+    if (group := cell.cgroup()) is not None:
+        group.limit(cell.limit)
+    return f"{int(beyond.HEAP * cell.limit) >> 20}m"
 
 
 def _work_directory(root: Path) -> Path:

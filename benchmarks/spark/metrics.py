@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.metrics import Target, at_least
-from benchmarks.spark import FORMS, JOIN, LOAD, OURS, PASS_WIDE, SECTIONS
+from benchmarks.spark import BEYOND, FORMS, JOIN, LOAD, OURS, PASS_WIDE, SECTIONS
+from benchmarks.spark.beyond import SMALL_ROWS
 from benchmarks.spark.plan import TARGET_ROWS
 
 LARGE, SMALL = 500_000, 10_000  # the batch sizes that targets speak of
@@ -21,6 +22,8 @@ FLAT = 1.2
 FLAT_ROWS = (1_000_000, 30_000_000)
 LOAD_FACTOR = 3.0
 GROWTH = 1.15
+BEYOND_SMALL = 10.0  # times Spark with small micro-batches of a table beyond memory, and with large ones by the keys
+BEYOND_LARGE = {"zipf": 5.0, "uniform": 3.0}
 
 Place = tuple[str, int, str, int]
 
@@ -35,6 +38,9 @@ class SparkMeasurement:
     workload: str
     batch: int
     memory: int
+    cold: (
+        float | None
+    )  # seconds of the first micro-batch, a large one, with nothing of R in memory where that is limited
     seconds: float | None  # the median of a micro-batch; None: nothing was measured, and `error` says why
     batches: int
     base: dict[str, int]  # the executor's memory before the stream: see `benchmarks.spark.memory`
@@ -70,6 +76,7 @@ def _measurement(cell: dict[str, Any]) -> SparkMeasurement:
     names = ("section", "system", "rows", "workload", "batch", "memory")
     return SparkMeasurement(
         **{name: cell[name] for name in names},
+        cold=(cell.get("warmup_samples") or [(0, None)])[0][1],
         seconds=statistics.median(s for _, s in samples) if samples else None,
         batches=len(samples),
         base=cell.get("base") or {},
@@ -109,6 +116,7 @@ def targets(found: list[SparkMeasurement]) -> list[Target]:
     out = [t for m in joins for t in _speed(found, m)]
     out += [t for m in joins for t in _absent(joins, m)]
     out += [t for m in joins for t in _flat(joins, m)]
+    out += [t for m in ours if m.section == BEYOND and m.rows > SMALL_ROWS for t in _beyond(found, m)]
     for m in ours:
         if m.section == LOAD and m.rows == TARGET_ROWS:
             out.append(_beside_spark(found, m, LOAD_FACTOR))
@@ -123,6 +131,22 @@ def _speed(found: list[SparkMeasurement], m: SparkMeasurement) -> Iterator[Targe
         if m.workload != "absent":  # nothing is returned, so the limit is another
             wide = limit(found, PASS_WIDE, m.batch)
             yield at_least(f"{_label(m)}, beside {PASS_WIDE}", m.rate, wide and wide.rate, LIMIT_SHARE)
+
+
+def _beyond(found: list[SparkMeasurement], m: SparkMeasurement) -> Iterator[Target]:
+    """A table beyond memory: rates, the first micro-batch, and that a small one takes no longer than with a small table."""
+    factor = BEYOND_SMALL if m.batch == SMALL else BEYOND_LARGE.get(m.workload)
+    if factor is not None:
+        yield _beside_spark(found, m, factor)
+    rival = best_form(found, m.place)
+    if rival is not None and m.cold and rival.cold:
+        ratio = m.cold / rival.cold
+        yield Target(f"{_label(m)}, first micro-batch beside {rival.system}", "<= 1 x", f"{ratio:.2f} x", ratio <= 1)
+    small = find(found, OURS, (m.section, SMALL_ROWS, m.workload, m.batch))
+    if small is not None and small.seconds and m.seconds:
+        ratio = m.seconds / small.seconds
+        name = f"{_label(m)}, time beside {SMALL_ROWS / 1e6:.0f} M"
+        yield Target(name, f"<= {FLAT} x", f"{ratio:.2f} x", ratio <= FLAT)
 
 
 def _beside_spark(found: list[SparkMeasurement], m: SparkMeasurement, factor: float) -> Target:
@@ -161,5 +185,5 @@ def _growth(found: list[SparkMeasurement], m: SparkMeasurement) -> Iterator[Targ
 
 
 def _label(m: SparkMeasurement) -> str:
-    what = "load" if m.section == LOAD else "join"
+    what = {LOAD: "load", BEYOND: "beyond memory"}.get(m.section, "join")
     return f"{what}, {m.rows / 1e6:.3g} M, {m.workload}, batch {m.batch:,}"

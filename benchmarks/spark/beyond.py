@@ -1,0 +1,57 @@
+"""Which cells the section of tables beyond memory has: everybody, page cache included, in a memory cgroup of a part of R."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from benchmarks import isolation
+from benchmarks.cell import Cell
+from benchmarks.data import Dataset
+from benchmarks.spark import BEYOND, OURS
+from benchmarks.streams import Workload
+
+SHARE = 1 / 3  # of R, for all processes and their page cache
+LEAST = 3 << 29  # bytes: with less, a JVM and two Python workers hardly start
+BUDGET = 0.05  # of R, for Headrace: a part of the same memory
+HEAP = 0.4  # of the limit, for the JVM
+SMALL_ROWS = 1_000_000  # rows of the relation beside which the time of a small micro-batch is judged
+#: Spark's forms that R need not fit the heap for.
+SYSTEMS = (OURS, "spark-plain", "spark-cached")
+
+
+@dataclass(frozen=True)
+class BeyondPlan:
+    """What to run of the section. Every stream has a process of its own, which begins cold."""
+
+    rows: tuple[int, ...] = (30_000_000, 100_000_000)
+    batches: tuple[int, ...] = (10_000, 500_000)
+    workloads: tuple[Workload, ...] = ("zipf", "uniform")
+    systems: tuple[str, ...] = ()
+    seconds: float = 20.0
+    warmup: int = 4
+
+    def cells(self, seed: int, root: Path, method: isolation.Method) -> Iterator[Cell]:
+        """Cells of R at each size; of a small R, ours alone."""
+        chosen = [s for s in SYSTEMS if not self.systems or s in self.systems]
+        small = [(SMALL_ROWS, OURS, self.workloads[0], min(self.batches))] if OURS in chosen else []
+        for rows, system, workload, batch in [*small, *product(self.rows, chosen, self.workloads, self.batches)]:
+            size = Dataset(rows, seed, root).bytes
+            yield Cell(
+                section=BEYOND,
+                system=system,
+                rows=rows,
+                seed=seed,
+                root=str(root),
+                workload=workload,
+                batch=batch,
+                parts=((workload, batch),),
+                budget=BUDGET,
+                memory=max(16 << 20, int(BUDGET * size)),
+                limit=max(LEAST, int(SHARE * size)),
+                method=method,
+                seconds=self.seconds,
+                warmup=self.warmup,
+            )
