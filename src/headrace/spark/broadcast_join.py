@@ -1,0 +1,89 @@
+"""algorithm="broadcast" of `enrich`: Spark's own broadcast hash join with the rows of a relation, all in the JVM.
+
+Spark sends the relation's rows to every executor and builds a hash table of them, again in each micro-batch. Where the relation
+is small that takes less time than to hand the stream's rows to Python and back. When it should, `broadcast_advice` says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from pyspark.sql.functions import broadcast
+
+from headrace.conditions import parse_on
+from headrace.errors import BadInput
+from headrace.relation import Relation
+from headrace.semistream.sizes import tuple_bytes
+from headrace.spark.plan import derived
+from headrace.spark.relation_join import RelationJoin
+from headrace.spark.relation_source import relation_frame
+from headrace.units import format_size
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+BROADCAST = "broadcast"
+_HOW = {"inner": "inner", "left": "left_outer", "semi": "left_semi", "anti": "left_anti"}
+_WORTH = 4 << 20  # bytes of the wanted columns below which Spark's join was measured to be the faster one
+
+#: Relations of batch DataFrames, whose version must stay as long as the DataFrame may be run.
+_open: WeakKeyDictionary[DataFrame, Relation] = WeakKeyDictionary()
+
+
+def check_broadcast(**asked: object) -> None:
+    """Refuse what Spark's join does not have, by name. An argument that was not given is None."""
+    for name, value in asked.items():
+        if value is not None:
+            raise BadInput(
+                f"algorithm='broadcast' is Spark's own join, which does not take {name}={value!r}; leave it out, or choose"
+                " algorithm='adaptive'"
+            )
+
+
+def broadcast_join(df: DataFrame, rel: Relation, join: RelationJoin, schema: StructType) -> DataFrame:
+    """Spark's broadcast join of a DataFrame with a relation, with the columns that `enrich` gives.
+
+    A streaming DataFrame sees the relation's latest version in each micro-batch; a batch one the version that `rel` has open.
+
+    Parameters
+    ----------
+    df, rel
+        The stream and the relation.
+    join
+        What to join on, and how.
+    schema
+        Of the result.
+    """
+    assert join.on is not None
+    shown = [column.name for column in rel.payload(join.shown)]
+    stream = df.toDF(*(f"s{i}" for i in range(len(df.columns))))
+    rows = relation_frame(df.sparkSession, rel, shown, follow=df.isStreaming)
+    on = parse_on(join.on)
+    place = {name: i for i, name in enumerate(rel.key)}
+    equal = None
+    for left, right in zip(on.left, on.right, strict=True):
+        pair = stream[f"s{df.columns.index(left)}"] == rows[f"c{place[right]}"]
+        equal = pair if equal is None else equal & pair
+    out = stream.join(broadcast(rows), equal, _HOW[join.how])
+    wanted = [stream[f"s{i}"] for i in range(len(df.columns))]
+    if join.how in ("inner", "left"):
+        wanted += [rows[f"c{len(rel.key) + i}"] for i in range(len(shown))]
+    out = derived(out.select(*wanted).toDF(*schema.names), df)
+    if not df.isStreaming:
+        _open[out] = rel
+    return out
+
+
+def broadcast_advice(rel: Relation, join: RelationJoin) -> str:
+    """When Spark's own join should be the faster one, say so with the reason; else nothing."""
+    if join.conditional or join.order != "any" or join.on is None or sorted(parse_on(join.on).right) != sorted(rel.key):
+        return ""
+    nbytes = rel.num_rows * (tuple_bytes(rel, rel.payload(join.shown)) + 8)
+    if nbytes > _WORTH:
+        return ""
+    return (
+        f"algorithm='broadcast', Spark's own join, should be faster: the {rel.num_rows:,} rows take {format_size(nbytes)},"
+        f" below the {format_size(_WORTH)} from which building its table in each micro-batch takes longer than Python does"
+    )
