@@ -85,6 +85,7 @@ def main() -> int:
             seconds=arguments.seconds or (3.0 if quick else 8.0),
             warmup=int(arguments.warmup or (2 if quick else 6)),
             memory=arguments.memory,
+            loads=not arguments.joins,
         ),
     )
     name = arguments.name or "-".join(sections)
@@ -110,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch", type=_list(int), default=(10_000, 500_000), help="rows in a stream batch")
     add("--budget", type=_list(float), default=(1.0, 5.0, 10.0), help="memory, in per cent of R (spark: 10)")
     add("--memory", type=_size, help="spark: the budget as a size, such as 64MiB, whatever the size of R")
+    add("--joins", action="store_true", help="spark: joins alone, without loads")
     add("--workload", type=_choice(WORKLOADS), help=f"{', '.join(WORKLOADS)} (spark: not temporal)")
     add("--systems", type=_choice(_SYSTEMS), default=(), help=", ".join(_SYSTEMS))
     add(

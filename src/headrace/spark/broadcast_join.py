@@ -1,7 +1,7 @@
 """algorithm="broadcast" of `enrich`: Spark's own broadcast hash join with the rows of a relation, all in the JVM.
 
 Spark sends the relation's rows to every executor and builds a hash table of them, again in each micro-batch. Where the relation
-is small that takes less time than to hand the stream's rows to Python and back. When it should, `broadcast_advice` says so.
+is small that takes less time than to hand the stream's rows to Python and back. headrace/cost/broadcast.py says when it should.
 """
 
 from __future__ import annotations
@@ -12,21 +12,18 @@ from weakref import WeakKeyDictionary
 from pyspark.sql.functions import broadcast
 
 from headrace.conditions import parse_on
+from headrace.cost.broadcast import BROADCAST, broadcast_advice
 from headrace.errors import BadInput
 from headrace.relation import Relation
-from headrace.semistream.sizes import tuple_bytes
 from headrace.spark.plan import derived
 from headrace.spark.relation_join import RelationJoin
 from headrace.spark.relation_source import relation_frame
-from headrace.units import format_size
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-BROADCAST = "broadcast"
 _HOW = {"inner": "inner", "left": "left_outer", "semi": "left_semi", "anti": "left_anti"}
-_WORTH = 4 << 20  # bytes of the wanted columns below which Spark's join was measured to be the faster one
 
 #: Relations of batch DataFrames, whose version must stay as long as the DataFrame may be run.
 _open: WeakKeyDictionary[DataFrame, Relation] = WeakKeyDictionary()
@@ -37,7 +34,7 @@ def check_broadcast(**asked: object) -> None:
     for name, value in asked.items():
         if value is not None:
             raise BadInput(
-                f"algorithm='broadcast' is Spark's own join, which does not take {name}={value!r}; leave it out, or choose"
+                f"algorithm={BROADCAST!r} is Spark's own join, which does not take {name}={value!r}; leave it out, or choose"
                 " algorithm='adaptive'"
             )
 
@@ -76,14 +73,7 @@ def broadcast_join(df: DataFrame, rel: Relation, join: RelationJoin, schema: Str
     return out
 
 
-def broadcast_advice(rel: Relation, join: RelationJoin) -> str:
-    """When Spark's own join should be the faster one, say so with the reason; else nothing."""
-    if join.conditional or join.order != "any" or join.on is None or sorted(parse_on(join.on).right) != sorted(rel.key):
-        return ""
-    nbytes = rel.num_rows * (tuple_bytes(rel, rel.payload(join.shown)) + 8)
-    if nbytes > _WORTH:
-        return ""
-    return (
-        f"algorithm='broadcast', Spark's own join, should be faster: the {rel.num_rows:,} rows take {format_size(nbytes)},"
-        f" below the {format_size(_WORTH)} from which building its table in each micro-batch takes longer than Python does"
-    )
+def advice_for(join: RelationJoin, rel: Relation) -> str:
+    """What `auto` says of Spark's own join, where it could take the place of this one."""
+    looked_up = join.on is not None and sorted(parse_on(join.on).right) == sorted(rel.key)
+    return broadcast_advice(rel, join.shown) if looked_up and not join.conditional and join.order == "any" else ""

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.conditions import Condition, parse_on
+from headrace.cost.broadcast import BROADCAST
 from headrace.errors import BadInput, choice
 from headrace.relation import Relation
 from headrace.semistream import ALGORITHMS, algorithm_for, check_condition
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.deferred.deferral import MARK, Deferral
-from headrace.spark.broadcast_join import BROADCAST, broadcast_advice, broadcast_join, check_broadcast
+from headrace.spark.broadcast_join import advice_for, broadcast_join, check_broadcast
 from headrace.spark.choice import Algorithm
 from headrace.spark.column_names import ColumnNames
 from headrace.spark.defer import QUEUEING, Defer
@@ -162,7 +163,7 @@ def enrich(
     schema, result = result_schema(plan.schema, stream, joined, version_column, names, suffix)
     step = enrich_step(join, stream, rel.version, follow=df.isStreaming, result=result)
     if algorithm == "auto" and waiting is None and shedding is None and version_column is None:
-        step = replace(step, algorithm=replace(step.algorithm, advice=broadcast_advice(rel, join)))
+        step = replace(step, algorithm=replace(step.algorithm, advice=advice_for(join, rel)))
     step = replace(step, waiting=waiting)
     if shedding is not None:
         check_shed(plan.schema, df.isStreaming)
