@@ -154,7 +154,7 @@ def enrich(
         key = _check_deferral(df, join, stream, deferral)
         waiting = Waiting(deferral, _keeping(df, plan, rel, key, defer, deferral))
         if join.algorithm not in QUEUEING:
-            join = replace(join, algorithm=ADAPTIVE, mark=MARK if deferral.sorts_out else None)
+            join = replace(join, algorithm=ADAPTIVE, mark=MARK if deferral.sorts_out else None, whole=False)
         source = by_shard(df, key, waiting.log.shards, deferral)
         plan = Plan(source, (), (), df.schema, stream=df.schema, earlier=plan.logs)
     # The operator is made here only to have everything refused here that can be refused.
