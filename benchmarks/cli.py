@@ -26,6 +26,8 @@ from benchmarks.spark.plan import SparkPlan
 from benchmarks.streams import WORKLOADS
 from benchmarks.systems import IN_MEMORY, LOOKUP
 from benchmarks.xml.plan import XmlPlan
+from headrace.errors import BadInput
+from headrace.units import parse_size
 
 SECTIONS = ("lookup", "memory", "create", "service", "progressive", "sampling", "xml", "feeds", "spark", "beyond")
 SERVICE_ROWS = 200_000
@@ -83,6 +85,8 @@ def main() -> int:
             systems=arguments.systems,
             seconds=arguments.seconds or (3.0 if quick else 8.0),
             warmup=int(arguments.warmup or (2 if quick else 6)),
+            memory=arguments.memory,
+            loads=not arguments.joins,
         ),
         beyond=BeyondPlan(
             rows=arguments.rows or ((1_000_000,) if quick else BeyondPlan.rows),
@@ -115,6 +119,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--megabytes", type=_list(int), help="sizes of XML documents (20 and 1000)")
     add("--batch", type=_list(int), default=(10_000, 500_000), help="rows in a stream batch")
     add("--budget", type=_list(float), default=(1.0, 5.0, 10.0), help="memory, in per cent of R (spark: 10)")
+    add("--memory", type=_size, help="spark: the budget as a size, such as 64MiB, whatever the size of R")
+    add("--joins", action="store_true", help="spark: joins alone, without loads")
     add("--workload", type=_choice(WORKLOADS), help=f"{', '.join(WORKLOADS)} (spark: not temporal)")
     add("--systems", type=_choice(_SYSTEMS), default=(), help=", ".join(_SYSTEMS))
     add(
@@ -128,6 +134,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--data", type=Path, default=_DATA, help="where data is kept and reused")
     add("--name", help="name of the results file")
     return parser
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text, name="--memory")
+    except BadInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _list(kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:

@@ -26,6 +26,8 @@ class SparkPlan:
     systems: tuple[str, ...]  # empty: the default ones
     seconds: float
     warmup: int  # large micro-batches before a stream is measured
+    memory: int | None = None  # bytes of the budget; None: the share BUDGET of R
+    loads: bool = True  # whether to measure loads, too
 
     def cells(self, seed: int, root: Path) -> Iterator[Cell]:
         """One cell a process. `parts` are the streams it goes through, one after the other.
@@ -34,18 +36,20 @@ class SparkPlan:
         cell, and a warmer JVM is to their advantage. Headrace and the pass-through get a process a stream,
         since their memory is measured and what the stream before left behind would count.
         """
-        for section, rows, system in product((JOIN, LOAD), self.rows, self._chosen()):
+        for section, rows, system in product((JOIN, LOAD) if self.loads else (JOIN,), self.rows, self._chosen()):
             parts = list(product(self._workloads(section, rows, system), self.batches))
+            size = Dataset(rows, seed, root).bytes
+            memory = int(size * BUDGET) if self.memory is None else self.memory
             base = Cell(
                 section=section,
                 system=system,
                 rows=rows,
                 seed=seed,
                 root=str(root),
-                budget=BUDGET,
+                budget=memory / size,
                 seconds=self.seconds,
                 warmup=self.warmup,
-                memory=int(Dataset(rows, seed, root).bytes * BUDGET),
+                memory=memory,
             )
             for group in [parts] if system in FORMS else [[part] for part in parts]:
                 if group:

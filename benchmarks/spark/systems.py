@@ -165,7 +165,7 @@ class Headrace(SparkSystem):
             "version": hr.__version__,
             "access": self.access,
             "options": f"relation of {SHARDS} shards",
-            "cache": "the budget: 10% of R",
+            "cache": f"the budget: {self.memory / 2**20:,.0f} MiB",
         }
 
 

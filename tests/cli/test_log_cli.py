@@ -31,7 +31,7 @@ class State:
         rel = hr.Relation.create(path / "r", table, key="k")
         self.deferral = Deferral(**deferral)
         self.op = AdaptiveJoin(
-            rel, "k", "1MiB", how="left", order="any", mark=MARK if self.deferral.sorts_out else None
+            rel, "k", "1MiB", how="left", order="any", mark=MARK if self.deferral.sorts_out else None, whole=False
         )
         self.log = RunLog(path / "state", "q", "enrich", shards=2)
         self.clock = ManualClock(WallClock().now() - ago)

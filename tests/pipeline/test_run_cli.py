@@ -55,7 +55,7 @@ def test_the_plan_names_algorithm_and_memory_and_no_secret(place, monkeypatch):
         assert result.exit_code == 0, result.output
         assert "adaptive" in result.stdout
         assert "50 rows" in result.stdout
-        assert "hot set" in result.stdout
+        assert "table" in result.stdout
         assert "${WAREHOUSE}/sales" in result.stdout
         assert "hunter2" not in result.output
     assert json.loads(result.stdout)["steps"][0]["gives"]["price"] == "long"

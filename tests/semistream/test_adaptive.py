@@ -76,7 +76,7 @@ def test_the_hot_set_follows_a_stream_that_changes(relation):
 
 
 def test_absent_keys_cost_no_reads_while_there_is_a_filter(relation):
-    op = AdaptiveJoin(relation, on="k", memory="4MiB")
+    op = AdaptiveJoin(relation, on="k", memory="4MiB", whole=False)
     assert run(op, [stream(np.arange(20_000) * 2 + 1)] * 3) == 0
     assert op.stats.absent > 0.99 * 60_000
     assert op.stats.pages_requested < 600
@@ -123,7 +123,7 @@ def test_the_split_gives_a_scattered_stream_buffer_and_a_skewed_one_hot_tuples(p
 
 
 def test_neighbouring_pages_share_a_read(relation):
-    op = AdaptiveJoin(relation, on="k", memory="4MiB")
+    op = AdaptiveJoin(relation, on="k", memory="4MiB", whole=False)
     run(op, [stream(np.arange(N) * 2)])
     # Once each, but for the page in which one slice of the batch ends and the next begins.
     assert relation.num_pages <= op.stats.pages_read < 1.05 * relation.num_pages

@@ -60,16 +60,17 @@ def joined(pairs, keys, each=1, how="inner", dated=False):
 class Query:
     """A query of one shard: micro-batches, attempts, a clock."""
 
-    def __init__(self, path, rel, deferral, how="inner", memory="1MiB", dated=False):
+    def __init__(self, path, rel, deferral, how="inner", memory="1MiB", dated=False, whole=False):
         self.log = RunLog(path, "q", "enrich", shards=1)
         self.clock, self.deferral = ManualClock(1e9), deferral
         mark = MARK if deferral.sorts_out else None
         self.how, self.memory, self.mark, self.dated = "left" if mark else how, memory, mark, dated
+        self.whole = whole
         self.use(rel)
 
     def use(self, rel):
         self.rel = rel
-        options = {"how": self.how, "order": "any", "columns": ["name"]}
+        options = {"how": self.how, "order": "any", "columns": ["name"], "whole": self.whole}
         if self.dated:
             valid = hr.compare("n", ">=", "since")
             self.op = ConditionalJoin(rel, "k", self.memory, condition=valid, flag=self.mark, **options)
@@ -117,7 +118,9 @@ def test_oracle_every_row_once_whichever_attempts_die(tmp_path, seed, dated):
     unmatched = random.choice(["drop", "dead_letter", "retry"])
     how = random.choice(["inner", "left"]) if unmatched == "drop" else "inner"
     deferral = Deferral(random.choice([None, 0.1, 10.0, 1000.0]), unmatched, 3.0, 0.5)
-    query = Query(tmp_path / "log", relation(tmp_path / "r", keys, each), deferral, how, dated=dated)
+    query = Query(
+        tmp_path / "log", relation(tmp_path / "r", keys, each), deferral, how, dated=dated, whole=seed % 3 == 0
+    )
     everything, given, number = [], Counter(), 0
     for _ in range(random.randint(3, 24)):
         number += random.choice([1, 1, 1, 3])  # a shard may have no rows in a micro-batch

@@ -44,7 +44,8 @@ def test_oracle_random_cases_give_the_brute_force_result_in_the_order_asked_for(
     how = random.choice(HOWS)
     columns = random.choice([None, ["s"], [], ["b", "v"]])
     memory, order = random.choice(["500KiB", "1MiB", "8MiB"]), random.choice(["stream", "any"])
-    op = AdaptiveJoin(relation, on=case.key, memory=memory, how=how, columns=columns, order=order)
+    whole = random.random() < 0.4
+    op = AdaptiveJoin(relation, on=case.key, memory=memory, how=how, columns=columns, order=order, whole=whole)
     got = tuples(op.run(case.batches))
     expected = join(rows, case.batches, case.key, how, ["v", "s", "b"] if columns is None else columns)
     if order == "any":
@@ -76,8 +77,10 @@ def test_oracle_duckdb_agrees_for_every_key_type_and_duplicate_pattern(ram_path,
     stream = table(kind, [(i * 7) % 120 for i in range(90)], case.random, nulls=0.1, tag="s")
     key = [name for name in rows.schema.names if name.startswith("k")]
     relation = hr.Relation.create(ram_path / "r", rows, key=key, page_size="4KiB")
-    op = AdaptiveJoin(relation, on=key, memory="1MiB", how=how)
-    got = Counter(tuples(op.run(stream.combine_chunks().to_batches())))
+    got, held_whole = (
+        Counter(tuples(op.run(stream.combine_chunks().to_batches())))
+        for op in (AdaptiveJoin(relation, on=key, memory="1MiB", how=how, whole=whole) for whole in (False, True))
+    )
     on = " and ".join(f"stream.{k} = rows.{k}" for k in key)
     exists = f"exists (select 1 from rows where {on})"
     sql = {
@@ -96,3 +99,4 @@ def test_oracle_duckdb_agrees_for_every_key_type_and_duplicate_pattern(ram_path,
     ]
     expected = Counter(tuples(answer.rename_columns(names).cast(pa.schema(fields)).to_batches()))
     assert got == expected
+    assert held_whole == expected

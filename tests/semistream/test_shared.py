@@ -58,7 +58,7 @@ def group(tmp_path):
 
 def made(some, path, group, slots, **options):
     for worker in some:
-        worker.do("make", "op", path, group, slots, {"memory": MEMORY, **options})
+        worker.do("make", "op", path, group, slots, {"memory": MEMORY, "whole": False, **options})
     return some
 
 
@@ -179,7 +179,9 @@ def test_as_many_as_there_are_slots_get_in_when_all_come_at_once(workers, tmp_pa
 @pytest.mark.parametrize("lock", range(3))  # two slots, and the right to publish
 def test_one_that_comes_while_the_first_lets_go_of_what_it_filled_gets_in(small, tmp_path, monkeypatch, lock):
     """On a busy machine the first may be stopped between any two of its steps."""
-    first, second = (AdaptiveJoin(small, on="k", memory="560KiB", group=Group(tmp_path / "g", 2)) for _ in range(2))
+    first, second = (
+        AdaptiveJoin(small, on="k", memory="560KiB", whole=False, group=Group(tmp_path / "g", 2)) for _ in range(2)
+    )
     let_go, answers = [], []
     comes = threading.Thread(target=lambda: answers.append(second.enter()))
 
@@ -404,7 +406,7 @@ def test_oracle_versions_that_alternate_never_mix(workers, two_versions, group):
     some = workers(2)
     for worker in some:
         for version in (old, new):
-            worker.do("make", str(version), path, group, 2, {"version": version, "memory": MEMORY})
+            worker.do("make", str(version), path, group, 2, {"version": version, "memory": MEMORY, "whole": False})
     joined = 0
     for turn, batch in enumerate(batches_of(11, 40, rows=800)):
         turns = [(old, 0), (new, 1)] if turn % 2 else [(new, 1), (old, 0)]
@@ -476,7 +478,7 @@ def test_oracle_readers_see_their_generation_to_the_end(small, tmp_path_factory,
     rng = np.random.default_rng(seed)
 
     def operator():
-        return AdaptiveJoin(small, on="k", memory="900KiB", group=Group(directory, 3))
+        return AdaptiveJoin(small, on="k", memory="900KiB", whole=False, group=Group(directory, 3))
 
     ops = [operator() for _ in range(3)]
     reading: dict[int, tuple] = {}
@@ -510,7 +512,9 @@ def test_oracle_readers_see_their_generation_to_the_end(small, tmp_path_factory,
 
 def test_a_worker_that_comes_late_to_a_generation_writes_nothing_into_its_regions(small, tmp_path, monkeypatch):
     """Between the moment a worker has read the list of segments and the one it looks at them, others publish."""
-    busy, late = (AdaptiveJoin(small, on="k", memory="560KiB", group=Group(tmp_path / "g", 2)) for _ in range(2))
+    busy, late = (
+        AdaptiveJoin(small, on="k", memory="560KiB", whole=False, group=Group(tmp_path / "g", 2)) for _ in range(2)
+    )
     rng = np.random.default_rng(4)
     seen: list[list[bytes]] = []
 
@@ -543,7 +547,9 @@ def test_a_worker_that_comes_late_to_a_generation_writes_nothing_into_its_region
 
 def test_a_slice_taken_again_does_not_ask_a_filter_that_was_given_up_meanwhile(small, tmp_path, monkeypatch):
     """Another worker gives the filter up while this one joins; then this one has to make room, and frees it itself."""
-    one, two = (AdaptiveJoin(small, on="k", memory="900KiB", group=Group(tmp_path / "g", 2)) for _ in range(2))
+    one, two = (
+        AdaptiveJoin(small, on="k", memory="900KiB", whole=False, group=Group(tmp_path / "g", 2)) for _ in range(2)
+    )
     rng = np.random.default_rng(6)
     assert one.enter()
     assert two.enter()
@@ -567,7 +573,7 @@ def test_a_slice_taken_again_does_not_ask_a_filter_that_was_given_up_meanwhile(s
 
 def test_oracle_the_filter_goes_and_comes_back_under_readers(small, tmp_path):
     """A reader in the middle of its results has the filter of its generation, or none, whatever the others do with it."""
-    ops = [AdaptiveJoin(small, on="k", memory="900KiB", group=Group(tmp_path / "g", 3)) for _ in range(3)]
+    ops = [AdaptiveJoin(small, on="k", memory="900KiB", whole=False, group=Group(tmp_path / "g", 3)) for _ in range(3)]
     rng = np.random.default_rng(7)
     for op in ops:
         assert op.enter()
@@ -666,7 +672,7 @@ def test_contract_shared_memories_are_let_go(workers, two_versions, group):
 
 def test_the_layout_is_that_of_the_budget(small, tmp_path):
     """Nothing lies over anything else."""
-    op = AdaptiveJoin(small, on="k", memory="900KiB", group=Group(tmp_path / "g", 3))
+    op = AdaptiveJoin(small, on="k", memory="900KiB", whole=False, group=Group(tmp_path / "g", 3))
     assert op.enter()
     shared: GroupMemory = op._membership.shared  # private, as all below: the layout is nobody's but its own
     pieces = [(0, shared.header_type.itemsize)]
@@ -693,7 +699,9 @@ def test_contract_what_a_process_has_read_moves_nothing_that_the_group_shares(tm
             relation = hr.Relation.open(where)
             relation.disk._delay = delay  # private: what a read took, which depends on the machine
             assert relation.disk.cached == (delay == 0)
-            operators.append(AdaptiveJoin(relation, on="k", memory=memory, order=order, group=Group(group, 2)))
+            operators.append(
+                AdaptiveJoin(relation, on="k", memory=memory, whole=False, order=order, group=Group(group, 2))
+            )
         for op in operators:  # one after the other, in the slot that the last one left
             assert op.enter()
             assert sum(out.num_rows for out in op.run([stream, stream])) == 2 * stream.num_rows

@@ -182,7 +182,8 @@ def finish(name: str) -> pa.Table:
 def stats(name: str) -> dict[str, Any]:
     op = _operators[name]
     op.stats.check()
-    return op.stats.as_dict() | {"agreed": op._membership.shared.hot_bytes}  # private: what the members have agreed on
+    shared = op._membership.shared  # private: what the members have agreed on, where they share a hot set
+    return op.stats.as_dict() | {"agreed": getattr(shared, "hot_bytes", 0)}
 
 
 def shared_memory(name: str) -> dict[str, int]:

@@ -29,6 +29,7 @@ from headrace.semistream.adaptive.split import (
     sketch_horizon,
     split_by_share,
 )
+from headrace.semistream.adaptive.whole_table import WholeTablePlan
 from headrace.semistream.adaptive.workload import Workload
 from headrace.units import format_size
 
@@ -48,6 +49,9 @@ def adaptive(facts: Facts, memory: int) -> Prediction:
     except MemoryRefused:
         least = format_size(least_memory(facts.plan_facts("adaptive")))
         return refused("adaptive", memory, f"index and buffers need {least} or more")
+    whole = WholeTablePlan.of(plan.facts, memory) if not facts.ordered or facts.distinct_keys == facts.rows else None
+    if whole is not None:
+        return _in_memory(facts, memory, whole)
     room = _Room.of(facts, plan)
     overhead = facts.machine.overhead("adaptive")
     model = _slices if plan.ordered else _phases
@@ -68,6 +72,17 @@ def adaptive(facts: Facts, memory: int) -> Prediction:
     return Prediction(
         "adaptive", memory, 1 / best.work.seconds(overhead), parameters={}, parts=parts, why=why, work=best.work
     )
+
+
+def _in_memory(facts: Facts, memory: int, whole: WholeTablePlan) -> Prediction:
+    """A relation that fits: a stream tuple is one look-up, and nothing is read. Loading is not of an endless stream."""
+    f = facts.machine.factors
+    rows = float(min(whole.rows, facts.batch_rows or whole.rows))
+    work = Work(0.0, f.c_S + f.c_X + facts.matches * f.c_O, 1 / rows)
+    parts = {"table": whole.table, "sketch": whole.sketch, "output": whole.output, "stream buffer": whole.stream}
+    seconds = work.seconds(facts.machine.overhead("adaptive"))
+    why = f"all {facts.rows:,} rows are in memory, and none is read twice"
+    return Prediction("adaptive", memory, 1 / seconds, parts=parts, why=why, work=work)
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,22 @@ def copy_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
 
 
 @intrinsic
+def prefetch(typingctx: Any, address: Any) -> Any:
+    """Ask for the cache line at an address, to be read soon; any address will do."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        call = builder.module.declare_intrinsic(
+            "llvm.prefetch", (byte,), ir.FunctionType(ir.VoidType(), [byte] + 3 * [word])
+        )
+        read, keep, data = (ir.Constant(word, value) for value in (0, 3, 1))
+        builder.call(call, [builder.inttoptr(args[0], byte), read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
+@intrinsic
 def trailing_zeros(typingctx: Any, word: Any) -> Any:
     """Count the zero bits below the lowest one of a word that is not zero."""
 

@@ -26,6 +26,7 @@ from headrace.kernels.jit import (
     load_u16,
     load_u32,
     load_u64,
+    prefetch,
     store_u8,
     store_u16,
     store_u32,
@@ -35,6 +36,7 @@ from headrace.kernels.jit import (
 )
 
 INNER, LEFT, SEMI, ANTI = 0, 1, 2, 3  # kinds of join
+_AHEAD = 24  # tuples whose memory is asked for before they are copied: their cache misses overlap
 
 
 # A slot of a hash table is (31 bits of the hash, entry), or -1 if it is empty. Slots that follow each other are in the order of
@@ -224,7 +226,10 @@ def expand_pages(pages, key, low, high, rows, starts, stop, out_row, out_at, out
 @kernel(void(I64, I32, I32, int64, int64))
 def take_fixed(base, src, pos, width, out):
     """Gather values of fixed width to the address `out`; zeros where src is -1."""
-    for i in range(src.size):
+    n = src.size
+    for i in range(n):
+        if i + _AHEAD < n and src[i + _AHEAD] >= 0:
+            prefetch(base[src[i + _AHEAD]] + np.int64(pos[i + _AHEAD]) * width)
         if src[i] < 0:
             if width == 16:
                 store_u64(out + 16 * i, np.uint64(0))
@@ -267,7 +272,10 @@ def take_sizes(base, src, pos, out_offsets):
     """Compute the offsets of strings to gather, from sources with u32 offsets; returns their total size."""
     used = 0
     out_offsets[0] = 0
-    for i in range(src.size):
+    n = src.size
+    for i in range(n):
+        if i + _AHEAD < n and src[i + _AHEAD] >= 0:
+            prefetch(base[src[i + _AHEAD]] + 4 * np.int64(pos[i + _AHEAD]))
         if src[i] >= 0:
             at = base[src[i]] + 4 * np.int64(pos[i])
             used += np.int64(load_u32(at + 4)) - np.int64(load_u32(at))
@@ -278,7 +286,11 @@ def take_sizes(base, src, pos, out_offsets):
 @kernel(void(I64, I64, I32, I32, I64, int64))
 def take_variable(base_offsets, base_data, src, pos, out_offsets, out):
     """Gather strings to out + out_offsets[i], which `take_sizes` computed."""
-    for i in range(src.size):
+    n = src.size
+    for i in range(n):
+        if i + _AHEAD < n and src[i + _AHEAD] >= 0:
+            offset = base_offsets[src[i + _AHEAD]] + 4 * np.int64(pos[i + _AHEAD])
+            prefetch(base_data[src[i + _AHEAD]] + np.int64(load_u32(offset)))
         size = out_offsets[i + 1] - out_offsets[i]
         if size > 0:
             at = base_offsets[src[i]] + 4 * np.int64(pos[i])

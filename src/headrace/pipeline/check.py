@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from headrace.conditions import parse_on, renamed
+from headrace.cost.broadcast import BROADCAST
 from headrace.errors import BadInput, choice
 from headrace.pipeline.check_sampling import check_sampling
 from headrace.pipeline.document import BadPipeline, Document, Key, filled, near
@@ -267,7 +268,7 @@ def _check_enrich(draft: Draft, number: int, step: Enrich, columns: Columns | No
         step = _as_written(step, names, columns, relation)
     algorithm = False
     with Noting(draft, (*at, "algorithm")):
-        choice("algorithm", step.algorithm, ("auto", *ALGORITHMS))
+        choice("algorithm", step.algorithm, ("auto", BROADCAST, *ALGORITHMS))
         check_condition(step.algorithm, step.condition)
         algorithm = True
     with Noting(draft, at):
@@ -442,7 +443,9 @@ def make_join(step: Enrich, relation: Relation) -> SemiStreamJoin:
     options: dict[str, Any] = {"how": how, "columns": step.columns, "suffix": filled(step.suffix)}
     memory = filled_size(step.memory)
     name = algorithm_for(step.algorithm, step.on, step.condition, relation)
-    if step.condition is None and name in ("auto", "adaptive"):
+    if name == BROADCAST:  # Spark's own join has no memory of ours
+        memory = AdaptiveJoin.least_memory(relation, step.columns)
+    if step.condition is None and name in ("auto", "adaptive", BROADCAST):
         return AdaptiveJoin(relation, step.on, memory, order=step.order, **options)
     if step.condition is not None:
         options["condition"] = step.condition

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.cost import Facts, choose, load_calibration
+from headrace.cost.broadcast import BROADCAST, broadcast_advice
 from headrace.cost.calibrate import BadCalibration
 from headrace.pipeline.columns import type_word
 from headrace.pipeline.fields import filled_size
@@ -123,16 +124,20 @@ def _algorithm(step: Enrich, operator: SemiStreamJoin) -> tuple[str, str]:
         return "meshjoin", "no key to look up"
     if step.condition is not None:
         return "adaptive", "by the key, and then the condition"
+    advice = broadcast_advice(operator.relation, operator.columns if operator.how in ("inner", "left") else ())
+    beside = f"; {advice}" if advice else ""
     try:
         machine = load_calibration().as_machine()
     except BadCalibration:
-        return "adaptive", "it needs no costs to choose by; headrace calibrate measures some"
+        return "adaptive", f"it needs no costs to choose by; headrace calibrate measures some{beside}"
     facts = Facts.of(operator.relation, skew=1.0, machine=machine, columns=step.columns)
     found = choose(facts, operator.budget.limit)
-    return found.algorithm, f"for a skewed stream, as an example; the first rows decide: {found.why}"
+    return found.algorithm, f"for a skewed stream, as an example; the first rows decide: {found.why}{beside}"
 
 
 def _memory(step: Enrich, operator: SemiStreamJoin) -> str:
+    if getattr(step, "algorithm", None) == BROADCAST:
+        return "Spark's own, in the JVM: it holds all rows of the relation"
     parts = sorted(operator.budget.held().items(), key=lambda part: -part[1])
     held = ", ".join(f"{name} {format_size(size)}" for name, size in parts if size)
     return f"{format_size(operator.budget.limit)} an executor" + (f": {held} to begin with" if held else "")

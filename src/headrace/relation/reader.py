@@ -690,10 +690,16 @@ class PageReader:
         self, places: Int64s, columns: tuple[Column, ...], stats: JoinStats
     ) -> Iterator[tuple[PageFacts, TupleStore]]:
         """Yield the tuples of pages, in the order of `places`, with the facts of the pages they come from."""
+        with closing(self.in_order(places, stats)) as rounds:
+            for addresses in rounds:
+                yield self._all_rows(addresses, columns)
+
+    def in_order(self, places: Int64s, stats: JoinStats) -> Generator[Int64s]:
+        """Read distinct places and yield the addresses of pages in their order; each is there until the next item."""
         if not _unsorted(places):
             with closing(self.read(places, stats)) as rounds:
                 for _, _, addresses in rounds:
-                    yield self._all_rows(addresses, columns)
+                    yield addresses
             return
         # Updates have moved pages. Read half a buffer of them at a time, sorted by place, and put them back in key order.
         for a in range(0, places.size, self.half):
@@ -703,7 +709,7 @@ class PageReader:
             with closing(self.read(piece[order], stats, bridge=False)) as rounds:
                 for i, j, some in rounds:
                     addresses[order[i:j]] = some
-            yield self._all_rows(addresses, columns)
+            yield addresses
 
     def _all_rows(self, addresses: Int64s, columns: tuple[Column, ...]) -> tuple[PageFacts, TupleStore]:
         rows, used = np.empty(addresses.size, np.int32), np.empty(addresses.size, np.int64)

@@ -61,10 +61,17 @@ class Algorithm:
         What joins, unless there is a chooser.
     chooser
         Chooses when the first rows are there; None where the choice is made already.
+    advice
+        What the user may want to choose instead, and why; empty for nothing.
     """
 
     default: Chosen
     chooser: Chooser | None = None
+    advice: str = ""
+
+    def why(self, chosen: Chosen | None) -> str:
+        """Why an algorithm was chosen, and the advice."""
+        return "; ".join(filter(None, ["" if chosen is None else chosen.why, self.advice]))
 
     @classmethod
     def of(cls, join: RelationJoin) -> Algorithm:

@@ -16,18 +16,20 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.conditions import Condition, parse_on
+from headrace.cost.broadcast import BROADCAST
 from headrace.errors import BadInput, choice
 from headrace.relation import Relation
 from headrace.semistream import ALGORITHMS, algorithm_for, check_condition
 from headrace.semistream.base import How, On, Order
 from headrace.semistream.deferred.deferral import MARK, Deferral
+from headrace.spark.broadcast_join import advice_for, broadcast_join, check_broadcast
 from headrace.spark.choice import Algorithm
 from headrace.spark.column_names import ColumnNames
 from headrace.spark.defer import QUEUEING, Defer
 from headrace.spark.enrich_step import EnrichStep, Waiting
 from headrace.spark.executors import workers_of
 from headrace.spark.plan import Plan
-from headrace.spark.relation_join import ADAPTIVE, RelationJoin, open_join
+from headrace.spark.relation_join import ADAPTIVE, RelationJoin, open_alone, open_join
 from headrace.spark.schemas import ResultColumns, result_schema, stream_schema
 from headrace.spark.shed import Shedding, check_shed, shed_room, shed_step
 from headrace.spark.state.stateful import by_shard, state_path
@@ -77,9 +79,10 @@ def enrich(
     algorithm
         "auto": AdaptiveJoin, unless this machine has a calibration (`headrace calibrate`) whose models expect another algorithm
         to be faster; chosen once for the query from its first rows. Or one by its name: adaptive, inl, meshjoin, ameshjoin,
-        rmeshjoin, hybridjoin, xhybridjoin, ssij. The published ones share no memory: each worker has its part of the budget, and
-        joins the rows of a task as one stream, to its end; with a deadline, all but inl keep their queue from one micro-batch to
-        the next.
+        rmeshjoin, hybridjoin, xhybridjoin, ssij. Or broadcast: Spark's own broadcast join with the relation's rows, in the JVM
+        and without `memory`; where that should be faster, "auto" says so. The published ones share no memory: each worker has
+        its part of the budget, and joins the rows of a task as one stream, to its end; with a deadline, all but inl keep their
+        queue from one micro-batch to the next.
     order
         "stream": the results of a task's rows come in the order of the rows. "any" is faster.
     condition
@@ -103,7 +106,10 @@ def enrich(
         Of a streaming DataFrame: what to keep of a micro-batch that has more rows than can be joined in time: keep, sample, topw,
         cluster, auto, or hr.Shedding(...). The other rows are put aside; hr.replay joins and loads them later.
     """
-    choice("algorithm", algorithm, ("auto", *ALGORITHMS))
+    choice("algorithm", algorithm, ("auto", BROADCAST, *ALGORITHMS))
+    if algorithm == BROADCAST:
+        ordered = None if order == "any" else order
+        check_broadcast(order=ordered, version_column=version_column, deadline=deadline, defer=defer, shed=shed)
     choice("order", order, ("any", "stream"))
     check_condition(algorithm, condition)
     if on is None and condition is None:
@@ -135,6 +141,10 @@ def enrich(
         suffix=suffix,
         workers=workers if workers is not None else workers_of(session),
     )
+    if algorithm == BROADCAST:
+        operator = open_alone(join, rel).operator  # made only to have refused what cannot be joined
+        schema, _ = result_schema(plan.schema, stream, operator.output_schema(stream), None, names, suffix)
+        return broadcast_join(df, rel, join, schema)
     held = 0 if shedding is None else shed_room(join.worker_memory)
     join = replace(join, memory=join.memory - join.workers * held)
     waiting: Waiting | None = None
@@ -144,7 +154,7 @@ def enrich(
         key = _check_deferral(df, join, stream, deferral)
         waiting = Waiting(deferral, _keeping(df, plan, rel, key, defer, deferral))
         if join.algorithm not in QUEUEING:
-            join = replace(join, algorithm=ADAPTIVE, mark=MARK if deferral.sorts_out else None)
+            join = replace(join, algorithm=ADAPTIVE, mark=MARK if deferral.sorts_out else None, whole=False)
         source = by_shard(df, key, waiting.log.shards, deferral)
         plan = Plan(source, (), (), df.schema, stream=df.schema, earlier=plan.logs)
     # The operator is made here only to have everything refused here that can be refused.
@@ -152,6 +162,8 @@ def enrich(
     joined = _without_mark(operator.output_schema(stream))
     schema, result = result_schema(plan.schema, stream, joined, version_column, names, suffix)
     step = enrich_step(join, stream, rel.version, follow=df.isStreaming, result=result)
+    if algorithm == "auto" and waiting is None and shedding is None and version_column is None:
+        step = replace(step, algorithm=replace(step.algorithm, advice=advice_for(join, rel)))
     step = replace(step, waiting=waiting)
     if shedding is not None:
         check_shed(plan.schema, df.isStreaming)

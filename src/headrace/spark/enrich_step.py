@@ -137,7 +137,7 @@ class EnrichStep:
             seconds=seconds,
             stats=JoinStats() + stats,  # a copy: the operator goes on counting
             algorithm="" if chosen is None else chosen.algorithm,
-            why="" if chosen is None else chosen.why,
+            why=self.algorithm.why(chosen),
             shed=shed,
         )
         task.reporter.add([report])

@@ -47,6 +47,8 @@ class RelationJoin:
     """a last column that says whether the row has a match, for the user"""
     mark: str | None = None
     """a last column that says so to the run log"""
+    whole: bool = True
+    """whether AdaptiveJoin may hold the relation whole; not where rows are to wait, and share reads"""
 
     @property
     def conditional(self) -> bool:
@@ -120,6 +122,7 @@ def open_alone(join: RelationJoin, relation: Relation) -> OpenJoin:
 def _adaptive(join: RelationJoin, relation: Relation, memory: int, group: Group | None) -> GroupMember:
     assert join.on is not None  # a condition alone is joined by another algorithm
     options: dict[str, Any] = {"how": join.how, "columns": join.columns, "suffix": join.suffix, "order": join.order}
+    options["whole"] = join.whole
     if not join.conditional:
         return AdaptiveJoin(relation, join.on, memory, group=group, mark=join.mark, **options)
     flag = join.flag or join.mark

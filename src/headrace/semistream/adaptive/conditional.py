@@ -45,7 +45,7 @@ class ConditionalJoin(SemiStreamJoin):
 
     Parameters
     ----------
-    relation, on, memory, how, columns, suffix, order, group
+    relation, on, memory, how, columns, suffix, order, group, whole
         See AdaptiveJoin.
     condition
         What a pair must satisfy, any condition; its columns need not be among `columns`. None: nothing more.
@@ -78,6 +78,7 @@ class ConditionalJoin(SemiStreamJoin):
         clock: Clock | None = None,
         order: Order = "stream",
         group: Group | None = None,
+        whole: bool = True,
     ) -> None:
         if flag is not None and how != "left":
             raise BadInput(f"flag={flag!r} says which rows of a left join have a match, and this is how={how!r}")
@@ -101,7 +102,15 @@ class ConditionalJoin(SemiStreamJoin):
                 self._matching.test_room = noted = noted // 2  # the other half is for the columns of pairs
         self._most = max(_LEAST_ROWS, noted // each)  # rows that are joined together
         self._keyed = AdaptiveJoin(
-            relation, on, self.budget, columns=inside, suffix=_INNER_SUFFIX, clock=clock, order=order, group=group
+            relation,
+            on,
+            self.budget,
+            columns=inside,
+            suffix=_INNER_SUFFIX,
+            clock=clock,
+            order=order,
+            group=group,
+            whole=whole,
         )
         self.stats = self._keyed.stats  # one set of counters: this join corrects those that depend on the condition
         self._inside = [column.name for column in relation.payload(inside)]  # payload columns of a pair

@@ -15,9 +15,7 @@ the protocol.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,21 +29,17 @@ from headrace.relation.store import ArrayAllocator
 from headrace.semistream.adaptive.hot_set import SEGMENTS
 from headrace.semistream.adaptive.keyed_store import KeyedStore, Records
 from headrace.semistream.adaptive.memory_plan import MemoryPlan
-from headrace.semistream.adaptive.shared_memory import SharedMemory
+from headrace.semistream.adaptive.shared_content import FIRST_SLOT_LOCK, PAGE, SharedContent, up
 
 Sidecar = Literal["index", "filter"]
 REGIONS = SEGMENTS + 1  # one is spare: a new segment is written before an old one goes
-_PAGE = 4096  # bytes of a page of the system's memory, at whose borders the parts begin
-_PUBLISH_LOCK, _FIRST_SLOT_LOCK = 0, 1  # numbers of locks: the right to publish, and then one for each slot
 
 
 def _header_type(columns: int, workers: int) -> np.dtype[Any]:
     """The record that the shared memory begins with.
 
-    name
-        The memory's own, see SharedMemory.
-    content
-        A hash of what the parts hold; 0 while they are filled.
+    name, content
+        See SharedContent.
     generation
         The number of the current generation of the hot set.
     hot_bytes, agreement
@@ -81,7 +75,7 @@ def _header_type(columns: int, workers: int) -> np.dtype[Any]:
     )
 
 
-class GroupMemory:
+class GroupMemory(SharedContent):
     """The shared memory of a group for one relation, set of columns and plan.
 
     Parameters
@@ -93,12 +87,10 @@ class GroupMemory:
     """
 
     def __init__(self, card: Path, relation: Relation, payload: Sequence[Column], plan: MemoryPlan) -> None:
-        self.card = card
-        self.relation = relation
         self.columns = tuple(payload)
-        self.workers = plan.workers
-        self.header_type = _header_type(len(self.columns), self.workers)
-        at = header = _up(self.header_type.itemsize)
+        self.header_type = _header_type(len(self.columns), plan.workers)
+        self.first_hot = 0  # bytes of the hot set, where this process is the one that fills the memory
+        at = up(self.header_type.itemsize)
         self._sidecars: dict[Sidecar, list[tuple[int, int]]] = {"index": [], "filter": []}
         shards = relation.opened.manifest.shards
         there = {"index": not plan.index_memory.paged, "filter": plan.filter > 0}
@@ -106,78 +98,26 @@ class GroupMemory:
             for facts in shards if there[part] else []:
                 size = getattr(facts, part).bytes
                 places.append((at, size))
-                at += _up(size)
+                at += up(size)
         self._sketch = (at, Sketch.size(plan.sketch))
-        at += _up(self._sketch[1])
+        at += up(self._sketch[1])
         slack = ArrayAllocator.slack(KeyedStore.arrays(self.columns))
         moving = plan.moving_bytes(filtered=False)
-        self._region = (at, _up(moving // REGIONS + slack))
+        self._region = (at, up(moving // REGIONS + slack))
         at += REGIONS * self._region[1]
-        self.read_bytes = plan.read // self.workers
-        self._slot = (at, _up(self.read_bytes) + _up(moving // self.workers + slack))
-        # As large for every version, so that an update goes on in the same memory. What is not written takes none.
-        pieces = 2 * relation.num_shards + 1 + REGIONS + 2 * self.workers
-        self.size = header + _up(3 * plan.limit) + pieces * (_PAGE + _up(slack))
-        assert at + self.workers * self._slot[1] <= self.size
-        # Another version of the relation, or a relation made anew, or another division, is another content.
-        tags = [file.tag for shard in shards for file in (*shard.files, shard.index, shard.filter)]
+        self.read_bytes = plan.read // plan.workers
+        self._slot = (at, up(self.read_bytes) + up(moving // plan.workers + slack))
+        size = shared_size(plan.limit, self.columns, relation.num_shards, plan.workers)
+        assert at + plan.workers * self._slot[1] <= size
         layout = (self._sidecars, self._sketch, self._region, self._slot, self.read_bytes)
-        which = f"{relation.path}:{relation.identity}:{relation.version}:{tags}"
-        text = f"{which}:{[c.name for c in payload]}:{layout}"
-        self.content = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1 | 1
-        self.memory = SharedMemory.find(self.card, self.size)
+        super().__init__(card, size, plan.workers, relation, self.columns, str(layout))
 
-    # -- slots -------------------------------------------------------------------------------------------------------------
-
-    def open_slot(self, first_hot: int) -> int | None:
-        """Take a free slot of a memory that holds this content; None if there is none.
-
-        Whoever fills the memory makes the hot set `first_hot` bytes large.
-        """
-        memory = self.memory = SharedMemory.find(self.card, self.size, self.memory)
-        if not self._filled() and not self._fill(first_hot):
-            return None
-        for number in range(self.workers):
-            if memory.lock(_FIRST_SLOT_LOCK + number):
-                if self._filled():
-                    return number
-                memory.unlock(_FIRST_SLOT_LOCK + number)
-        return None
-
-    def close_slot(self, number: int) -> None:
-        """Leave a slot to another worker."""
-        self.memory.unlock(_FIRST_SLOT_LOCK + number)
-
-    def _filled(self) -> bool:
-        return int(self.header["content"][0]) == self.content
-
-    def _fill(self, first_hot: int) -> bool:
-        """Start over with this content; False if somebody is at work with another."""
-        self.memory.wait(_PUBLISH_LOCK)  # another may be filling it with the same just now
-        slots: list[int] = []
-        try:
-            if self._filled():
-                return True
-            for slot in range(_FIRST_SLOT_LOCK, _FIRST_SLOT_LOCK + self.workers):
-                if not self.memory.lock(slot):
-                    return False
-                slots.append(slot)
-            self.header["content"][0] = 0
-            self.memory.free(_PAGE, self.size - _PAGE)
-            behind = self.header_type.fields["generation"][1]  # type: ignore[index]  # offset in bytes
-            self.memory.piece(behind, _PAGE - behind)[:] = 0
-            for part in self._sidecars:
-                self.read_sidecars(part)
-            self.header["hot_bytes"][0] = first_hot
-            self.header["agreement"][0] = 1
-            self.directory(0)["filtered"][0] = 1
-            while slots:  # before the content is there: whoever sees that it is finds them free
-                self.memory.unlock(slots.pop())
-            self.header["content"][0] = self.content
-            return True
-        finally:
-            for number in (*slots, _PUBLISH_LOCK):
-                self.memory.unlock(number)
+    def _write(self) -> None:
+        for part in self._sidecars:
+            self.read_sidecars(part)
+        self.header["hot_bytes"][0] = self.first_hot
+        self.header["agreement"][0] = 1
+        self.directory(0)["filtered"][0] = 1
 
     # -- what lies where ---------------------------------------------------------------------------------------------------
 
@@ -220,7 +160,7 @@ class GroupMemory:
 
     def young_memory(self, slot: int) -> tuple[int, int]:
         """Place and size of a worker's young store."""
-        used = _up(self.read_bytes)
+        used = up(self.read_bytes)
         return self._slot[0] + slot * self._slot[1] + used, self._slot[1] - used
 
     def slot_header(self, slot: int) -> Records:
@@ -247,18 +187,14 @@ class GroupMemory:
     def pinned(self) -> list[int]:
         """Pins of living readers: one more than the generation that each reads."""
         pins = [(n, int(self.slot_header(n)["pin"][0])) for n in range(self.workers)]
-        return [pin for n, pin in pins if pin and self.memory.held(_FIRST_SLOT_LOCK + n)]
-
-    @contextmanager
-    def publishing(self) -> Iterator[bool]:
-        """Whether this process is the one that may change generation and agreement."""
-        mine = self.memory.lock(_PUBLISH_LOCK)
-        try:
-            yield mine
-        finally:
-            if mine:
-                self.memory.unlock(_PUBLISH_LOCK)
+        return [pin for n, pin in pins if pin and self.memory.held(FIRST_SLOT_LOCK + n)]
 
 
-def _up(size: int) -> int:
-    return -(-size // _PAGE) * _PAGE
+def shared_size(limit: int, columns: Sequence[Column], shards: int, workers: int) -> int:
+    """Bytes of a group's shared memory.
+
+    It is as large for every version, and whether the relation fits or not, so that an update goes on in the same memory.
+    """
+    slack = ArrayAllocator.slack(KeyedStore.arrays(columns))
+    pieces = 2 * shards + 1 + REGIONS + 2 * workers
+    return up(_header_type(len(columns), workers).itemsize) + up(3 * limit) + pieces * (PAGE + up(slack))

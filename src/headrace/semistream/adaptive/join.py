@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.arrays import Int32s
@@ -18,13 +19,19 @@ from headrace.conditions import Condition
 from headrace.errors import BadInput, choice
 from headrace.memory import MemoryBudget
 from headrace.relation import Relation, Sketch
-from headrace.semistream.adaptive.group import Group, GroupMembership
+from headrace.semistream.adaptive.group import Group, GroupMembership, HotSetMembership
 from headrace.semistream.adaptive.keyed_store import Arrays
 from headrace.semistream.adaptive.lookup import KeyLookup
 from headrace.semistream.adaptive.memory import JoinMemory
 from headrace.semistream.adaptive.memory_plan import MemoryPlan, least_memory, plan_memory
 from headrace.semistream.adaptive.ordered import OrderedExecution
 from headrace.semistream.adaptive.unordered import UnorderedExecution
+from headrace.semistream.adaptive.whole_table import WholeTablePlan
+from headrace.semistream.adaptive.whole_table_execution import (
+    WholeTableExecution,
+    WholeTableMembership,
+    WholeTableMemory,
+)
 from headrace.semistream.base import How, On, Order, SemiStreamJoin
 from headrace.semistream.plan_facts import PlanFacts
 from headrace.semistream.protocols import DrivenOperator, StreamShedder
@@ -45,7 +52,13 @@ class AdaptiveJoin(SemiStreamJoin):
     the budget is too small for are left out, and `stats.left_out` says which and why. The split between hot set and stream buffer
     follows what the stream shows: repeated keys earn a larger hot set, scattered ones a larger buffer that shares reads.
 
-    What the object is made of, and how a batch goes through it with order="any":
+    Where the wanted columns of all rows fit the budget, the relation is held whole (whole_table.py), and a batch is one pass:
+
+        stream batch -> keys -> slots of a hash table -> results               +----------------+---------------+--------+
+                                                                  the budget   | table and slots| stream buffer | output |
+                                                                               +----------------+---------------+--------+
+
+    What the object is made of where they do not, and how a batch goes through it with order="any":
 
         AdaptiveJoin
           |- JoinMemory (memory.py)          divided by a MemoryPlan (memory_plan.py), in part anew as the stream goes (split.py)
@@ -79,6 +92,8 @@ class AdaptiveJoin(SemiStreamJoin):
     shed
         With order="any": chooses what is joined when more rows come between two steps than may wait, such as
         headrace.shedding.Shedder; the rest goes to its store. By default all rows are joined.
+    whole
+        Whether to hold the relation whole where the columns that are wanted fit the budget, unless rows are shed.
 
     Example
     -------
@@ -109,6 +124,7 @@ class AdaptiveJoin(SemiStreamJoin):
         group: Group | None = None,
         mark: str | None = None,
         shed: StreamShedder | None = None,
+        whole: bool = True,
     ) -> None:
         super().__init__(relation, on, memory, how=how, columns=columns, suffix=suffix, clock=clock)
         if mark is not None and how != "left":
@@ -126,12 +142,25 @@ class AdaptiveJoin(SemiStreamJoin):
         facts = PlanFacts.of(relation, self._payload, index_bytes=index)
         workers = 1 if group is None else group.workers
         plan = self.plan(facts, limit, workers=workers, order=self.order, relation=relation.path)
-        self._memory = JoinMemory(relation, self._payload, plan, self.budget, self.clock, self.stats)
-        self._lookup = KeyLookup(self._memory, self.stream_key)
-        execution = OrderedExecution if self.order == "stream" else UnorderedExecution
+        fits = whole and shed is None
+        table_plan = WholeTablePlan.of_relation(relation, facts, limit, workers=workers) if fits else None
         results = ResultMaker(self.how, self._payload, mark)
-        self._execution: OrderedExecution | UnorderedExecution = execution(self._memory, self._lookup, results)
-        self._membership = None if group is None else GroupMembership(group, self._memory, limit)
+        self._memory: JoinMemory | WholeTableMemory
+        self._execution: OrderedExecution | UnorderedExecution | WholeTableExecution
+        self._lookup: KeyLookup | None = None
+        self._membership: GroupMembership | None = None
+        if table_plan is not None:
+            self._memory = table = WholeTableMemory(relation, self._payload, table_plan, self.budget, self.stats)
+            self._execution = WholeTableExecution(table, results, self.stream_key)
+            if group is not None:
+                self._membership = WholeTableMembership(group, table, limit)
+        else:
+            self._memory = parts = JoinMemory(relation, self._payload, plan, self.budget, self.clock, self.stats)
+            self._lookup = KeyLookup(parts, self.stream_key)
+            execution = OrderedExecution if self.order == "stream" else UnorderedExecution
+            self._execution = execution(parts, self._lookup, results)
+            if group is not None:
+                self._membership = HotSetMembership(group, parts, limit)
         if group is None:
             self._memory.allocate()
 
@@ -202,7 +231,7 @@ class AdaptiveJoin(SemiStreamJoin):
     @property
     def popularity(self) -> Sketch:
         """How often the stream asked for each key lately: the counts that the hot set is chosen by."""
-        return self._memory.hot.sketch
+        return self._memory.popularity
 
     @property
     def batch_rows(self) -> int | None:
@@ -214,17 +243,17 @@ class AdaptiveJoin(SemiStreamJoin):
     @property
     def wanted(self) -> int:
         """Rows that it looks up at a time."""
-        return self._memory.split.slice_rows
+        return self._memory.piece_rows
 
     @property
     def capacity(self) -> int:
         """Rows that may wait at the same time."""
-        return self._memory.split.most_rows
+        return self._memory.most_rows
 
     @property
     def output_rows(self) -> int:
         """Rows of a result batch at most."""
-        return self._memory.plan.output_rows
+        return self._memory.output_rows
 
     @property
     def buffered(self) -> int:
@@ -259,6 +288,8 @@ class AdaptiveJoin(SemiStreamJoin):
 
     def by_page(self, batch: pa.RecordBatch) -> Int32s:
         """The rows in an order in which those of a page are neighbours."""
+        if self._lookup is None:  # there are no pages to read
+            return np.arange(batch.num_rows, dtype=np.int32)
         return self._lookup.by_page(batch)
 
     # -- in a group ----------------------------------------------------------------------------------------------------------
@@ -266,12 +297,12 @@ class AdaptiveJoin(SemiStreamJoin):
     @property
     def wanted_rows(self) -> int:
         """How many rows it would join at once, given them."""
-        return self._memory.split.most_rows
+        return self._memory.most_rows
 
     @property
     def wanted_bytes(self) -> int:
         """Bytes of stream tuples that a worker may gather to be joined at once."""
-        return self._memory.plan.input // self._memory.plan.workers
+        return self._memory.gathered_bytes
 
     def enter(self) -> bool:
         """Take part in the group, until `leave`; False if as many workers as it has room for do so already."""

@@ -90,6 +90,33 @@ class JoinMemory:
         self._next_plan = 1  # slices after which the split is looked at again
         self._agreement = 0  # of the hot set's size, that `split` was made for
 
+    # -- its sizes, as the join asks for them ------------------------------------------------------------------------------
+
+    @property
+    def piece_rows(self) -> int:
+        """Rows that are looked up together."""
+        return self.split.slice_rows
+
+    @property
+    def most_rows(self) -> int:
+        """Rows that a slice could have were batches larger; or that may wait, where rows wait."""
+        return self.split.most_rows
+
+    @property
+    def output_rows(self) -> int:
+        """Rows of a result batch at most."""
+        return self.plan.output_rows
+
+    @property
+    def gathered_bytes(self) -> int:
+        """Bytes of stream rows that a worker may gather to be joined at once."""
+        return self.plan.input // self.plan.workers
+
+    @property
+    def popularity(self) -> Sketch:
+        """The counts of keys that the hot set is chosen by."""
+        return self.hot.sketch
+
     # -- where the parts lie -----------------------------------------------------------------------------------------------
 
     def allocate(self) -> None:
@@ -283,7 +310,9 @@ class JoinMemory:
         return arrays | dump_store(hot.young, "young")
 
     def load(self, arrays: Arrays) -> None:
-        """Go on from what `dump` gave."""
+        """Go on from what `dump` gave; nothing, where the snapshot is of a join that held the relation whole."""
+        if not arrays:
+            return
         integer = self.version.codec.integer
         rows, distinct, missed, absent, seen = (float(x) for x in arrays["workload"])
         self.workload = Workload(rows=rows, distinct=distinct, missed=missed, absent=absent, seen=int(seen))

@@ -113,7 +113,7 @@ def least_memory(facts: PlanFacts, workers: int = 1) -> int:
 
 def _least_beside(facts: PlanFacts, workers: int) -> int:
     """The least bytes beside the index."""
-    output = _MIN_OUTPUT * _output_row(facts)
+    output = _MIN_OUTPUT * output_row(facts)
     stream = MIN_SLICE * row_bytes(facts, 1.0, 1.0) + _least_young(facts)
     return _MIN_SKETCH + workers * (_MIN_READ_PAGES * facts.page_size + output + stream)
 
@@ -157,7 +157,7 @@ def plan_memory(facts: PlanFacts, limit: int, *, workers: int = 1, ordered: bool
             f" {format_size(index_bytes)} and the buffers {format_size(beside // workers)}{each};"
             f" give {format_size(least)} or more"
         )
-    process = workers * min(_PROCESS_BYTES, (limit - least) // workers // _PROCESS_SHARE) if workers > 1 else 0
+    process = process_bytes(limit - least, workers)
     limit -= process
     spare = limit - least
     left_out = {}
@@ -173,9 +173,9 @@ def plan_memory(facts: PlanFacts, limit: int, *, workers: int = 1, ordered: bool
         workers * 2 * facts.page_size * _read_pages(facts, spare // workers, beside_index // workers, workers, ordered)
     )
     least_output, output_share = (_MIN_OUTPUT, _OUTPUT_SHARE) if ordered else (_MIN_PIECE_OUTPUT, _PIECE_OUTPUT_SHARE)
-    output_row = _output_row(facts)
-    output_rows = int(np.clip(spare // workers // output_share // output_row, least_output, _OUTPUT_ROWS))
-    output = workers * output_rows * output_row
+    result_bytes = output_row(facts)
+    output_rows = int(np.clip(spare // workers // output_share // result_bytes, least_output, _OUTPUT_ROWS))
+    output = workers * output_rows * result_bytes
     gathered = spare // _INPUT_SHARE if workers > 1 and ordered else 0  # rows that wait are gathered anyway
     left = beside_index - read - output - gathered
     keys = min(facts.rows, left // entry_bytes(facts))
@@ -229,7 +229,13 @@ def long_runs(seek: float, transfer: float, room: int) -> int:
     return int(np.sqrt(x * x + x * max(0, room)) - x)
 
 
-def _output_row(facts: PlanFacts) -> int:
+def process_bytes(spare: int, workers: int) -> int:
+    """Bytes of `spare` ones that are put aside for what no array of ours accounts for; none outside of a group."""
+    return workers * min(_PROCESS_BYTES, spare // workers // _PROCESS_SHARE) if workers > 1 else 0
+
+
+def output_row(facts: PlanFacts) -> int:
+    """Bytes of a result."""
     return int(facts.tuple_bytes) + _OUTPUT_BYTES
 
 

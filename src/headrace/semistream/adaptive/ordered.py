@@ -8,23 +8,22 @@ Tuples that were read are held in the young store until the results of their sli
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.relation.reader import KeyPages
 from headrace.relation.store import StoreFull
+from headrace.semistream.adaptive.eager import EagerExecution
 from headrace.semistream.adaptive.lookup import KeyLookup
 from headrace.semistream.adaptive.memory import JoinMemory
-from headrace.semistream.protocols import StreamShedder
 from headrace.semistream.results import Matches, ResultMaker
 
 _RECOUNTED = ("nulls", "unique_keys", "hits", "absent", "misses")  # counters of a slice that is joined again
 
 
-class OrderedExecution:
-    """Joins every batch to its end as soon as it is advanced: no row waits for another batch.
+class OrderedExecution(EagerExecution):
+    """Joins batches slice by slice: those of a slice share reads.
 
     Parameters
     ----------
@@ -33,46 +32,10 @@ class OrderedExecution:
     """
 
     def __init__(self, memory: JoinMemory, lookup: KeyLookup, results: ResultMaker) -> None:
+        super().__init__()
         self._memory = memory
         self._lookup = lookup
         self._results = results
-        self._offered: list[tuple[pa.RecordBatch, pa.Schema]] = []
-        self.deadline: float | None = None  # seconds after it was offered in which a row should have left
-
-    def offer(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
-        """Take in a batch, with the schema of its results."""
-        self._offered.append((batch, schema))
-
-    @property
-    def buffered(self) -> int:
-        """Rows offered that were not looked up."""
-        return sum(batch.num_rows for batch, _ in self._offered)
-
-    @property
-    def waiting(self) -> int:
-        """Rows that were looked up and have not left: none, between two steps."""
-        return 0
-
-    @property
-    def due(self) -> float:
-        """When the next step must come at the latest: at any time, since no row waits for it."""
-        return inf
-
-    def shed_surplus(self, shed: StreamShedder) -> None:
-        """Put nothing aside: no row waits for others."""
-
-    def advance(self) -> Iterator[pa.RecordBatch]:
-        """Join what was offered, slice by slice."""
-        while self._offered:
-            yield from self._join(*self._offered.pop(0))
-
-    def drain(self) -> Iterator[pa.RecordBatch]:
-        """Join what was offered: nothing else waits."""
-        return self.advance()
-
-    def let_wait(self) -> pa.RecordBatch | None:
-        """No row waits that could be given back."""
-        return None
 
     def _join(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         memory, at = self._memory, 0
