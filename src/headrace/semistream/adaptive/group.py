@@ -14,8 +14,12 @@ from headrace.relation.columns import Column
 from headrace.relation.reader import PageReader, Version
 from headrace.semistream.adaptive.group_memory import GroupMemory
 from headrace.semistream.adaptive.memory import JoinMemory
+from headrace.semistream.adaptive.saved_hot_set import SavedHotSet
 from headrace.semistream.adaptive.shared_content import SharedContent
 from headrace.semistream.adaptive.shared_hot_set import SharedHotSet
+
+#: The directory, in that of a relation, of hot sets that groups have saved.
+HOT_SETS = "hot-sets"
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,8 @@ class HotSetMembership(GroupMembership):
         super().__init__(group, memory.relation, memory.payload, limit)
         self._memory = memory
         self._version: Version | None = None  # with the index that lies in shared memory
+        # Beside the relation: the group's own directory goes with the executor.
+        self._saved = SavedHotSet(memory.relation.path / HOT_SETS / self._card.name)
 
     def enter(self) -> bool:
         """See GroupMembership. Who fills the memory makes the hot set as large as this join would have it now."""
@@ -115,7 +121,8 @@ class HotSetMembership(GroupMembership):
         return super().enter()
 
     def _open(self, card: Path) -> GroupMemory:
-        return GroupMemory(card, self._memory.relation, self._memory.payload, self._memory.plan)
+        memory = self._memory
+        return GroupMemory(card, memory.relation, memory.payload, memory.plan, self._saved.restore)
 
     def _attach(self, slot: int, *, moved: bool) -> None:
         memory, shared = self._memory, self.shared
@@ -124,7 +131,7 @@ class HotSetMembership(GroupMembership):
             self._version = memory.open_index()
         elif moved or self._version is None:
             self._version = memory.relation.opened.with_indexes(shared.sidecars("index"))
-        hot = SharedHotSet(shared, slot, self._version.codec.integer, memory.horizon)
+        hot = SharedHotSet(shared, slot, self._version.codec.integer, memory.horizon, self._saved)
         buffer = shared.memory.piece(*shared.read_buffer_memory(slot))
         reader = PageReader(self._version, shared.read_bytes, buffer)
         memory.attach(hot, reader, self._version, has_young=hot.has_young)

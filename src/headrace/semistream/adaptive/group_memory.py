@@ -15,7 +15,7 @@ the protocol.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -84,12 +84,22 @@ class GroupMemory(SharedContent):
         Path of the file through which the processes find the memory.
     relation, payload, plan
         The relation, the columns that are kept, and how the budget is divided.
+    restore
+        Fills the hot set of a memory that is new from what an earlier run left; returns whether there was something.
     """
 
-    def __init__(self, card: Path, relation: Relation, payload: Sequence[Column], plan: MemoryPlan) -> None:
+    def __init__(
+        self,
+        card: Path,
+        relation: Relation,
+        payload: Sequence[Column],
+        plan: MemoryPlan,
+        restore: Callable[[GroupMemory], bool] = lambda memory: False,
+    ) -> None:
         self.columns = tuple(payload)
         self.header_type = _header_type(len(self.columns), plan.workers)
         self.first_hot = 0  # bytes of the hot set, where this process is the one that fills the memory
+        self.restore = restore
         at = up(self.header_type.itemsize)
         self._sidecars: dict[Sidecar, list[tuple[int, int]]] = {"index": [], "filter": []}
         shards = relation.opened.manifest.shards
@@ -115,9 +125,10 @@ class GroupMemory(SharedContent):
     def _write(self) -> None:
         for part in self._sidecars:
             self.read_sidecars(part)
-        self.header["hot_bytes"][0] = self.first_hot
         self.header["agreement"][0] = 1
         self.directory(0)["filtered"][0] = 1
+        if not self.restore(self):
+            self.header["hot_bytes"][0] = self.first_hot
 
     # -- what lies where ---------------------------------------------------------------------------------------------------
 
@@ -145,14 +156,27 @@ class GroupMemory(SharedContent):
         for at, size in self._sidecars[part]:
             self.memory.free(at, size)
 
+    @property
+    def sketch_memory(self) -> UInt8s:
+        """Where the counts of all workers together lie."""
+        return self.memory.piece(*self._sketch)
+
     def sketch(self, horizon: int) -> Sketch:
         """The counts of all workers together."""
-        at, size = self._sketch
-        return Sketch(size, horizon, self.memory.piece(at, size), self.header["window"])
+        return Sketch(self._sketch[1], horizon, self.sketch_memory, self.header["window"])
 
     def region(self, number: int) -> tuple[int, int]:
         """Place and size of a region."""
         return self._region[0] + number * self._region[1], self._region[1]
+
+    def room_of(self, segment: Records) -> int:
+        """Bytes of a region that a segment takes at most, from its entry in a directory."""
+        state = segment["state"]
+        data = {c.name: int(state["columns"]["room"][i]) for i, c in enumerate(self.columns) if c.width == 0}
+        entries, rows, integer = int(state["entries"]), int(state["rows"]), self.relation.codec.integer
+        data[""] = int(state["key_room"])
+        slack = ArrayAllocator.slack(KeyedStore.arrays(self.columns))
+        return KeyedStore.size(self.columns, entries, rows, data, integer) + slack
 
     def read_buffer_memory(self, slot: int) -> tuple[int, int]:
         """Place and size of a worker's read buffer."""

@@ -111,6 +111,10 @@ class HotSet(ABC):
         """Ask for another size. True: it may be adopted at once; False: `agreement` changes when others have to follow."""
 
     @abstractmethod
+    def save(self) -> None:
+        """Keep the hot set beyond this process, where it has a place for that."""
+
+    @abstractmethod
     def renew_young(self, size: YoungSize) -> None:
         """Replace the young store by an empty one of another size."""
 

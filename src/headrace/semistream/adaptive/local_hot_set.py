@@ -68,6 +68,9 @@ class LocalHotSet(HotSet):
     def agree(self, memory: int) -> bool:
         return True
 
+    def save(self) -> None:
+        """Nothing to do: a join of one process has snapshots."""
+
     def renew_young(self, size: YoungSize) -> None:
         self.young = self._store(self.columns, self.integer, size)
         self._places = None

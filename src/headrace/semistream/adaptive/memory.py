@@ -19,7 +19,7 @@ from headrace.relation.reader import PageReader, Version
 from headrace.relation.sketch import Sketch
 from headrace.relation.store import StoreFull
 from headrace.semistream.adaptive.forecast import better_split
-from headrace.semistream.adaptive.hot_set import HotSet
+from headrace.semistream.adaptive.hot_set import SEGMENTS, HotSet
 from headrace.semistream.adaptive.keyed_store import Arrays, dump_store, load_store, refill
 from headrace.semistream.adaptive.local_hot_set import LocalHotSet
 from headrace.semistream.adaptive.memory_plan import FEW_ABSENT, MemoryPlan
@@ -30,6 +30,7 @@ _REPLAN = 8  # slices between two looks at the split
 _ENOUGH_SEEN = 4  # slices before the filter may go: the first ones may have had no absent key by chance
 _FIRST_BYTE_SECONDS = 2e-9  # to write a byte of a segment, before one was written: a copy in memory
 _YOUNG_FULL = 0.9  # share of the young store's entries above which its entries compete for a segment
+_SAVE_EVERY = 20.0  # seconds between two times that the hot set is saved: a copy of its bytes
 _MISS_MARGIN = 1.1  # a slice may miss so many times the mean
 
 
@@ -86,6 +87,7 @@ class JoinMemory:
         self.horizon = sketch_horizon(plan)
         self.miss_seconds = relation.disk.seek + relation.disk.transfer  # of a key that is read for: a running mean
         self.byte_seconds = _FIRST_BYTE_SECONDS  # of writing a byte of a segment: a running mean
+        self._saved = clock.now()  # when the hot set was last saved, or the join began
         self._slices = 0  # joined so far
         self._next_plan = 1  # slices after which the split is looked at again
         self._agreement = 0  # of the hot set's size, that `split` was made for
@@ -207,6 +209,9 @@ class JoinMemory:
             elapsed = self.clock.now() - begun
             self.byte_seconds += EMA * (elapsed / max(1, size) - self.byte_seconds)
             self.stats.generations = self.hot.generations
+            if self.hot.generations >= SEGMENTS and begun - self._saved >= _SAVE_EVERY:
+                self._saved = begun
+                self.hot.save()
 
     def publish_unless_room(self, rows: int) -> None:
         """Make room in the young store, unless it takes what so many rows should miss and entries for a good part of it."""

@@ -7,6 +7,7 @@ from headrace.relation.store import ArrayAllocator, StoreFull
 from headrace.semistream.adaptive.group_memory import REGIONS, GroupMemory
 from headrace.semistream.adaptive.hot_set import HotSet
 from headrace.semistream.adaptive.keyed_store import KeyedStore, Records
+from headrace.semistream.adaptive.saved_hot_set import SavedHotSet
 from headrace.semistream.adaptive.structure_sizes import YoungSize
 
 
@@ -23,15 +24,18 @@ class SharedHotSet(HotSet):
         Whether keys are 64-bit integers.
     horizon
         Stream tuples after which the sketch halves its counts.
+    saved
+        The file that it is saved to.
     """
 
-    def __init__(self, shared: GroupMemory, slot: int, integer: bool, horizon: int) -> None:
+    def __init__(self, shared: GroupMemory, slot: int, integer: bool, horizon: int, saved: SavedHotSet) -> None:
         left = self._left_young(shared, slot, integer)
         no_data = dict.fromkeys(["", *(c.name for c in shared.columns)], 0)
         young = left or KeyedStore(shared.columns, 0, 0, no_data, integer)  # until there is one
         super().__init__(shared.columns, integer, shared.hot_bytes, young, shared.sketch(horizon))
         self.shared = shared
         self.slot = slot
+        self._saved = saved
         self.has_young = left is not None  # whether the slot's last worker left a young store to go on with
         self._header = shared.slot_header(slot)
         self._seen = -1  # the generation in `segments`
@@ -136,6 +140,12 @@ class SharedHotSet(HotSet):
         if pinned:
             self._pin()
         return published
+
+    def save(self) -> None:
+        """See HotSet. Nothing is written where another worker publishes just now."""
+        with self.shared.publishing() as mine:
+            if mine:
+                self._saved.save(self.shared)
 
     def resize(self, memory: int) -> None:
         """See HotSet. It changes what others see only where this worker may publish."""
