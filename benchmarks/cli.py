@@ -15,13 +15,15 @@ from benchmarks.compare.cli import main as compare
 from benchmarks.create import SYSTEMS as CREATE_SYSTEMS
 from benchmarks.feeds.plan import FeedsPlan
 from benchmarks.popularity import main as popularity
+from benchmarks.profile.cli import main as profile
 from benchmarks.progressive.plan import ProgressivePlan
 from benchmarks.report import report
 from benchmarks.runner import RunFailed, Runner, RunPlan
 from benchmarks.sampling.plan import SamplingPlan
 from benchmarks.service.plan import ServicePlan
+from benchmarks.spark import BEYOND
 from benchmarks.spark import SYSTEMS as SPARK_SYSTEMS
-from benchmarks.spark.beyond import BeyondPlan
+from benchmarks.spark.beyond import BeyondPlan, beyond_rows
 from benchmarks.spark.plan import SparkPlan
 from benchmarks.streams import WORKLOADS
 from benchmarks.systems import IN_MEMORY, LOOKUP
@@ -42,6 +44,10 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
     if sys.argv[1:2] == ["compare"]:
         return compare(sys.argv[2:], console, _DATA)
+    if sys.argv[1:2] == ["regress"]:
+        return compare(["--only", "core", "--limit", "5%", "--rounds", "3", *sys.argv[2:]], console, _DATA)
+    if sys.argv[1:2] == ["profile"]:
+        return profile(sys.argv[2:], console, _DATA)
     if sys.argv[1:2] == ["popularity"]:
         return popularity(console)
     arguments = _parser().parse_args()
@@ -51,10 +57,12 @@ def main() -> int:
         return 0
     unknown = [s for s in arguments.sections if s not in SECTIONS]
     if unknown:
-        console.print(f"no section {unknown[0]!r}; choose from {', '.join(SECTIONS)}, or report, compare, popularity")
+        console.print(
+            f"no section {unknown[0]!r}; choose from {', '.join(SECTIONS)}, or report, compare, regress, profile, popularity"
+        )
         return 2
     quick = arguments.quick
-    sections = tuple(arguments.sections or SECTIONS)
+    sections = tuple(arguments.sections or (s for s in SECTIONS if s != BEYOND))
     plan = RunPlan(
         sections=sections,
         rows=arguments.rows or (1_000_000, 10_000_000),
@@ -89,7 +97,7 @@ def main() -> int:
             loads=not arguments.joins,
         ),
         beyond=BeyondPlan(
-            rows=arguments.rows or ((1_000_000,) if quick else BeyondPlan.rows),
+            rows=arguments.rows or ((1_000_000,) if quick else beyond_rows(arguments.data)),
             batches=arguments.batch,
             workloads=arguments.workload or (("zipf",) if quick else BeyondPlan.workloads),
             systems=arguments.systems,
@@ -112,8 +120,8 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    others = "or: report [FILE], or: compare REV (see compare --help)"
-    parser.add_argument("sections", nargs="*", help=f"{', '.join(SECTIONS)} (default: all), {others}")
+    others = "or: report [FILE], compare REV, regress REV (core alone, 5%), profile (each has --help)"
+    parser.add_argument("sections", nargs="*", help=f"{', '.join(SECTIONS)} (default: all but {BEYOND}), {others}")
     add = parser.add_argument
     add("--rows", type=_list(int), help="sizes of R (1 and 10 million; spark: 30 million too; service: 200,000)")
     add("--megabytes", type=_list(int), help="sizes of XML documents (20 and 1000)")

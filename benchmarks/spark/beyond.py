@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -17,16 +18,25 @@ SHARE = 1 / 3  # of R, for all processes and their page cache
 LEAST = 3 << 29  # bytes: with less, a JVM and two Python workers hardly start
 BUDGET = 0.05  # of R, for Headrace: a part of the same memory
 HEAP = 0.4  # of the limit, for the JVM
+LARGE_ROWS = 100_000_000
+_FORMS_BYTES = 500  # of a row: Parquet, the pages of a relation, and room to make them
 SMALL_ROWS = 1_000_000  # rows of the relation beside which the time of a small micro-batch is judged
 #: Spark's forms that R need not fit the heap for.
 SYSTEMS = (OURS, "spark-plain", "spark-cached")
+
+
+def beyond_rows(directory: Path) -> tuple[int, ...]:
+    """Sizes of R: the larger one only where the disk has room for R in every form."""
+    there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    large = LARGE_ROWS if shutil.disk_usage(there).free > LARGE_ROWS * _FORMS_BYTES else 0
+    return tuple(rows for rows in (*BeyondPlan.rows, large) if rows)
 
 
 @dataclass(frozen=True)
 class BeyondPlan:
     """What to run of the section. Every stream has a process of its own, which begins cold."""
 
-    rows: tuple[int, ...] = (30_000_000, 100_000_000)
+    rows: tuple[int, ...] = (30_000_000,)
     batches: tuple[int, ...] = (10_000, 500_000)
     workloads: tuple[Workload, ...] = ("zipf", "uniform")
     systems: tuple[str, ...] = ()
