@@ -8,12 +8,14 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import MemoryRefused
-from headrace.feeds.items import ITEM_SCHEMA
+from headrace.feeds.spark import shard_groups
 from headrace.feeds.spark.grouped import with_pulls
 from headrace.feeds.spark.options import NUMBERED_ITEMS
-from headrace.feeds.spark.shard_groups import PULL, SEEN, MarkRows, ShardGroups, SumRows, sums_schema
+from headrace.feeds.spark.shard_groups import GroupSpec, MarkRows, ShardGroups, SumRows, sums_schema
 from headrace.feeds.sql import parse_query
 from headrace.feeds.sql.partial_sums import PartialSums
+from headrace.runlog import RunLog
+from headrace.spark.pair_step import OWED
 from tests.support.feed_queries import START, items
 
 QUERY = """SELECT {window} AS w, a.title, count(*) AS n, sum(a.elev), avg(a.elev), min(a.author), max(a.pubDate)
@@ -88,6 +90,30 @@ def test_differential_groups_are_the_embedded_ones_in_any_division_with_restarts
         assert groups.counters().late == operator.stats.late
 
 
+def test_windows_wait_while_a_join_of_the_query_owes_results(tmp_path, monkeypatch):
+    class Context:
+        @staticmethod
+        def getLocalProperty(name):
+            return {"sql.streaming.queryId": "mine"}[name]
+
+    monkeypatch.setattr(shard_groups.TaskContext, "get", lambda: Context)
+    plan = with_pulls(parse_query(QUERY.format(window=WINDOWS[0])))
+    spec = GroupSpec(plan=plan, memory=1 << 20, state=str(tmp_path), joins=("join by title",))
+    logs = [RunLog(tmp_path, query, "join by title", shards=2) for query in ("mine", "another")]
+    for log in logs:  # what a query of another checkpoint has left does not count
+        (log.path / OWED).mkdir()
+        (log.path / OWED / "shard-0001").write_text("3 rows")
+    groups, mark = spec.open(0), MarkRows(sums_schema(PartialSums(plan.grouping)))
+    for number, minute in ((1, 0), (2, 120)):
+        batch = numbered(items("u", {"title": "x"}, minute=minute), number)
+        for rows in (SumRows(plan)(plan.scans[0].prepare(batch)), mark(batch)):
+            list(groups.insert(0, rows))
+        assert list(groups.end()) == []
+    (logs[0].path / OWED / "shard-0001").unlink()
+    [out] = groups.end()
+    assert out.column("n").to_pylist() == [1]
+
+
 def test_rows_that_do_not_fit_are_refused_with_what_to_do():
     plan = with_pulls(
         parse_query("SELECT a.title, count(*) AS n FROM rss('u') a GROUP BY a.title, window(a.seen, '1 hour')")
@@ -101,4 +127,3 @@ def test_rows_that_do_not_fit_are_refused_with_what_to_do():
         ):
             list(groups.insert(0, batch))
         list(groups.end())
-    assert PULL in sums_schema(PartialSums(plan.grouping)).names and SEEN not in ITEM_SCHEMA.names

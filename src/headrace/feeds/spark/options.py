@@ -16,8 +16,20 @@ from headrace.paths import local_path
 from headrace.units import parse_duration
 
 NAME = "rss"
-OPTIONS = ("url", "urls", "state", "interval", "max_pulls", "pulls", "recorded", "allow_private", "allow_files")
+OPTIONS = (
+    "url",
+    "urls",
+    "state",
+    "interval",
+    "horizon",
+    "max_pulls",
+    "pulls",
+    "recorded",
+    "allow_private",
+    "allow_files",
+)
 INTERVAL = "60s"  # between two pulls of a feed that does not say how often it wants to be asked
+HORIZON = "7d"  # how long an item is remembered after it has left its feed
 MAX_PULLS = 10_000  # of a micro-batch: those of a round of as many feeds
 NUMBERED_ITEMS = ITEM_SCHEMA.append(pa.field("pull", pa.int64()))
 """The columns of items with the number of their pull."""
@@ -38,6 +50,8 @@ class FeedOptions:
         The directory of the feed store; None for a batch read, which keeps nothing.
     interval
         Seconds between two pulls of a feed.
+    horizon
+        Seconds that an item is remembered after it has left its feed: one that comes back later is new.
     max_pulls
         Pulls with items that a micro-batch has at most.
     pulls
@@ -51,6 +65,7 @@ class FeedOptions:
     urls: tuple[str, ...]
     state: str | None
     interval: float
+    horizon: float
     max_pulls: int
     pulls: bool
     recorded: str | None
@@ -75,6 +90,7 @@ class FeedOptions:
             urls=urls,
             state=None if state is None else str(local_path(state, "state")),
             interval=parse_duration(options.get("interval", INTERVAL), name="interval"),
+            horizon=parse_duration(options.get("horizon", HORIZON), name="horizon"),
             max_pulls=_count(options, "max_pulls", MAX_PULLS),
             pulls=_truth(options, "pulls"),
             recorded=None if recorded is None else str(local_path(recorded, "recorded")),

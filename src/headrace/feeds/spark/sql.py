@@ -22,7 +22,7 @@ import pyarrow as pa
 from headrace.errors import BadInput
 from headrace.feeds.items import ITEM_SCHEMA
 from headrace.feeds.spark.grouped import grouped, with_pulls
-from headrace.feeds.spark.options import INTERVAL, MAX_PULLS, NUMBERED_ITEMS
+from headrace.feeds.spark.options import HORIZON, INTERVAL, MAX_PULLS, NUMBERED_ITEMS
 from headrace.feeds.spark.rows_step import then_rows
 from headrace.feeds.spark.source import stream_feeds
 from headrace.feeds.sql import QueryPlan, parse_query
@@ -46,6 +46,7 @@ def sql(
     *,
     state: str | Path | None = None,
     interval: str | float = INTERVAL,
+    horizon: str | float = HORIZON,
     max_pulls: int = MAX_PULLS,
     recorded: str | Path | None = None,
     allow_private: bool = False,
@@ -73,7 +74,7 @@ def sql(
     state
         Where feeds, pulls and joined items are kept: a directory that driver and executors see under the same path, for one
         query. By default `headrace` in spark.sql.streaming.checkpointLocation.
-    interval, max_pulls, recorded, allow_private, allow_files
+    interval, horizon, max_pulls, recorded, allow_private, allow_files
         How feeds are pulled: options of the source `rss`.
     within_time
         As in embedded queries.
@@ -86,7 +87,8 @@ def sql(
     _check_rows(plan)
     where = Path(state_path(spark, state, "state=DIRECTORY"))
     options: dict[str, Any] = {
-        "interval": interval, "max_pulls": max_pulls, "allow_private": allow_private, "allow_files": allow_files
+        "interval": interval, "horizon": horizon, "max_pulls": max_pulls, "allow_private": allow_private,
+        "allow_files": allow_files,
     }  # fmt: skip
     if recorded is not None:
         options["recorded"] = recorded

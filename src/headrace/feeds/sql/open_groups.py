@@ -55,19 +55,19 @@ class OpenGroups:
             sums = sums.filter(pa.array(there))
         if not sums.num_rows:
             return
-        window, budget = self._window, self._window.budget
+        window = self._window
         try:
-            self._held.resize(budget.used + _COPIES * (sums.nbytes + sums.num_rows * window.slot_bytes))
+            self._held.resize(window.nbytes + _COPIES * (sums.nbytes + sums.num_rows * window.slot_bytes))
         except MemoryRefused as error:
             raise MemoryRefused(
                 f"{error}; GROUP BY keeps a row for each group of a window that is open: group by fewer values, or in shorter"
                 " windows, or give more memory"
             ) from error
         window.insert(sums)
-        if window.stats.held > 2 * self._folded + _FOLD:
+        if len(window) > 2 * self._folded + _FOLD:
             window.replace_rows(self.sums.merged(window.sample()))
-            self._folded = window.stats.held
-        self._held.resize(budget.used)
+            self._folded = len(window)
+        self._held.resize(window.nbytes)
 
     def advance(self, seen: int) -> pa.RecordBatch | None:
         """Say that items were seen at a moment, in microseconds; gives the groups of windows that have ended."""
@@ -89,10 +89,9 @@ class OpenGroups:
 
     def restore(self, snapshot: SnapshotReader) -> None:
         """Go on from a snapshot."""
-        for _ in self._window.restore_rows(snapshot):
-            pass
-        self._held.resize(self._window.budget.used)
+        self._window.restore(snapshot)
+        self._held.resize(self._window.nbytes)
 
     def _left(self, rows: pa.RecordBatch) -> pa.RecordBatch | None:
-        self._held.resize(self._window.budget.used)
+        self._held.resize(self._window.nbytes)
         return self.sums.groups(self.sums.merged(rows)) if rows.num_rows else None
