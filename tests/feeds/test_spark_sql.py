@@ -81,6 +81,8 @@ def test_what_is_refused_when_it_is_asked_for(spark, tmp_path):
             hr.sql(spark, text, state=tmp_path)
     with pytest.raises(BadInput, match="give state=DIRECTORY"):
         hr.sql(spark, NEAR)
+    shown = CliRunner().invoke(app, ["sql", GROUPS, "--once", "--spark"])
+    assert shown.exit_code == 2 and "give --state DIRECTORY" in shown.output
 
 
 def test_differential_the_command_line_on_spark_gives_what_it_gives_without(spark, tmp_path):
