@@ -81,14 +81,20 @@ def test_what_the_ring_has_forgotten_comes_from_the_log(tmp_path, monkeypatch):
         assert take_results(server, 62)[0] == list(range(1, 63))
 
 
-def test_a_query_made_again_under_its_name_is_followed_from_its_beginning(tmp_path):
+def test_a_query_made_again_under_its_name_is_followed_from_its_beginning_also_after_a_restart(tmp_path):
     with running_console(tmp_path, matching(4)) as server:
         server.run("pairs", PAIRS)
         _, position = take_results(server, 4)
         server.change("DELETE", "/api/queries/pairs")
         server.run("pairs", PAIRS)
-        numbers, _ = take_results(server, 4, headers={"Last-Event-ID": position})
+        numbers, after = take_results(server, 4, headers={"Last-Event-ID": position})
         assert numbers == [1, 2, 3, 4]
+        known = server.query("pairs")["id"]
+    feeds = matching(6)
+    with running_console(tmp_path, feeds) as server:
+        assert server.query("pairs")["id"] == known
+        assert take_results(server, 6, headers={"Last-Event-ID": position})[0] == [1, 2, 3, 4, 5, 6]
+        assert take_results(server, 2, headers={"Last-Event-ID": after})[0] == [5, 6]
 
 
 def test_one_query_can_be_followed_alone(tmp_path):

@@ -61,6 +61,25 @@ def test_a_bounded_run_has_all_of_a_recording_in_micro_batches_within_the_limit(
     assert reader.partitions(last, last) == []
 
 
+@pytest.mark.parametrize(
+    ("horizon", "found"), [("7d", ["one", "one", "three", "two"]), ("30d", ["one", "three", "two"])]
+)
+def test_an_item_that_comes_back_is_known_for_the_horizon_and_pulls_go_after_a_week(tmp_path, horizon, found):
+    day = 24 * 60
+    feeds = {A: [(0, [ONE]), (day, [TWO]), (10 * day, [TWO, THREE]), (12 * day, [ONE, THREE]), (32 * day, [THREE])]}
+    given = {"url": A, "recorded": str(recording(tmp_path / "recorded", feeds)), "state": str(tmp_path / "state")}
+    reader = LogReader(FeedOptions.of({**given, "interval": "12h", "horizon": horizon, "pulls": "true"}))
+    reader.prepareForTriggerAvailableNow()
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())["pull"]
+    assert end == len(found) and titles(reader, 0, end) == found
+    [part] = reader.partitions({"pull": 0}, {"pull": end})
+    assert sorted(n for batch in reader.read(part) for n in batch.column("pull").to_pylist()) == list(range(1, end + 1))
+    reader.latestOffset({**reader.initialOffset(), "pull": end}, ReadAllAvailable())  # what is read is needed no more
+    reader.stop()
+    left = [pull.number for pull in FeedStore(tmp_path / "state").pulls()]
+    assert left == []
+
+
 def test_pulls_are_read_by_several_tasks_where_there_are_many(reader):
     parts = reader.partitions({"pull": 10}, {"pull": 10 + 130})
     assert [(part.after, part.until) for part in parts] == [(10, 53), (53, 96), (96, 140)]

@@ -11,7 +11,19 @@ from headrace.errors import BadInput
 from tests.support.batch_sink import Sink
 from tests.support.feed_queries import document
 from tests.support.feed_recordings import item, recording
-from tests.support.recorded_queries import ALERTS, BOXES, FEEDS, NEAR, ONE, PLACES, QUAKES, THREE, embedded
+from tests.support.recorded_queries import (
+    ALERTS,
+    BOXES,
+    FEEDS,
+    GROUPED_PAIRS,
+    GROUPS,
+    NEAR,
+    ONE,
+    PLACES,
+    QUAKES,
+    THREE,
+    embedded,
+)
 from tests.support.spark_streams import counted, finished, last_again, streamed
 
 pytestmark = pytest.mark.spark
@@ -30,17 +42,20 @@ def test_differential_results_are_the_embedded_ones(spark, tmp_path, text, least
     assert counted(found) == wanted
 
 
-def test_differential_three_feeds_each_result_once_with_a_restart_between_pulls_and_a_replay(spark, tmp_path):
+@pytest.mark.parametrize(
+    ("text", "least"), [(THREE, 3), (GROUPS, 1), (GROUPED_PAIRS, 0)], ids=["three", "groups", "grouped pairs"]
+)
+def test_differential_each_result_once_with_a_restart_between_pulls_and_a_replay(spark, tmp_path, text, least):
     directory = recording(tmp_path / "recorded", {url: pulls[:2] for url, pulls in FEEDS.items()})
     sink, state, checkpoint = Sink(), tmp_path / "state", tmp_path / "checkpoint"
 
     def run():
-        out = hr.sql(spark, THREE, recorded=directory, state=state, max_pulls=2, **SMALL)
+        out = hr.sql(spark, text, recorded=directory, state=state, max_pulls=2, **SMALL)
         finished(sink.run(out, checkpoint))
 
     run()
-    wanted = embedded(THREE, state / "feeds")
-    assert wanted.total() >= 3
+    wanted = embedded(text, state / "feeds")
+    assert wanted.total() >= least
     assert sink.rows == wanted
     again = last_again(checkpoint)
     recording(directory, {url: pulls[2:] for url, pulls in FEEDS.items()})
@@ -48,7 +63,7 @@ def test_differential_three_feeds_each_result_once_with_a_restart_between_pulls_
     run()
     attempts = sink.sent[again]
     assert len(attempts) == 2 and attempts[0] == attempts[1]
-    more = embedded(THREE, state / "feeds")
+    more = embedded(text, state / "feeds")
     assert more.total() > wanted.total()
     assert sink.rows == more
 
@@ -58,7 +73,7 @@ def test_what_is_refused_when_it_is_asked_for(spark, tmp_path):
     for text, message in (
         (f"SELECT q.titel {feed}", "titel"),
         (f"SELECT q.title {feed} ORDER BY 1", "ORDER BY"),
-        (f"SELECT count(*) {feed} GROUP BY date_trunc('hour', q.seen)", "GROUP BY is not run on Spark .* groupBy"),
+        (f"SELECT count(*) {feed} GROUP BY q.title", "GROUP BY without a window"),
         (f"EXPLAIN SELECT q.title {feed}", "EXPLAIN"),
         (f"SELECT q.title {feed}, rss('{ALERTS}') a", "nothing connects a with q"),
     ):
@@ -66,6 +81,8 @@ def test_what_is_refused_when_it_is_asked_for(spark, tmp_path):
             hr.sql(spark, text, state=tmp_path)
     with pytest.raises(BadInput, match="give state=DIRECTORY"):
         hr.sql(spark, NEAR)
+    shown = CliRunner().invoke(app, ["sql", GROUPS, "--once", "--spark"])
+    assert shown.exit_code == 2 and "give --state DIRECTORY" in shown.output
 
 
 def test_differential_the_command_line_on_spark_gives_what_it_gives_without(spark, tmp_path):

@@ -7,26 +7,27 @@ from tests.support.feed_recordings import recording
 from tests.support.killed_driver import PATIENCE, driver
 from tests.support.programs import join_feeds
 from tests.support.programs.killable_job import Job
-from tests.support.recorded_queries import FEEDS, NEAR, embedded
+from tests.support.recorded_queries import FEEDS, GROUPS, NEAR, embedded
 from tests.support.spark_streams import counted
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-def test_differential_every_result_once_with_the_driver_killed_before_a_commit(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "batch"), [(NEAR, 1), pytest.param(GROUPS, 0, marks=pytest.mark.soak)], ids=["near", "groups"]
+)
+def test_differential_every_result_once_with_the_driver_killed_before_a_commit(tmp_path, text, batch):
     job, log, program = Job(tmp_path), tmp_path / "log", join_feeds.__file__
     job.scratch.mkdir()
-    (tmp_path / "query.sql").write_text(NEAR)
+    (tmp_path / "query.sql").write_text(text)
     recording(job.input, FEEDS)
-    with driver(
-        tmp_path, log, program, 1
-    ) as running:  # the second micro-batch is in the table, and Spark does not know
+    with driver(tmp_path, log, program, batch) as running:  # the micro-batch is in the table, and Spark does not know
         running.wait_for("end of its way", lambda: False)
         running.look()
         running.kill()
     before = counted(by_deltalake(job.table))
     with driver(tmp_path, log, program) as running:
         assert running.process.wait(PATIENCE) == 0, log.read_text()[-3000:]
-    wanted = embedded(NEAR, tmp_path / "state" / "feeds")
+    wanted = embedded(text, tmp_path / "state" / "feeds")
     assert before and before < wanted
     assert counted(by_deltalake(job.table)) == wanted

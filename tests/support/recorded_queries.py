@@ -49,6 +49,10 @@ THREE = f"""SELECT p.title AS place, a.guid AS alert, b.guid AS other, a.seen
 BOXES = f"""SELECT q.title AS quake, a.title AS alert FROM rss('{QUAKES}') q, rss('{ALERTS}') a
     WHERE intersects(q.box, a.box) WITHIN '30 minutes'"""
 ONE = f"SELECT * FROM rss('{QUAKES}') q WHERE q.geoLat > 50 OR q.title = 'M 1'"
+GROUPS = f"""SELECT window(q.seen, '10 minutes') AS w, q.title LIKE 'M%' AS strong, count(*) AS n, sum(q.geoLat), avg(q.geoLong)
+    FROM rss('{QUAKES}') q WHERE q.guid <> 'q5' GROUP BY w, strong"""
+GROUPED_PAIRS = f"""SELECT window(a.seen, '10 minutes') AS w, p.title, count(*) AS n, max(a.guid) AS last
+    FROM rss('{PLACES}') p, rss('{ALERTS}') a WHERE p.title = a.title GROUP BY w, p.title WITHIN '15 minutes'"""
 
 
 def embedded(text: str, store: Path) -> Counter:
@@ -59,5 +63,6 @@ def embedded(text: str, store: Path) -> Counter:
     for pull in FeedStore(store).pulls():
         if pull.url in plan.urls:
             made += operator.insert(pull.url, pull.items)
-    made += operator.finish()
+    if plan.grouping is None:  # windows that have not ended are not given
+        made += operator.finish()
     return counted(pa.Table.from_batches(made, plan.schema))

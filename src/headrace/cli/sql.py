@@ -122,6 +122,11 @@ def _run_on_spark(
     if plan.explained:
         typer.echo(plan.explain())
         return
+    if once and plan.grouping is not None and state is None:
+        raise BadInput(
+            "on Spark a group comes when an item is seen after its window, with --once in a later run on the same state; give"
+            " --state DIRECTORY, or leave --spark out, which gives windows that are open too"
+        )
     with tempfile.TemporaryDirectory(prefix="headrace-feeds-") as own:
         place = Path(own) if state is None else state
         place.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any
@@ -29,12 +28,11 @@ class FeedRoom:
     """Queries and feeds of a desk, in plain values.
 
     A query has an `id` beside its name: one that is removed and made again counts its results from 1, and who followed the first
-    must not take its place in the second for the old one.
+    must not take its place in the second for the old one. The desk keeps it, so that it is the same after a restart.
     """
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
-        self._made: dict[str, int] = {}
 
     def status(self) -> dict[str, Any]:
         """Every query with its counters, and the feeds: how many there are, and those that are shown, with errors first."""
@@ -42,13 +40,13 @@ class FeedRoom:
         items = {feed["url"]: feed["items"] for feed in feeds}
         shown_feeds = sorted(feeds, key=lambda feed: (not feed["error"], feed["url"]))[:FEEDS_SHOWN]
         return {
-            "queries": [self._query(query, items) for query in self.desk.queries()],
+            "queries": [_query(query, items) for query in self.desk.queries()],
             "feeds": {"count": len(feeds), "shown": shown_feeds},
         }
 
     def counts(self) -> list[tuple[str, str, int]]:
         """The id, the name and the number of results of each query."""
-        return [(self._id(query), query.name, query.results) for query in self.desk.queries()]
+        return [(query.id, query.name, query.results) for query in self.desk.queries()]
 
     def columns(self) -> list[dict[str, str]]:
         """The columns of a feed, for the editor."""
@@ -88,7 +86,6 @@ class FeedRoom:
     def remove(self, name: str) -> None:
         """Forget a query and its results."""
         self.desk.remove(self._known(name).name)
-        self._made[name] = self._made.get(name, 0) + 1
 
     def rows(self, name: str, after: int, limit: int) -> list[dict[str, Any]]:
         """Results with numbers above `after`, oldest first."""
@@ -108,30 +105,27 @@ class FeedRoom:
                 return query
         raise UnknownQuery(f"there is no query {shown(name)}")
 
-    def _id(self, query: QueryStatus) -> str:
-        made = self._made.get(query.name, 0)
-        return hashlib.blake2b(f"{query.name}\0{query.sql}\0{made}".encode(), digest_size=6).hexdigest()
-
-    def _query(self, query: QueryStatus, items: dict[str, int]) -> dict[str, Any]:
-        return {
-            "id": self._id(query),
-            "name": query.name,
-            "sql": query.sql,
-            "state": query.state,
-            "error": query.error,
-            "columns": list(query.columns),
-            "sources": [{"alias": alias, "url": url} for alias, url in query.sources],
-            "items": sum(items.get(url, 0) for url in {url for _, url in query.sources}),
-            "count": query.results,
-            "memory": query.memory,
-            "flushed": query.spilled,
-            "produced": _moment(query.produced),
-        }
-
 
 def mistake(error: BadQuery) -> dict[str, Any]:
     """Where a query is wrong, for the editor."""
     return {"at": error.at, "length": error.length, "line": error.line, "column": error.column}
+
+
+def _query(query: QueryStatus, items: dict[str, int]) -> dict[str, Any]:
+    return {
+        "id": query.id,
+        "name": query.name,
+        "sql": query.sql,
+        "state": query.state,
+        "error": query.error,
+        "columns": list(query.columns),
+        "sources": [{"alias": alias, "url": url} for alias, url in query.sources],
+        "items": sum(items.get(url, 0) for url in {url for _, url in query.sources}),
+        "count": query.results,
+        "memory": query.memory,
+        "flushed": query.spilled,
+        "produced": _moment(query.produced),
+    }
 
 
 def _checked(name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import uuid
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -36,6 +37,7 @@ from headrace.units import parse_size
 _FACTS = "query.json"
 _WAITING = 16  # pulls that wait for queries to take them; more stay in the log
 _REMOVED = ".removed-"
+_ID = 12  # hexadecimal digits of a query's id: clients send those of all queries when they come back
 KEEP = 100_000  # results of a query that are kept by default: some 50 MB
 
 State = Literal["running", "stopped", "failed"]
@@ -60,6 +62,8 @@ class FeedStatus:
 class QueryStatus:
     """How a query stands."""
 
+    id: str
+    """tells it from one that was removed and made again, also after a restart"""
     name: str
     sql: str
     state: State
@@ -76,8 +80,8 @@ class QueryStatus:
 class _Query:
     """A query of the desk: what it is, whether it is to run, and its run."""
 
-    def __init__(self, name: str, plan: QueryPlan, directory: Path, run: QueryRun, running: bool) -> None:
-        self.name, self.plan, self.directory, self.run = name, plan, directory, run
+    def __init__(self, id: str, name: str, plan: QueryPlan, directory: Path, run: QueryRun, running: bool) -> None:
+        self.id, self.name, self.plan, self.directory, self.run = id, name, plan, directory, run
         self.running, self.removed, self.catching_up = running, False, False
         self.error: str | None = None
         self.changed = asyncio.Event()
@@ -176,7 +180,8 @@ class Desk:
         path.mkdir(parents=True, exist_ok=True)
         size = parse_size(self.memory if memory is None else memory, name="memory")
         plan.operator(size)  # refuses here what is too little
-        facts = {"name": name, "sql": sql, "memory": size, "within_time": plan.within_time, "running": True}
+        facts = {"id": _new_id(), "name": name, "sql": sql, "memory": size, "within_time": plan.within_time}
+        facts["running"] = True
         replace_facts(path / _FACTS, facts)
         query = self._load(path)
         self._begin(query)
@@ -376,10 +381,13 @@ class Desk:
 
     def _load(self, path: Path) -> _Query:
         facts = read_facts(path / _FACTS)
+        if "id" not in facts:  # of a release in which queries had none
+            facts["id"] = _new_id()
+            replace_facts(path / _FACTS, {key: value for key, value in facts.items() if key != "rows"})
         plan = parse_query(facts["sql"], within_time=facts["within_time"])
         name = facts["name"]
         run = QueryRun(name, plan, self.scanner.store, path, memory=facts["memory"], keep=self.keep, clock=self.clock)
-        query = self._queries[name] = _Query(name, plan, path, run, facts["running"])
+        query = self._queries[name] = _Query(facts["id"], name, plan, path, run, facts["running"])
         return query
 
     def _note(self, query: _Query, *, running: bool) -> None:
@@ -399,6 +407,7 @@ class Desk:
     def _status(self, query: _Query) -> QueryStatus:
         operator, log = query.run.operator, query.run.log
         return QueryStatus(
+            id=query.id,
             name=query.name,
             sql=query.plan.text,
             state=query.state,
@@ -411,3 +420,7 @@ class Desk:
             memory=0 if operator is None else operator.memory,
             spilled=0 if operator is None else operator.spilled,
         )
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex[:_ID]

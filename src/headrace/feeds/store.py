@@ -60,7 +60,9 @@ class FeedStore:
     state
         The directory; by default `headrace.paths.feeds_directory()`.
     horizon
-        How long items are remembered after they left their feed, and pulls are kept that no query needs.
+        How long items are remembered after they left their feed, with 41 bytes of memory each.
+    keep
+        How long pulls are kept that no query needs; as long as items by default.
     clock
         Seconds since 1970.
 
@@ -79,10 +81,12 @@ class FeedStore:
         state: str | Path | None = None,
         *,
         horizon: str | float | timedelta = "7d",
+        keep: str | float | timedelta | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.path = feeds_directory() if state is None else local_path(state, "state")
         self.horizon = parse_duration(horizon, name="horizon")
+        self.keep = self.horizon if keep is None else parse_duration(keep, name="keep")
         self.clock = clock or WallClock()
         self.path.mkdir(parents=True, exist_ok=True)
         self.list = FeedList(self.path)
@@ -219,7 +223,7 @@ class FeedStore:
             self._write_snapshot(memory)
             self.log.merge(memory.snapshot)
         needed = min(self._holds.values(), default=memory.next)
-        self.log.expire(moment(max(0.0, now - self.horizon)), needed, memory.snapshot)
+        self.log.expire(moment(max(0.0, now - self.keep)), needed, memory.snapshot)
 
     def _write_snapshot(self, memory: _Memory) -> None:
         path = self._snapshots / f"{memory.group:010d}.feeds.arrow"

@@ -8,6 +8,7 @@ from headrace.sampling.fifo import Fifo
 from headrace.sampling.reservoir import Reservoir
 from headrace.sampling.sampler import Sampler
 from headrace.sampling.stats import ApproximateJoinStats, SamplerStats, WindowJoinStats
+from headrace.sampling.tumbling import TumblingWindow
 from headrace.sampling.window_join import WindowJoin
 from headrace.sampling.winres import WinRes
 
@@ -21,6 +22,7 @@ __all__ = [
     "Reservoir",
     "Sampler",
     "SamplerStats",
+    "TumblingWindow",
     "WinRes",
     "WindowJoin",
     "WindowJoinStats",

@@ -25,10 +25,14 @@ class Everything(SlotSampler):
         See Sampler.
     memory
         The most that the window may take; None for no limit.
+    counted
+        Whether the live tuples of a window by time are counted, which estimates need. Without that, tuples may lie ahead of the
+        clock.
     """
 
-    def __init__(self, *, memory: int | str | None = None, **arguments: Any) -> None:
+    def __init__(self, *, memory: int | str | None = None, counted: bool = True, **arguments: Any) -> None:
         super().__init__(1 if memory is None else None, memory=memory, **arguments)
+        self._counted = counted
 
     def __repr__(self) -> str:
         return f"Everything(memory={self.memory!r}, window={self.window!r})"
@@ -36,6 +40,11 @@ class Everything(SlotSampler):
     def _size_for(self, batch: pa.RecordBatch) -> int:
         """Slots are made as they are needed."""
         return 1
+
+    def _arriving(self, n: int, times: Int64s | None, now: Int64s | None) -> Arriving:
+        if self._counted or times is None or now is None:
+            return super()._arriving(n, times, now)
+        return Arriving(self._arrived, now, times + self.length, np.ones(n, np.int64))
 
     def _decide(self, arriving: Arriving) -> tuple[Int64s, Int32s]:
         s, n = self._slots, arriving.clock.size

@@ -318,15 +318,8 @@ class Sampler(ABC):
 
     def take_in(self, batch: pa.RecordBatch, times: Int64s | None = None, now: Int64s | None = None) -> Changes:
         """Take in tuples that are not late, with their times in a window by time."""
-        n = batch.num_rows
-        first, numbers = self._arrived, np.arange(self._arrived + 1, self._arrived + n + 1)
-        if times is not None and now is not None:
-            assert self._live is not None
-            arriving = Arriving(first, now, times + self._live.length, self._live.count(times, now))
-        elif isinstance(self.window, RowWindow):
-            arriving = Arriving(first, numbers, numbers + self.window.size, np.minimum(numbers, self.window.size))
-        else:
-            arriving = Arriving(first, numbers, np.full(n, NEVER), numbers)
+        n, first = batch.num_rows, self._arrived
+        arriving = self._arriving(n, times, now)
         taken, freed = self._decide(arriving)
         self._arrived += n
         seq = self._state.seq
@@ -341,6 +334,16 @@ class Sampler(ABC):
         return Changes(rows, slots, gone)
 
     # -- helpers ---------------------------------------------------------------------------------------------------------
+
+    def _arriving(self, n: int, times: Int64s | None, now: Int64s | None) -> Arriving:
+        """What is decided about so many tuples: by their times, or by their numbers."""
+        first, numbers = self._arrived, np.arange(self._arrived + 1, self._arrived + n + 1)
+        if times is not None and now is not None:
+            assert self._live is not None
+            return Arriving(first, now, times + self._live.length, self._live.count(times, now))
+        if isinstance(self.window, RowWindow):
+            return Arriving(first, numbers, numbers + self.window.size, np.minimum(numbers, self.window.size))
+        return Arriving(first, numbers, np.full(n, NEVER), numbers)
 
     def _draw(self, arriving: Arriving) -> UInt64s:
         """The random words of arriving tuples."""

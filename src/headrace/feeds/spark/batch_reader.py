@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from headrace.clock import Clock, ManualClock, WallClock
-from headrace.errors import FeedUnavailable
+from headrace.errors import BadInput, FeedUnavailable
 from headrace.feeds.documents import read_document
 from headrace.feeds.fetcher import Fetcher, Request
 from headrace.feeds.items import ITEM_SCHEMA
@@ -42,6 +42,8 @@ class PullReader(DataSourceReader):  # type: ignore[misc]
     """
 
     def __init__(self, options: FeedOptions) -> None:
+        if options.pulls:
+            raise BadInput('a batch read has no numbered pulls; leave option "pulls" out, or read a stream')
         self.options = options
 
     def partitions(self) -> Sequence[Feeds]:

@@ -7,15 +7,32 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from headrace.errors import BadInput, choice, shown
 from headrace.feeds.addresses import check_url
+from headrace.feeds.items import ITEM_SCHEMA
 from headrace.paths import local_path
 from headrace.units import parse_duration
 
 NAME = "rss"
-OPTIONS = ("url", "urls", "state", "interval", "max_pulls", "recorded", "allow_private", "allow_files")
+OPTIONS = (
+    "url",
+    "urls",
+    "state",
+    "interval",
+    "horizon",
+    "max_pulls",
+    "pulls",
+    "recorded",
+    "allow_private",
+    "allow_files",
+)
 INTERVAL = "60s"  # between two pulls of a feed that does not say how often it wants to be asked
+HORIZON = "7d"  # how long an item is remembered after it has left its feed
 MAX_PULLS = 10_000  # of a micro-batch: those of a round of as many feeds
+NUMBERED_ITEMS = ITEM_SCHEMA.append(pa.field("pull", pa.int64()))
+"""The columns of items with the number of their pull."""
 
 _NEXT = re.compile(r"\s*,\s*(?=[A-Za-z][A-Za-z0-9+.-]*:)")  # a comma before a scheme: commas inside a URL are its own
 _TRUTH = {"true": True, "false": False}
@@ -33,8 +50,12 @@ class FeedOptions:
         The directory of the feed store; None for a batch read, which keeps nothing.
     interval
         Seconds between two pulls of a feed.
+    horizon
+        Seconds that an item is remembered after it has left its feed: one that comes back later is new.
     max_pulls
         Pulls with items that a micro-batch has at most.
+    pulls
+        Whether items have a last column `pull`, the number of the pull that they came with.
     recorded
         A directory of recorded pulls that is read in place of the network; None for none.
     allow_private, allow_files
@@ -44,10 +65,17 @@ class FeedOptions:
     urls: tuple[str, ...]
     state: str | None
     interval: float
+    horizon: float
     max_pulls: int
+    pulls: bool
     recorded: str | None
     allow_private: bool
     allow_files: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of items."""
+        return NUMBERED_ITEMS if self.pulls else ITEM_SCHEMA
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> FeedOptions:
@@ -62,7 +90,9 @@ class FeedOptions:
             urls=urls,
             state=None if state is None else str(local_path(state, "state")),
             interval=parse_duration(options.get("interval", INTERVAL), name="interval"),
+            horizon=parse_duration(options.get("horizon", HORIZON), name="horizon"),
             max_pulls=_count(options, "max_pulls", MAX_PULLS),
+            pulls=_truth(options, "pulls"),
             recorded=None if recorded is None else str(local_path(recorded, "recorded")),
             allow_private=private,
             allow_files=files,

@@ -15,7 +15,7 @@ from headrace.feeds.http_fetcher import HttpFetcher
 from headrace.feeds.recorded import RecordedFetcher
 from headrace.feeds.scanner import Scanner
 from headrace.feeds.schedule import Schedule
-from headrace.feeds.spark.options import FeedOptions
+from headrace.feeds.spark.options import HORIZON, FeedOptions
 from headrace.feeds.store import FeedStore
 
 _NAME = "spark"  # of the one query of a store, which holds its pulls and claims its feeds
@@ -48,7 +48,7 @@ class Puller:
     def __init__(self, options: FeedOptions) -> None:
         self.options = options
         self.clock: Clock = WallClock() if options.recorded is None else ManualClock()
-        self.store = FeedStore(options.state, clock=self.clock)
+        self.store = FeedStore(options.state, horizon=options.horizon, keep=HORIZON, clock=self.clock)
         self.store.hold(_NAME, 0)
         self._fetcher = fetcher_of(options, self.clock)
         self._running: Future[None] | None = None

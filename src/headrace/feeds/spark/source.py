@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from headrace.feeds.items import ITEM_SCHEMA
 from headrace.feeds.spark.options import NAME, FeedOptions, url_options
 from headrace.feeds.spark.schemas import spark_schemas
 
@@ -49,7 +48,7 @@ class FeedSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> StructType:
         """The columns of an item."""
-        return spark_schemas(ITEM_SCHEMA)[0]
+        return spark_schemas(self.feeds.schema)[0]
 
     def reader(self, schema: StructType) -> PullReader:
         """The reader of a batch DataFrame."""

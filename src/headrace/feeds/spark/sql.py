@@ -6,13 +6,14 @@ tasks    pulls -> scan of each alias --+
                                        +-> shards: join, carry --+-> ... -> results
          pulls -> scan of each alias --+                         |
          pulls -> scan of each alias ----------------------------+
+
+GROUP BY: rows -> partial sums by pull --+
+          pulls -> marks ----------------+-> one shard: groups, in the order of pulls
 ```
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +21,14 @@ import pyarrow as pa
 
 from headrace.errors import BadInput
 from headrace.feeds.items import ITEM_SCHEMA
-from headrace.feeds.spark.options import INTERVAL, MAX_PULLS
-from headrace.feeds.spark.rows_step import RowsStep
-from headrace.feeds.spark.schemas import spark_schemas
+from headrace.feeds.spark.grouped import grouped, with_pulls
+from headrace.feeds.spark.options import HORIZON, INTERVAL, MAX_PULLS, NUMBERED_ITEMS
+from headrace.feeds.spark.rows_step import then_rows
 from headrace.feeds.spark.source import stream_feeds
 from headrace.feeds.sql import QueryPlan, parse_query
 from headrace.feeds.sql.plan import Scan
 from headrace.progressive.policies import FlushPolicy
 from headrace.spark.logged_plan import PARTITIONS
-from headrace.spark.plan import Plan
 from headrace.spark.progressive_join import progressive_join
 from headrace.spark.state.stateful import state_path
 from headrace.units import parse_size
@@ -46,6 +46,7 @@ def sql(
     *,
     state: str | Path | None = None,
     interval: str | float = INTERVAL,
+    horizon: str | float = HORIZON,
     max_pulls: int = MAX_PULLS,
     recorded: str | Path | None = None,
     allow_private: bool = False,
@@ -68,16 +69,17 @@ def sql(
     spark
         The session.
     text
-        The query. ORDER BY, LIMIT and GROUP BY are refused: they are for embedded queries, or for Spark's own functions.
+        The query. ORDER BY and LIMIT are refused: they are for embedded queries that end, or for Spark's own functions. GROUP BY
+        needs a window of time. Groups leave with the pull that ends their window, from one task.
     state
         Where feeds, pulls and joined items are kept: a directory that driver and executors see under the same path, for one
         query. By default `headrace` in spark.sql.streaming.checkpointLocation.
-    interval, max_pulls, recorded, allow_private, allow_files
+    interval, horizon, max_pulls, recorded, allow_private, allow_files
         How feeds are pulled: options of the source `rss`.
     within_time
         As in embedded queries.
     memory
-        The budget of each executor, for all joins of the query.
+        The budget of each executor, for all joins of the query and its groups.
     flush, shards, partitions, idle, workers
         Of the joins; see `progressive_join`.
     """
@@ -85,39 +87,37 @@ def sql(
     _check_rows(plan)
     where = Path(state_path(spark, state, "state=DIRECTORY"))
     options: dict[str, Any] = {
-        "interval": interval, "max_pulls": max_pulls, "allow_private": allow_private, "allow_files": allow_files
+        "interval": interval, "horizon": horizon, "max_pulls": max_pulls, "allow_private": allow_private,
+        "allow_files": allow_files,
     }  # fmt: skip
     if recorded is not None:
         options["recorded"] = recorded
+    if plan.grouping is not None:
+        plan, options["pulls"] = with_pulls(plan), True
     items = stream_feeds(spark, plan.urls, state=where / _FEEDS, **options)
+    steps = len(plan.stages) + (plan.grouping is not None)
+    share = parse_size(memory, name="memory") // max(1, steps)
     joins: dict[str, Any] = {
-        "memory": parse_size(memory, name="memory") // max(1, len(plan.stages)), "flush": flush, "shards": shards,
+        "memory": share, "flush": flush, "shards": shards,
         "partitions": partitions, "idle": idle, "workers": workers, "state": where, "suffix": None,
     }  # fmt: skip
-    rows, schema = _scanned(items, plan.scans[0])
+    rows, schema = _scanned(items, plan, plan.scans[0])
     bound = _time_bound(plan)
     for stage in plan.stages:
-        right, other = _scanned(items, stage.right)
+        right, other = _scanned(items, plan, stage.right)
         pairs = progressive_join(rows, right, stage.condition, cell=stage.cell, **bound, **joins)
         types = {field.name: field for field in (*schema, *other)}
-        rows, schema = _then(pairs, stage.carry, pa.schema([types[name] for name in pairs.columns]))
+        rows, schema = then_rows(pairs, stage.carry, pa.schema([types[name] for name in pairs.columns]))
         bound = {}
-    return _then(rows, plan.results, schema)[0]
+    if plan.grouping is not None:
+        return grouped(rows, schema, items, plan, memory=share, state=where, workers=workers)
+    return then_rows(rows, plan.results, schema)[0]
 
 
-def _scanned(items: DataFrame, scan: Scan) -> tuple[DataFrame, pa.Schema]:
+def _scanned(items: DataFrame, plan: QueryPlan, scan: Scan) -> tuple[DataFrame, pa.Schema]:
     """The items of a source's feed, as its scan prepares them."""
-    return _then(items.where(items["feed"] == scan.source.url), scan.prepare, ITEM_SCHEMA)
-
-
-def _then(
-    rows: DataFrame, make: Callable[[pa.RecordBatch], pa.RecordBatch], takes: pa.Schema
-) -> tuple[DataFrame, pa.Schema]:
-    """Rows made into others by a function of the plan, and the schema of these."""
-    gives = make(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in takes], schema=takes)).schema
-    fields, arrow = spark_schemas(gives)
-    step = RowsStep(id=uuid.uuid4().hex, make=make, takes=takes, gives=arrow)
-    return Plan.of(rows).then(step, None, fields), gives
+    takes = ITEM_SCHEMA if plan.grouping is None else NUMBERED_ITEMS
+    return then_rows(items.where(items["feed"] == scan.source.url), scan.prepare, takes)
 
 
 def _time_bound(plan: QueryPlan) -> dict[str, Any]:
@@ -135,8 +135,3 @@ def _check_rows(plan: QueryPlan) -> None:
     """Refuse a query whose results are not made of rows alone."""
     if plan.explained:
         raise BadInput("EXPLAIN shows the plan of a query and is not run; print(hr.sql(text).explain())")
-    if plan.grouping is not None:
-        raise BadInput(
-            "GROUP BY is not run on Spark by hr.sql: leave it out, and group what hr.sql(spark, ...) gives with withWatermark and"
-            " groupBy(window(...)); or run the query embedded, hr.sql(text)"
-        )

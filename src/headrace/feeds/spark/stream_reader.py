@@ -20,7 +20,6 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from headrace.errors import BadInput, RunLogError
-from headrace.feeds.items import ITEM_SCHEMA
 from headrace.feeds.spark.options import NAME, FeedOptions
 from headrace.feeds.spark.schemas import spark_schemas, typed
 from headrace.feeds.store import FeedStore
@@ -36,7 +35,6 @@ _PULL, _LOG = "pull", "log"  # keys of an offset: the last pull that was read, a
 _IDENTITY = "log-id"  # a file of the state: numbers of pulls mean nothing in another log
 
 Offset: TypeAlias = dict[str, int | str]
-_ARROW = spark_schemas(ITEM_SCHEMA)[1]
 
 
 class Pulls(InputPartition):  # type: ignore[misc]
@@ -109,7 +107,10 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: i
 
     def read(self, partition: Pulls) -> Iterator[pa.RecordBatch]:
         """The items of a task's pulls."""
-        return _logged(self.state, partition.after, partition.until)
+        arrow = spark_schemas(self.options.schema)[1]
+        for number, items in _logged(self.state, partition.after, partition.until):
+            columns = [*items.columns, pa.repeat(pa.scalar(number, pa.int64()), items.num_rows)]
+            yield typed(pa.RecordBatch.from_arrays(columns[: len(arrow)], names=arrow.names), arrow)
 
     def stop(self) -> None:
         """Stop pulling."""
@@ -138,13 +139,13 @@ def log_identity(state: Path) -> str:
     return read_regular(path).decode()
 
 
-def _logged(state: Path, after: int, until: int) -> Iterator[pa.RecordBatch]:
-    """The items of pulls in a log, all of them: one that is missing fails the task."""
+def _logged(state: Path, after: int, until: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The numbers and items of pulls in a log, all of them: one that is missing fails the task."""
     for pull in islice(FeedStore(state).pulls(after), until - after):
         if pull.number != after + 1:
             break
         after = pull.number
-        yield typed(pull.items, _ARROW)
+        yield after, pull.items
     if after < until:
         raise RunLogError(
             f"pull {after + 1} is not in {state}; if it was there, give the query another checkpoint, and it begins with the"

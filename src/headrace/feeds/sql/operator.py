@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import BadInput
 from headrace.feeds.items import ITEM_SCHEMA
+from headrace.feeds.sql.open_groups import OpenGroups
 from headrace.feeds.sql.result_rows import item_keys
 from headrace.feeds.sql.seen_items import SeenItems
 from headrace.feeds.sql.snapshot import Snapshot
@@ -90,9 +91,8 @@ class QueryOperator:
         ]
         for _ in self._joins:
             self.budget.reserve("joins", share)
-        self._seen = SeenItems(self.budget)
-        self._groups = plan.grouping.state() if plan.grouping else None
-        self._group_bytes = self.budget.reserve("groups", 0)
+        self._seen = SeenItems(self.budget, spill)
+        self._groups = OpenGroups(plan.grouping, self.budget) if plan.grouping else None
         self._snapshot = Snapshot(plan, self.budget) if plan.ordering else None
 
     @property
@@ -161,7 +161,6 @@ class QueryOperator:
             latest = pc.max(items.column("seen").cast(pa.int64())).as_py()
             groups = None if latest is None else self._groups.advance(latest)
             self.stats.late = self._groups.late
-            self._group_bytes.resize(self._groups.nbytes)
             if groups is not None:
                 yield from self._leave(groups)
 
@@ -187,8 +186,7 @@ class QueryOperator:
         if self._groups is None:
             yield from self._leave(rows)
         else:
-            self._groups.insert(rows)
-            self._group_bytes.resize(self._groups.nbytes)
+            self._groups.insert(self._groups.sums.of(rows))
 
     def _leave(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if not rows.num_rows:
