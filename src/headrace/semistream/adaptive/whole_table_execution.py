@@ -53,18 +53,21 @@ class WholeTableMemory:
         parts |= {"stream buffer": 0, "output": 0}
         self._reserved = {part: budget.reserve(part, nbytes) for part, nbytes in parts.items()}
         self._table: WholeTable | None = None
+        self._alone = False  # whether no group has the table
         self.popularity = Sketch(
             plan.sketch // plan.workers, max(_LEAST_HORIZON, _HORIZON_KEYS * plan.facts.distinct_keys)
         )
 
     def allocate(self) -> None:
-        """Nothing to do: the table is made when the first rows come."""
+        """Have the table in memory of this process's own, from when the first rows come."""
+        self._alone = True
 
     @property
     def table(self) -> WholeTable:
         """The table; it is made when it is first asked for, unless a group has it."""
         self.relation.opened.check_open()
         if self._table is None:
+            assert self._alone, "the join is of a group, and holds no slot in it"
             table = WholeTable(self.plan, self.relation.codec)
             table.load(self.relation, self.stats)
             release_freed_memory()
