@@ -49,8 +49,8 @@ class WholeTableMemory:
         self.payload = payload
         self.plan = plan
         self.stats = stats
-        parts = {"table": plan.table, "sketch": plan.sketch, "process": plan.process, "loading": plan.load}
-        parts |= {"stream buffer": 0, "output": 0}
+        parts = {"table": plan.table, "sketch": plan.sketch, "process": plan.process}
+        parts |= {"loading": plan.load, "stream buffer": 0, "output": 0}
         self._reserved = {part: budget.reserve(part, nbytes) for part, nbytes in parts.items()}
         self._table: WholeTable | None = None
         self._alone = False  # whether no group has the table
@@ -69,11 +69,17 @@ class WholeTableMemory:
         if self._table is None:
             assert self._alone, "the join is of a group, and holds no slot in it"
             table = WholeTable(self.plan, self.relation.codec)
-            table.load(self.relation, self.stats)
+            table.load(self.relation, self.begin_loading())
             release_freed_memory()
             self.hold(table)
             return table
         return self._table
+
+    def begin_loading(self) -> JoinStats:
+        """Reserve what loading takes, in place of the buffers for rows; gives the counters for what it reads."""
+        for part, nbytes in (("stream buffer", 0), ("output", 0), ("loading", self.plan.load)):
+            self._reserved[part].resize(nbytes)
+        return self.stats
 
     def hold(self, table: WholeTable | None) -> None:
         """Use a table that is loaded, of this process or of a group; None: let go of it."""
@@ -180,7 +186,7 @@ class WholeTableMembership(GroupMembership):
 
     def _open(self, card: Path) -> SharedTable:
         memory = self._memory
-        return SharedTable(card, memory.relation, memory.payload, memory.plan, lambda: memory.stats)
+        return SharedTable(card, memory.relation, memory.payload, memory.plan, memory.begin_loading)
 
     def _attach(self, slot: int, *, moved: bool) -> None:
         assert self.shared is not None
