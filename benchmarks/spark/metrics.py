@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.data import ROW_BYTES
 from benchmarks.metrics import Target, at_least
-from benchmarks.spark import BEYOND, FORMS, JOIN, LOAD, OURS, PASS_WIDE, SECTIONS
+from benchmarks.spark import BEYOND, BROADCAST, FORMS, JOIN, LOAD, OURS, PASS_WIDE, SECTIONS
 from benchmarks.spark.beyond import SMALL_ROWS
 from benchmarks.spark.plan import TARGET_ROWS
 
@@ -21,6 +22,11 @@ ABSENT_SHARE = 0.9
 FLAT = 1.2
 FLAT_ROWS = (1_000_000, 30_000_000)
 LOAD_FACTOR = 3.0
+FITTING_ROWS, FITTING_FACTOR = 1_000_000, 1.2  # a relation that fits the budget, beside Spark's broadcast join
+DEFAULT_MEMORY, DEFAULT_SHARE = (
+    64 << 20,
+    0.9,
+)  # the budget by default, beside the best of Spark's forms, for any relation
 GROWTH = 1.15
 BEYOND_SMALL = 10.0  # times Spark with small micro-batches of a table beyond memory, and with large ones by the keys
 BEYOND_LARGE = {"zipf": 5.0, "uniform": 3.0}
@@ -113,7 +119,7 @@ def growth(found: list[SparkMeasurement], m: SparkMeasurement) -> Growth | None:
 def targets(found: list[SparkMeasurement]) -> list[Target]:
     ours = [m for m in found if m.system == OURS]
     joins = [m for m in ours if m.section == JOIN]
-    out = [t for m in joins for t in _speed(found, m)]
+    out = [t for m in joins for t in (*_speed(found, m), *_fitting(found, m))]
     out += [t for m in joins for t in _absent(joins, m)]
     out += [t for m in joins for t in _flat(joins, m)]
     out += [t for m in ours if m.section == BEYOND and m.rows > SMALL_ROWS for t in _beyond(found, m)]
@@ -147,6 +153,15 @@ def _beyond(found: list[SparkMeasurement], m: SparkMeasurement) -> Iterator[Targ
         ratio = m.seconds / small.seconds
         name = f"{_label(m)}, time beside {SMALL_ROWS / 1e6:.0f} M"
         yield Target(name, f"<= {FLAT} x", f"{ratio:.2f} x", ratio <= FLAT)
+
+
+def _fitting(found: list[SparkMeasurement], m: SparkMeasurement) -> Iterator[Target]:
+    """Targets of runs whose budget was given as a size."""
+    if m.rows == FITTING_ROWS and m.memory > FITTING_ROWS * ROW_BYTES:
+        rival = find(found, BROADCAST, m.place)
+        yield at_least(f"{_label(m)}, beside {BROADCAST}", m.rate, rival and rival.rate, FITTING_FACTOR)
+    if m.memory == DEFAULT_MEMORY:
+        yield _beside_spark(found, m, DEFAULT_SHARE)
 
 
 def _beside_spark(found: list[SparkMeasurement], m: SparkMeasurement, factor: float) -> Target:

@@ -46,7 +46,7 @@ def plot(path: Path, found: list[SparkMeasurement]) -> Path:
     for axes in panels.flat:
         handles.update(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     figure.legend(list(handles.values()), list(handles), loc="lower center", ncols=len(handles), fontsize=8)
-    figure.suptitle("Stream joined with rows of 115 bytes on Spark, two cores, budget 10% of R", fontsize=11)
+    figure.suptitle("Stream joined with rows of 115 bytes on Spark, two cores", fontsize=11)
     figure.tight_layout(rect=(0, 0.05, 1, 1))
     figure.savefig(path, dpi=130)
     plt.close(figure)

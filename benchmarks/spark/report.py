@@ -34,7 +34,7 @@ def report_spark(found: list[SparkMeasurement], picture: Path, console: Console)
         console.print(_memory(found, ours))
     judged: list[Target] = targets(found)
     if judged:
-        console.print(target_table("Targets on Spark, budget 10%", judged))
+        console.print(target_table("Targets on Spark", judged))
     if any(m.rate for m in found):
         console.print(f"Plot: {plot(picture, found)}")
 

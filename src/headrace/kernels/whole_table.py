@@ -40,6 +40,33 @@ def _hash(key: np.int64) -> np.uint64:
     return mix(np.uint64(key) + np.uint64(0x9E3779B97F4A7C15))
 
 
+@helper
+def _enter(slots, s, head, number, used):
+    """Note tuple `number` in the slot that its key belongs to; returns the keys in the table, or -1 as `enter_ints` does."""
+    place = slots[2 * s + 1]
+    many = place & _MANY
+    if many == 0:
+        if used + 1 >= slots.size // 2:
+            return -1
+        slots[2 * s] = head
+        slots[2 * s + 1] = (number << 32) | 1
+        return used + 1
+    if (place >> 32) + many != number:
+        return -1
+    slots[2 * s + 1] = place + 1
+    return used
+
+
+@helper
+def _answer(slots, s, known, i, pos, count):
+    """Write what a slot says of key i, nothing unless the key is known, which a null is not; returns whether it has tuples."""
+    place = slots[2 * s + 1]
+    many = place & _MANY if known else 0
+    pos[i] = place >> 32
+    count[i] = many
+    return many > 0
+
+
 @kernel(int64(i64, I64, int64, int64))
 def enter_ints(slots, keys, first, used):
     """Enter tuples from number `first` on, whose keys come together; returns the distinct keys in the table then.
@@ -51,17 +78,8 @@ def enter_ints(slots, keys, first, used):
         s = _home(_hash(keys[i]), n)
         while slots[2 * s + 1] & _MANY and slots[2 * s] != keys[i]:
             s = s + 1 if s + 1 < n else 0
-        place = slots[2 * s + 1]
-        many = place & _MANY
-        if many == 0:
-            if used + 1 >= n:
-                return -1
-            slots[2 * s] = keys[i]
-            slots[2 * s + 1] = ((first + i) << 32) | 1
-            used += 1
-        elif (place >> 32) + many == first + i:
-            slots[2 * s + 1] = place + 1
-        else:
+        used = _enter(slots, s, keys[i], first + i, used)
+        if used < 0:
             return -1
     return used
 
@@ -87,17 +105,8 @@ def enter_strings(slots, hashes, offsets, data, first, used):
             slots[2 * s] == tag and _same(offsets, data, slots[2 * s + 1] >> 32, data + start, length)
         ):
             s = s + 1 if s + 1 < n else 0
-        place = slots[2 * s + 1]
-        many = place & _MANY
-        if many == 0:
-            if used + 1 >= n:
-                return -1
-            slots[2 * s] = tag
-            slots[2 * s + 1] = ((first + i) << 32) | 1
-            used += 1
-        elif (place >> 32) + many == first + i:
-            slots[2 * s + 1] = place + 1
-        else:
+        used = _enter(slots, s, tag, first + i, used)
+        if used < 0:
             return -1
     return used
 
@@ -123,13 +132,7 @@ def probe_ints(slots, address, keys, valid, pos, count):
             key = keys[i]
             while slots[2 * s] != key and slots[2 * s + 1] & _MANY:
                 s = s + 1 if s + 1 < n else 0
-            place = slots[2 * s + 1]
-            many = place & _MANY
-            if check and valid[i] == 0:
-                many = 0
-            pos[i] = place >> 32
-            count[i] = many
-            found += many > 0
+            found += _answer(slots, s, not check or valid[i] != 0, i, pos, count)
     return found
 
 
@@ -153,11 +156,5 @@ def probe_strings(slots, address, entry_offsets, entry_data, hashes, data, offse
                 slots[2 * s] == tag and _same(entry_offsets, entry_data, slots[2 * s + 1] >> 32, key, length)
             ):
                 s = s + 1 if s + 1 < n else 0
-            place = slots[2 * s + 1]
-            many = place & _MANY
-            if check and valid[i] == 0:
-                many = 0
-            pos[i] = place >> 32
-            count[i] = many
-            found += many > 0
+            found += _answer(slots, s, not check or valid[i] != 0, i, pos, count)
     return found

@@ -22,8 +22,8 @@ class SharedTable(SharedContent):
         Path of the file through which the processes find the memory.
     relation, payload, plan
         The relation, the columns that are wanted, and how the budget is divided.
-    stats
-        Gives the counters of the join, for what loading reads.
+    begin_loading
+        Reserves what loading takes, and gives the counters for what it reads.
     """
 
     def __init__(
@@ -32,15 +32,15 @@ class SharedTable(SharedContent):
         relation: Relation,
         payload: tuple[Column, ...],
         plan: WholeTablePlan,
-        stats: Callable[[], JoinStats],
+        begin_loading: Callable[[], JoinStats],
     ) -> None:
         self._plan = plan
-        self._stats = stats
+        self._begin_loading = begin_loading
         size = shared_size(plan.limit, payload, relation.num_shards, plan.workers)
         super().__init__(card, size, plan.workers, relation, payload, f"whole:{plan.table}:{plan.slots}")
 
     def _write(self) -> None:
-        self.table().load(self.relation, self._stats())
+        self.table().load(self.relation, self._begin_loading())
 
     def table(self) -> WholeTable:
         """The table as it lies in the memory."""

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from headrace.arrays import Int32s, Int64s, UInt8s
 from headrace.errors import DamagedRelation
-from headrace.kernels.pages import expand_rows, page_facts
 from headrace.kernels.whole_table import enter_ints, enter_strings, probe_ints, probe_strings
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
@@ -200,22 +199,15 @@ class WholeTable:
             del index
             with closing(reader.in_order(places, stats)) as rounds:
                 for pages in rounds:
-                    used = self._append(pages, used)
+                    used = self._append(reader, pages, used)
                     if used < 0:
                         name = version.manifest.shards[shard].files[0].name
                         reason = "the rows of a key are not together, or there is more in it than was counted"
                         raise DamagedRelation(version.root / name, reason, shard=shard)
 
-    def _append(self, pages: Int64s, used: int) -> int:
+    def _append(self, reader: PageReader, pages: Int64s, used: int) -> int:
         """Add the tuples of pages in the read buffer; gives the distinct keys so far, or -1 as `enter_ints` does."""
-        n = pages.size
-        rows, filled = np.empty(n, np.int32), np.empty(n, np.int64)
-        page_facts(pages, rows, filled)
-        total = int(rows.sum())
-        at, row = np.empty(total, np.int64), np.empty(total, np.int32)
-        expand_rows(pages, np.zeros(n, np.int32), rows, at, row)
-        some = TupleStore((key_column(self._codec),), total, {"": int(filled.sum())})
-        some.append_from_pages(at, row)
+        some, at, row = reader.tuples(pages, (key_column(self._codec),))
         keys = stored_keys(some, self._codec.integer)
         try:
             first = self._tuples.append_from_pages(at, row)

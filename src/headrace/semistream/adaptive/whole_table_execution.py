@@ -49,28 +49,37 @@ class WholeTableMemory:
         self.payload = payload
         self.plan = plan
         self.stats = stats
-        parts = {"table": plan.table, "sketch": plan.sketch, "process": plan.process, "loading": plan.load}
-        parts |= {"stream buffer": 0, "output": 0}
+        parts = {"table": plan.table, "sketch": plan.sketch, "process": plan.process}
+        parts |= {"loading": plan.load, "stream buffer": 0, "output": 0}
         self._reserved = {part: budget.reserve(part, nbytes) for part, nbytes in parts.items()}
         self._table: WholeTable | None = None
+        self._alone = False  # whether no group has the table
         self.popularity = Sketch(
             plan.sketch // plan.workers, max(_LEAST_HORIZON, _HORIZON_KEYS * plan.facts.distinct_keys)
         )
 
     def allocate(self) -> None:
-        """Nothing to do: the table is made when the first rows come."""
+        """Have the table in memory of this process's own, from when the first rows come."""
+        self._alone = True
 
     @property
     def table(self) -> WholeTable:
         """The table; it is made when it is first asked for, unless a group has it."""
         self.relation.opened.check_open()
         if self._table is None:
+            assert self._alone, "the join is of a group, and holds no slot in it"
             table = WholeTable(self.plan, self.relation.codec)
-            table.load(self.relation, self.stats)
+            table.load(self.relation, self.begin_loading())
             release_freed_memory()
             self.hold(table)
             return table
         return self._table
+
+    def begin_loading(self) -> JoinStats:
+        """Reserve what loading takes, in place of the buffers for rows; gives the counters for what it reads."""
+        for part, nbytes in (("stream buffer", 0), ("output", 0), ("loading", self.plan.load)):
+            self._reserved[part].resize(nbytes)
+        return self.stats
 
     def hold(self, table: WholeTable | None) -> None:
         """Use a table that is loaded, of this process or of a group; None: let go of it."""
@@ -177,7 +186,7 @@ class WholeTableMembership(GroupMembership):
 
     def _open(self, card: Path) -> SharedTable:
         memory = self._memory
-        return SharedTable(card, memory.relation, memory.payload, memory.plan, lambda: memory.stats)
+        return SharedTable(card, memory.relation, memory.payload, memory.plan, memory.begin_loading)
 
     def _attach(self, slot: int, *, moved: bool) -> None:
         assert self.shared is not None
