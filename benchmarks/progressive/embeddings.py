@@ -132,8 +132,8 @@ def ours(data: Embeddings, rows: int, memory: int, recall: float) -> tuple[dict[
 
     def run() -> None:
         outs = (out for side, batch in batches for out in op.insert(side, batch))  # type: ignore[arg-type]
-        for stream in (outs, op.finish()):
-            pairs.extend(np.asarray(out["left"]) * len(data.right) + np.asarray(out["right"]) for out in stream)
+        pairs.extend(_numbers(data, out) for out in outs)
+        pairs.extend(_numbers(data, out) for out in op.finish())
 
     reset_peak()
     before = rss()
@@ -154,6 +154,13 @@ def ours(data: Embeddings, rows: int, memory: int, recall: float) -> tuple[dict[
         "flushes": op.stats.flushes,
         "partitioning": type(op.partitioning).__name__,
     }, np.concatenate(pairs)
+
+
+def _numbers(data: Embeddings, out: Any) -> Any:
+    """A number for each pair."""
+    import numpy as np
+
+    return np.asarray(out["left"]) * len(data.right) + np.asarray(out["right"])
 
 
 def measure(shape: str, dims: int, rows: int, memory: int) -> dict[str, Any]:

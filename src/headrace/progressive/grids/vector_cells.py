@@ -20,6 +20,7 @@ _GROUPS = 16  # of cells: a right vector in reach of many cells is kept in their
 _MOST_COPIES = 32  # cells that a right vector is kept in, at most, before it is kept in groups
 _SCRATCH = 1 << 20  # bytes that vectors and their scores take while they are assigned to cells, some rows at a time
 _LEAST_SITES = 4
+_LARGEST = 1e300  # radius: everything that has scores is nearer
 _ERROR = 1.01 * 2.0**-24  # of a product in single precision, times its dimensions and the lengths of its factors
 _TINY = 2.0**-126  # the least number of single precision with all digits: a product below it may be lost
 _SKETCH_ERROR = 1e-18  # of any sketch, so that squares of single precision that vanish decide nothing
@@ -173,7 +174,8 @@ class VectorCells(Partitioning):
         eps, metric = float(self.condition.eps), self.condition.metric
         if metric == "cosine":
             return math.sqrt(2.0 * (min(eps, 2.0) + (self.size + 8) * _DOUBLE)) * (1.0 + 1e-12)
-        return eps * (math.sqrt(self.size) if metric == "chebyshev" else 1.0) * (1.0 + 1e-12)
+        # Products with distances, which may be 0, must be numbers.
+        return min(_LARGEST, eps * (math.sqrt(self.size) if metric == "chebyshev" else 1.0) * (1.0 + 1e-12))
 
     def check(self, side: int, batch: pa.RecordBatch) -> None:
         """Refuse lists of another size than was declared."""
