@@ -16,6 +16,7 @@ from benchmarks.create import SYSTEMS as CREATE_SYSTEMS
 from benchmarks.feeds.plan import FeedsPlan
 from benchmarks.popularity import main as popularity
 from benchmarks.profile.cli import main as profile
+from benchmarks.progressive.embeddings import main as embeddings
 from benchmarks.progressive.plan import ProgressivePlan
 from benchmarks.report import report
 from benchmarks.runner import RunFailed, Runner, RunPlan
@@ -50,6 +51,8 @@ def main() -> int:
         return profile(sys.argv[2:], console, _DATA)
     if sys.argv[1:2] == ["popularity"]:
         return popularity(console)
+    if sys.argv[1:2] == ["embeddings"]:
+        return embeddings(console)
     arguments = _parser().parse_args()
     if arguments.sections[:1] == ["report"]:
         file = Path(arguments.sections[1]) if len(arguments.sections) > 1 else results.latest()
@@ -57,9 +60,8 @@ def main() -> int:
         return 0
     unknown = [s for s in arguments.sections if s not in SECTIONS]
     if unknown:
-        console.print(
-            f"no section {unknown[0]!r}; choose from {', '.join(SECTIONS)}, or report, compare, regress, profile, popularity"
-        )
+        others = "report, compare, regress, profile, popularity, embeddings"
+        console.print(f"no section {unknown[0]!r}; choose from {', '.join(SECTIONS)}, or {others}")
         return 2
     quick = arguments.quick
     sections = tuple(arguments.sections or (s for s in SECTIONS if s != BEYOND))

@@ -14,14 +14,15 @@ from headrace.errors import BadInput, choice, shown
 
 On: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
 Op = Literal["<", "<=", ">", ">=", "!=", "="]
-Metric = Literal["euclidean", "manhattan", "chebyshev"]
+Metric = Literal["euclidean", "manhattan", "chebyshev", "cosine"]
 Side = Literal["left", "right"]
 Inclusive = Literal["both", "low", "high", "neither"]
 Amount: TypeAlias = "int | float | Decimal | timedelta"
 
 ON_FORMS = "'col', ['a', 'b'] or {'stream_col': 'relation_col'}"
 OPS = ("<", "<=", ">", ">=", "!=", "=")
-METRICS = ("euclidean", "manhattan", "chebyshev")
+METRICS = ("euclidean", "manhattan", "chebyshev", "cosine")
+HIGHEST_RECALL = 0.999  # below 1: what is beyond costs more than it finds, and the exact join is better
 LONGEST_GRAM = (
     3  # code points of a q-gram at most: three of 21 bits fit into a 64-bit word, so that grams are compared exactly
 )
@@ -189,21 +190,29 @@ class Band(Condition):
         return (self.right,)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Within(Condition):
     """The condition that the distance of two vectors is at most eps.
 
+    The cosine distance is 1 - x·y / (|x| |y|), from 0 to 2; a vector of zeros has none, and matches nothing.
+
     Args:
-        left: a fixed-size list column of the left side, or numeric columns, one a coordinate.
+        left: a list column of the left side, or numeric columns, one a coordinate.
         right: the same of the right side. A relation stores no lists: numeric columns there.
         eps: the largest distance, above 0.
-        metric: euclidean, manhattan or chebyshev.
+        metric: euclidean, manhattan, chebyshev or cosine.
+        dims: the number of coordinates; lists that are not of a fixed size, such as Spark's arrays, need it.
+        recall: 1 for all pairs; below 1 a progressive join may miss a pair, with a probability of at most 1 - recall.
+        seed: of the random directions by which it finds them.
     """
 
     left: tuple[str, ...]
     right: tuple[str, ...]
     eps: float
     metric: Metric = "euclidean"
+    dims: int | None = None
+    recall: float = 1.0
+    seed: int = 0
 
     def __post_init__(self) -> None:
         _check_columns("left", self.left)
@@ -214,6 +223,27 @@ class Within(Condition):
         _check_amount("eps", self.eps, (int, float), "a distance above 0")
         if self.eps <= 0:
             raise BadInput(f"eps={self.eps!r} is not a distance above 0")
+        if self.dims is not None:
+            whole = isinstance(self.dims, int) and not isinstance(self.dims, bool)
+            if not whole or self.dims < 1:
+                raise BadInput(f"dims={shown(self.dims)} is not a number of coordinates; give 1 or more")
+            for columns in (self.left, self.right):
+                if len(columns) not in (1, self.dims):
+                    raise BadInput(
+                        f"dims={self.dims} and {len(columns)} columns {list(columns)} are of different sizes"
+                    )
+        _check_amount("recall", self.recall, (int, float), f"1, or a part of the pairs up to {HIGHEST_RECALL}")
+        if self.recall != 1 and not 0 < self.recall <= HIGHEST_RECALL:
+            raise BadInput(f"recall={self.recall!r} is neither 1 nor above 0 and at most {HIGHEST_RECALL}")
+        if not isinstance(self.seed, int) or isinstance(self.seed, bool):
+            raise BadInput(f"seed={shown(self.seed)} is not a whole number")
+
+    def __repr__(self) -> str:
+        # What has its default is left out: states and messages of joins that use none of it stay as they were.
+        said = f"left={self.left!r}, right={self.right!r}, eps={self.eps!r}, metric={self.metric!r}"
+        more = (("dims", None), ("recall", 1.0), ("seed", 0))
+        said += "".join(f", {name}={getattr(self, name)!r}" for name, usual in more if getattr(self, name) != usual)
+        return f"Within({said})"
 
     @property
     def left_columns(self) -> tuple[str, ...]:
@@ -446,19 +476,29 @@ def band(left: str, right: str | None = None, *, below: Amount, above: Amount) -
 
 
 def within(
-    left: str | Sequence[str], *, eps: float, metric: Metric = "euclidean", right: str | Sequence[str] | None = None
+    left: str | Sequence[str],
+    *,
+    eps: float,
+    metric: Metric = "euclidean",
+    right: str | Sequence[str] | None = None,
+    dims: int | None = None,
+    recall: float = 1.0,
+    seed: int = 0,
 ) -> Within:
     """Make the condition that two vectors are at most eps apart; one set of names stands for both sides.
 
-    A vector is a fixed-size list column or a tuple of numeric columns.
+    A vector is a fixed-size list column, a list column with `dims`, or a tuple of numeric columns. With a recall below 1 a
+    progressive join finds a pair with at least that probability over the seed, much sooner; what it finds is within eps.
 
     Example:
         >>> within(("x", "y"), eps=0.5)
         Within(left=('x', 'y'), right=('x', 'y'), eps=0.5, metric='euclidean')
         >>> within("v", eps=2, metric="manhattan", right=("a", "b")).right_columns
         ('a', 'b')
+        >>> within("embedding", eps=0.1, metric="cosine", dims=384, recall=0.99)
+        Within(left=('embedding',), right=('embedding',), eps=0.1, metric='cosine', dims=384, recall=0.99)
     """
-    return Within(_names(left), _names(left if right is None else right), eps, metric)
+    return Within(_names(left), _names(left if right is None else right), eps, metric, dims, recall, seed)
 
 
 def intersects(left: Sequence[str], right: Sequence[str] | None = None) -> Intersects:

@@ -91,12 +91,24 @@ def test_oracle_distances_of_lists_and_columns(metric: Any) -> None:
     left = pa.record_batch({"v": pa.array([[9.0, 9.0], *vectors], type_)}).slice(1)
     plain = pa.record_batch({"a": others[:, 0], "b": others[:, 1]})
     listed = pa.record_batch({"v": pa.array(others.tolist(), type_)})
-    kept = Residual(hr.within("v", eps=2, metric=metric, right=("a", "b")), left.schema, plain.schema).keep(left, plain)
-    order = {"euclidean": 2, "manhattan": 1, "chebyshev": np.inf}[metric]
-    wanted = np.linalg.norm(some - others, order, axis=1) <= 2
+    eps = 0.125 if metric == "cosine" else 2
+    near = hr.within("v", eps=eps, metric=metric, right=("a", "b"))
+    kept = Residual(near, left.schema, plain.schema).keep(left, plain)
+    if metric == "cosine":
+        with np.errstate(invalid="ignore"):  # a vector of zeros is near nothing
+            length = np.sqrt((some**2).sum(axis=1)) * np.sqrt((others**2).sum(axis=1))
+            wanted = 1 - (some * others).sum(axis=1) / length <= eps
+    else:
+        order = {"euclidean": 2, "manhattan": 1, "chebyshev": np.inf}[metric]
+        wanted = np.linalg.norm(some - others, order, axis=1) <= eps
     wanted[[3, 4, 5]] = False
     assert (kept == wanted).all() and 0 < kept.sum() < 200
-    assert (Residual(hr.within("v", eps=2, metric=metric), left.schema, listed.schema).keep(left, listed) == kept).all()
+    assert (
+        Residual(hr.within("v", eps=eps, metric=metric), left.schema, listed.schema).keep(left, listed) == kept
+    ).all()
+    ragged = [rows.cast(pa.schema({"v": pa.list_(pa.float64())})) for rows in (left, listed)]
+    near = hr.within("v", eps=eps, metric=metric, dims=2)
+    assert (Residual(near, ragged[0].schema, ragged[1].schema).keep(*ragged) == kept).all()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.conditions import METRICS
+from headrace.conditions import METRICS as ALL_METRICS
 from headrace.errors import BadInput, UnsupportedType
 from headrace.kernels.vectors import neighbour_cells, reach_tiles
 from headrace.predicates import Residual
@@ -24,6 +24,7 @@ from headrace.progressive.grids.grid import Grid
 from headrace.progressive.grids.vectors import ExpectedTiles
 from tests.support.progressive_pairs import pairs, refuses, through
 
+METRICS = [metric for metric in ALL_METRICS if metric != "cosine"]  # a grid divides places, not angles
 _coordinate = st.one_of(
     st.integers(-2, 9).map(float), st.sampled_from([0.1, 0.2, 0.30000000000000004, 0.7, 2.5, 7.4999999])
 )
@@ -247,6 +248,7 @@ def test_what_is_refused_by_name() -> None:
     refuses("the left side has no column 'v'", lambda: bind(near, columns([], 2)))
     strings = pa.record_batch({"v": pa.array(["a"])})
     refuses("left column 'v' has type string", lambda: bind(near, strings), UnsupportedType)
+    refuses("is of angles, and a grid of places", lambda: VectorGrid(hr.within("v", eps=1, metric="cosine")))
     ragged = pa.record_batch({"v": pa.array([[1.0]], pa.list_(pa.float64()))})
     refuses("left column 'v' has type list<.*cannot be compared", lambda: bind(near, ragged), UnsupportedType)
     days = pa.record_batch({"v": pa.array([date(2024, 1, 1)])})

@@ -243,3 +243,37 @@ def test_what_cannot_be_is_refused(spark, tmp_path):
     refused("within_time='soon' is not a duration", within_time="soon")
     twice = stream.selectExpr("k", "n", "s as n2").toDF("k", "n", "n")
     refused("the left side has more than one column n", twice)
+
+
+@pytest.mark.parametrize("recall", [1.0, 0.95])
+def test_oracle_embeddings_within_an_angle_across_a_restart(spark, tmp_path, recall):
+    """Arrays of floats: all pairs with pivots, or a stated part with random directions; the log refuses other pivots."""
+    rng = np.random.default_rng(6)
+    centres = rng.normal(size=(8, 48))
+    vectors = {side: (centres[rng.integers(0, 8, 300)] + 0.4 * rng.normal(size=(300, 48))) for side in "lr"}
+    vectors["r"][:150] = vectors["l"][:150] + 0.05 * rng.normal(size=(150, 48))
+    for side, rows in vectors.items():
+        numbers = np.arange(300)
+        listed = pa.array(rows.astype(np.float32).tolist(), pa.list_(pa.float32()))
+        table = pa.table({side: numbers, "v": listed})
+        files(tmp_path / side, table.slice(0, 150), table.slice(150))
+    near = hr.within("v", eps=0.1, metric="cosine", dims=48, recall=recall)
+
+    def joined(pivots):
+        sides = [source(spark, tmp_path / side) for side in "lr"]
+        options = {} if recall < 1 else {"pivots": pivots}
+        return hr.progressive_join(*sides, near, state=tmp_path / "state", shards=2, memory="16MiB", **options)
+
+    sink = Sink()
+    finished(sink.run(joined(centres), tmp_path / "check"))
+    found = Counter((row[0], row[2]) for row in sink.rows.elements())
+    x, y = (rows.astype(np.float32).astype(float) for rows in (vectors["l"], vectors["r"]))
+    cosine = (x @ y.T) / np.outer(np.sqrt((x**2).sum(axis=1)), np.sqrt((y**2).sum(axis=1)))
+    wanted = Counter(zip(*(w.tolist() for w in np.nonzero(1 - cosine <= 0.1)), strict=True))
+    if recall == 1:
+        assert found == wanted and len(wanted) > 200
+        files(tmp_path / "l", pa.table({"l": [999], "v": pa.array([x[0].tolist()], pa.list_(pa.float32()))}))
+        with pytest.raises(Exception, match="give the same condition and pivots as before"):
+            finished(sink.run(joined(centres[:4]), tmp_path / "check"))
+    else:
+        assert set(found) <= set(wanted) and max(found.values()) == 1 and len(found) > 0.93 * len(wanted)

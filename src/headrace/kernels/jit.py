@@ -20,6 +20,7 @@ U8 = types.Array(types.uint8, 1, "C", readonly=True)
 I32 = types.Array(types.int32, 1, "C", readonly=True)
 I64 = types.Array(types.int64, 1, "C", readonly=True)
 U64 = types.Array(types.uint64, 1, "C", readonly=True)
+F32 = types.Array(types.float32, 1, "C", readonly=True)
 F64 = types.Array(types.float64, 1, "C", readonly=True)
 # Outputs and scratch space, which the caller allocates.
 u8 = types.uint8[::1]
@@ -27,6 +28,7 @@ u32 = types.uint32[::1]
 i32 = types.int32[::1]
 i64 = types.int64[::1]
 u64 = types.uint64[::1]
+f32 = types.float32[::1]
 f64 = types.float64[::1]
 int64 = types.int64
 uint64 = types.uint64

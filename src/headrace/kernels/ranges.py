@@ -6,7 +6,8 @@ import numpy as np
 
 from headrace.kernels.jit import F64, I32, I64, boolean, float64, helper, i32, i64, int64, kernel, u8, void
 
-EUCLIDEAN, MANHATTAN, CHEBYSHEV = 0, 1, 2
+EUCLIDEAN, MANHATTAN, CHEBYSHEV, COSINE = 0, 1, 2, 3
+_LARGE, _SMALL = 2.0**400, 2.0**-400  # coordinates beyond these are scaled, so that squares neither overflow nor vanish
 
 
 @kernel(int64(I64, I64, I32, boolean, i64, i32, i32))
@@ -44,14 +45,43 @@ def expand_ranges(begin, end, order, outside, stop, number, slots):
 @helper
 def farthest(eps, metric):
     """Return the sum of squares (or differences) beyond which a distance exceeds eps for sure, whatever rounding does."""
-    if metric == CHEBYSHEV:
+    if metric == CHEBYSHEV or metric == COSINE:
         return np.inf
     return (eps * eps if metric == EUCLIDEAN else eps) * (1.0 + 1e-12) + 1e-300
 
 
 @helper
+def in_range(values, a, size):
+    """Return a power of two that the vector values[a : a + size] is multiplied by, so that its squares are doubles; mostly 1."""
+    most = 0.0
+    for j in range(size):
+        most = max(most, abs(values[a + j]))
+    if _SMALL < most < _LARGE or not most < np.inf or most == 0.0:
+        return 1.0
+    return 2.0**-600 if most >= _LARGE else 2.0**600
+
+
+@helper
+def near_in_angle(one, a, other, b, size, eps):
+    """Tell whether 1 - the cosine of two vectors is at most eps. Zeros, and what is not finite, are near nothing."""
+    s = in_range(one, a, size)
+    t = in_range(other, b, size)
+    dot, x, y = 0.0, 0.0, 0.0
+    for j in range(size):
+        u = one[a + j] * s
+        v = other[b + j] * t
+        dot += u * v
+        x += u * u
+        y += v * v
+    # A comparison with NaN, which zeros and infinities give, is false.
+    return 1.0 - dot / (np.sqrt(x) * np.sqrt(y)) <= eps
+
+
+@helper
 def within(one, a, other, b, size, eps, metric, limit):
     """Tell whether the vectors one[a : a + size] and other[b : b + size] are at most eps apart; limit = farthest(eps, metric)."""
+    if metric == COSINE:
+        return near_in_angle(one, a, other, b, size, eps)
     total = 0.0
     for j in range(size):
         d = abs(one[a + j] - other[b + j])

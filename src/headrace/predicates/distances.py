@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.arrays import AnyArray, Bools, Float64s, Int32s, Int64s, UInt8s
 from headrace.conditions import METRICS, Within
-from headrace.errors import BadInput
+from headrace.errors import BadInput, UnsupportedType
 from headrace.kernels.ranges import near
 from headrace.predicates.numbers import Scale, Types
 from headrace.predicates.pair_test import LeftRows
@@ -20,7 +21,7 @@ SLACK = 4 * np.finfo(np.float64).eps  # relative widening of a search range, so 
 
 
 class Vector:
-    """The vectors of one side: a fixed-size list column, or numeric columns, one per coordinate.
+    """The vectors of one side: a list column, or numeric columns, one per coordinate.
 
     Parameters
     ----------
@@ -30,14 +31,25 @@ class Vector:
         The columns of the vector.
     types
         The types of the side's columns; a column that is not numeric is refused by name.
+    dims
+        The number of coordinates; needed for lists that are not of a fixed size.
     """
 
-    def __init__(self, whose: str, names: Sequence[str], types: Types) -> None:
+    def __init__(self, whose: str, names: Sequence[str], types: Types, dims: int | None = None) -> None:
         self.whose, self.names = whose, tuple(names)
         first = types[self.names[0]]
-        self._list = len(self.names) == 1 and pa.types.is_fixed_size_list(first)
+        fixed = pa.types.is_fixed_size_list(first)
+        self._list = len(self.names) == 1 and (fixed or pa.types.is_list(first) or pa.types.is_large_list(first))
+        self._ragged = self._list and not fixed
+        if self._ragged and dims is None:
+            raise UnsupportedType(
+                f"{whose} column {names[0]!r} has type {first}, which cannot be compared without the number of coordinates; give"
+                " within(..., dims=...)"
+            )
         if self._list:
-            self.size = first.list_size
+            self.size = first.list_size if fixed else int(dims or 0)
+            if dims is not None and self.size != dims:
+                raise BadInput(f"{whose} column {names[0]!r} has {self.size} coordinates, and dims={dims}")
             self._scales = [self._number(self.names[0], first.value_type)]
         else:
             self.size = len(self.names)
@@ -64,10 +76,25 @@ class Vector:
             vectors = np.stack([np.asarray(values, np.float64) for values, _ in read], axis=1)
             return np.ascontiguousarray(vectors).reshape(-1), np.logical_and.reduce([there for _, there in read])
         lists = arrays[0].combine_chunks() if isinstance(arrays[0], pa.ChunkedArray) else arrays[0]
+        if self._ragged:
+            self.check(arrays)
+            lists = lists.cast(pa.list_(lists.type.value_type, self.size))
         flat = lists.values.slice(lists.offset * self.size, len(lists) * self.size)
         values, there = self._scales[0].read(flat, as_doubles=True)
         whole = there.reshape(-1, self.size).all(axis=1) & lists.is_valid().to_numpy(zero_copy_only=False)
         return np.ascontiguousarray(values, np.float64), whole
+
+    def check(self, arrays: Sequence[Any]) -> None:
+        """Refuse a list of another size. Nulls are of none."""
+        if not self._ragged:
+            return
+        sizes = pc.list_value_length(arrays[0])
+        wrong = pc.drop_null(pc.filter(sizes, pc.not_equal(sizes, self.size)))
+        if len(wrong):
+            raise BadInput(
+                f"a list of {self.whose} column {self.names[0]!r} has {wrong[0]} coordinates, and dims={self.size}; leave such"
+                " rows out, or make the list null"
+            )
 
 
 class DistanceTerm(SortedRanges):
@@ -83,8 +110,8 @@ class DistanceTerm(SortedRanges):
 
     def bind(self, left: Types, right: Types, sides: tuple[str, str]) -> None:
         """Take the types of the columns; refuses vectors of different sizes."""
-        self._left = Vector(sides[0], self.condition.left, left)
-        self._right = Vector(sides[1], self.condition.right, right)
+        self._left = Vector(sides[0], self.condition.left, left, self.condition.dims)
+        self._right = Vector(sides[1], self.condition.right, right, self.condition.dims)
         self._left.check_size(self._right)
         self.size = self._right.size
 
@@ -108,6 +135,9 @@ class DistanceTerm(SortedRanges):
 
     def spans(self, xs: Float64s) -> tuple[Int64s, Int64s]:
         """Return the range of candidates of each right tuple among sorted first coordinates of left vectors."""
+        if self.condition.metric == "cosine":  # no coordinate says anything of an angle
+            begin = np.zeros(self._there.size, np.int64)
+            return begin, np.where(self._there, xs.size, begin)
         first, eps = self._vectors[:: self.size], float(self.condition.eps)
         slack = SLACK * (np.abs(first) + eps)
         begin = np.searchsorted(xs, first - eps - slack, "left").astype(np.int64)

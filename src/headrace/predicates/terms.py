@@ -84,7 +84,9 @@ def _parts(condition: Condition, right: Types, whose: str) -> Iterator[Term | Pa
                 yield _range(xs[i], None, RangeEnd(ys[half + i]), right, whose)
                 yield _range(xs[half + i], RangeEnd(ys[i]), None, right, whose)
         case Within():
-            Vector(whose, condition.right, right)  # refuses what is no coordinate before the left side is known
+            Vector(
+                whose, condition.right, right, condition.dims
+            )  # refuses what is no coordinate before the left side is known
             yield DistanceTerm(condition)
         case EditDistance():
             check_text(condition, whose, condition.right, right)

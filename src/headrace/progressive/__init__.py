@@ -2,7 +2,9 @@
 
 from headrace.progressive.grids.boxes import BoxGrid
 from headrace.progressive.grids.keys import HashPartitioning
+from headrace.progressive.grids.lsh import VectorLsh
 from headrace.progressive.grids.partitioning import Partitioning
+from headrace.progressive.grids.pivots import VectorPivots
 from headrace.progressive.grids.vectors import VectorGrid
 from headrace.progressive.join import ProgressiveJoin
 from headrace.progressive.multiway import MultiWayJoin, MultiWayStats
@@ -49,6 +51,8 @@ __all__ = [
     "TupleFlushPolicy",
     "TupleStats",
     "VectorGrid",
+    "VectorLsh",
+    "VectorPivots",
     "XJoin",
     "policy_of",
 ]

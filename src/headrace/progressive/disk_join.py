@@ -11,7 +11,7 @@ import pyarrow as pa
 from headrace.arrays import Float64s, Int32s, UInt64s
 from headrace.kernels import cells
 from headrace.kernels.segments import keep_unjoined
-from headrace.progressive.grids.partitioning import LEFT, NO_DOUBLES, RIGHT
+from headrace.progressive.grids.partitioning import LEFT, NO_DOUBLES, RIGHT, CellEntries
 from headrace.progressive.memory.merge import TOGETHER, Position, SegmentReader, SequentialReader, SortedReader
 from headrace.progressive.memory.sides import Sides
 from headrace.progressive.memory.spill import SpilledRows, cells_of
@@ -269,6 +269,9 @@ class DiskJoiner:
         most = self._sides.pairs_at_once(block.rows.row_bytes, theirs.row_bytes)
         index = block.heads, block.codes, block.after, block.values
         for entries, values in self._sides.probes(RIGHT, theirs):
+            if partitioning.width:  # probes of one cell follow each other, as in SideMemory.match
+                order = np.argsort(entries.cell)
+                entries = CellEntries(entries.row[order], entries.cell[order])
             stop = np.array([0, -1], np.int64)
             while stop[0] < entries.cell.size:
                 number, rows = np.empty(most, np.int32), np.empty(most, np.int32)

@@ -43,6 +43,8 @@ class RunLog:
         Whose log it is. Any text: it is made safe for a path.
     shards
         How many shards the operator has. It cannot be changed once the log is there.
+    division
+        What rows are divided by, where that cannot be changed either: pivots of vectors, for example. None asks for nothing.
 
     Example
     -------
@@ -58,7 +60,9 @@ class RunLog:
     [{'k': [1, 2]}]
     """
 
-    def __init__(self, directory: str | Path, query: str, operator: str, *, shards: int) -> None:
+    def __init__(
+        self, directory: str | Path, query: str, operator: str, *, shards: int, division: str | None = None
+    ) -> None:
         if not isinstance(shards, int) or isinstance(shards, bool) or shards < 1:
             raise BadInput(f"shards={shards!r} is not a number of shards; give 1 or more")
         self.directory = Path(directory)
@@ -68,12 +72,18 @@ class RunLog:
         path = self.path / _FACTS
         if not path.exists():
             facts = {"log": "headrace", "format": FORMAT, "query": query, "operator": operator, "shards": shards}
-            write_facts(path, facts)
-        there = _facts(path)["shards"]
+            write_facts(path, facts if not division else {**facts, "division": division})
+        known = _facts(path)
+        there = known["shards"]
         if there != shards:
             raise OtherLog(
                 f"the run log at {self.path} has {there} shards, and shards={shards} is asked for; give shards={there}, or"
                 " another state directory for a query that starts anew"
+            )
+        if division is not None and known["division"] != division:
+            raise OtherLog(
+                f"the run log at {self.path} has rows divided by {known['division'] or 'something else'}, and {division} is asked"
+                " for; give the same condition and pivots as before, or another state directory for a query that starts anew"
             )
 
     def shard(self, number: int, *, patience: float = _PATIENCE) -> AbstractContextManager[ShardLog]:
@@ -162,7 +172,12 @@ def _facts(path: Path) -> dict[str, Any]:
                 " Headrace that wrote it, or begin anew with another state directory and checkpoint"
             )
         facts = parse_checked(text)
-        return {"query": str(facts["query"]), "operator": str(facts["operator"]), "shards": int(facts["shards"])}
+        return {
+            "query": str(facts["query"]),
+            "operator": str(facts["operator"]),
+            "shards": int(facts["shards"]),
+            "division": str(facts.get("division", "")),
+        }
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise DamagedLog(f"{path} is damaged: it does not say what log it is of; {CURE}") from error
 

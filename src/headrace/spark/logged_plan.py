@@ -65,6 +65,8 @@ def logged_join(
     tasks = count("workers", workers if workers is not None else workers_of(session))
     copies = min(many, tasks)
     size = parse_size(memory, name="memory")
+    partitioning = sides.pairing().partitioning
+    least += 2 * partitioning.nbytes
     if shard_memory(size, tasks, copies) < least:
         raise MemoryRefused(
             f"memory={memory!r} is {format_size(shard_memory(size, tasks, copies))} for each of {copies} shards in each of"
@@ -75,7 +77,6 @@ def logged_join(
     earlier = tuple(name for df in dfs for name in Plan.of(df).logs)
     log += f" {1 + sum(name == log or name.startswith(f'{log} ') for name in earlier)}" if log in earlier else ""
     shape = StructType([StructField(stream_kind(i, len(dfs)), numbered_struct(df.schema)) for i, df in enumerate(dfs)])
-    partitioning = sides.pairing().partitioning
     step = PairStep(
         id=uuid.uuid4().hex,
         called=called,
@@ -87,7 +88,7 @@ def logged_join(
         copies=copies,
         by_key=isinstance(partitioning, HashPartitioning),
         stream=stream_schema(shape),
-        remembers=StateKeeping(where, log, many),
+        remembers=StateKeeping(where, log, many, division=partitioning.division),
         streaming=streaming,
     )
     source = pairs_by_shard(dfs, sides, many, partitioning)

@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -68,10 +68,12 @@ class Sides:
     cell: CellWidth | None
     bound: TimeBound | None
     static: tuple[bool, bool]
+    pivots: Any = None
+    """vectors that divide vectors in many dimensions, one a row; None for none"""
 
     def pairing(self) -> JoinSpec:
         """The join of them."""
-        partitioning, ask = unbounded_partitioning_for(self.condition, self.partitions, self.cell)
+        partitioning, ask = unbounded_partitioning_for(self.condition, self.partitions, self.cell, self.pivots)
         return JoinSpec(
             condition=self.condition,
             schemas=self.schemas,
@@ -185,7 +187,8 @@ def _warm(step: PairStep, shard: int) -> tuple[LoggedSpec, StateCache]:
     if shard not in mine:
         pairing = step.sides.pairing()
         division = Sharding(pairing.partitioning, 0 if step.by_key else step.remembers.shards, shard)
-        memory = warm_memory(step.memory, step.workers, step.copies)
+        divides = pairing.partitioning.nbytes // step.copies  # a worker's copies share pivots and directions in part
+        memory = warm_memory(step.memory, step.workers, step.copies) - divides
         policy = deepcopy(policy_of(step.flush))  # what it learns of a shard is of that shard
         mine[shard] = pairing, StateCache(division, policy, memory, step.sides.schemas)
     mine.move_to_end(shard)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.conditions import Condition, check_condition
 from headrace.errors import BadInput
@@ -38,6 +38,7 @@ def progressive_join(
     time: str | tuple[str, str] | None = None,
     delay: str | float | None = None,
     cell: float | Sequence[float] | None = None,
+    pivots: Any = None,
     state: str | Path | None = None,
     shards: int | None = None,
     partitions: int = PARTITIONS,
@@ -71,6 +72,10 @@ def progressive_join(
     cell
         Of boxes, needed: the width of a grid's cell, about that of the larger boxes; one number or one for each dimension. Of
         vectors: at least twice eps, 4 times eps by default.
+    pivots
+        Of vectors in many dimensions, for all pairs (recall=1): some hundreds, one a row, such as a sample of either side.
+        They divide the vectors; neither they nor the condition can change while the query's checkpoint is used. A recall below 1
+        needs none.
     state
         Where the run log is kept: a directory that driver and executors see under the same path. By default `headrace` in
         spark.sql.streaming.checkpointLocation.
@@ -100,6 +105,7 @@ def progressive_join(
         cell=tuple(cell) if isinstance(cell, list) else cell,
         bound=time_bound((left, right), within_time, time, delay),
         static=(not left.isStreaming, not right.isStreaming),
+        pivots=pivots,
     )
     pairing = sides.pairing()  # refuses here what can be refused
     fields = result_fields(left.schema, right.schema, pairing.output.right, pairing.output.schema.names)

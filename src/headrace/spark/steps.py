@@ -92,12 +92,15 @@ class StateKeeping:
         How many shards its rows come in.
     ends_with_run
         Whether rows that wait leave when a bounded run ends. Rows that wait for a match go on waiting.
+    division
+        What rows are divided by, where the log refuses another; None where it does not matter.
     """
 
     directory: str
     log: str
     shards: int
     ends_with_run: bool = False
+    division: str | None = None
 
 
 class Step(Protocol):

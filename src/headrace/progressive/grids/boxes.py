@@ -109,7 +109,7 @@ class BoxGrid(Partitioning):
             if tiles is not None:
                 self._make_grid(*self._corners, tiles.bit_length() - 1)
 
-    def coarsen(self, cells: int, partitions: int) -> None:
+    def coarsen(self, cells: int, partitions: int, memory: int) -> None:
         """Make the grid coarser, if need be, so that it has no more tiles than `cells`: a box may touch them all."""
         self._most_tiles = min(cells, _ALL_TILES)
         before = count = math.prod(self._cells.tolist())

@@ -93,7 +93,7 @@ class HashPartitioning(Partitioning):
         there = valid == 1 if valid.size else np.ones(batch.num_rows, np.bool_)
         return JoinKeys(keys.hashes(), NO_DOUBLES, there)
 
-    def coarsen(self, cells: int, partitions: int) -> None:
+    def coarsen(self, cells: int, partitions: int, memory: int) -> None:
         """Divide into fewer partitions, if there are more."""
         self.partitions = min(self.partitions, partitions)
 

@@ -76,6 +76,8 @@ class Partitioning(ABC):
     """the kernel that finds pairs; its signature is kernels.cells.MATCH"""
     limits: Float64s = NO_DOUBLES
     """the parameters of that kernel, such as eps or the grid"""
+    division: str | None = None
+    """what cells depend on beside the columns, in a few words, where rows that are kept must not meet others; None for nothing"""
     cells_per_row: float = 1.0
     """the number of cells that a row probes, on average so far; buffers are allocated for so many"""
 
@@ -110,10 +112,15 @@ class Partitioning(ABC):
             some = self.reach(side, JoinKeys(keys.codes[at : at + step], values, keys.valid[at : at + step]))
             yield CellEntries(some.row + np.int32(at), some.cell)
 
-    def coarsen(self, cells: int, partitions: int) -> None:  # noqa: B027
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the partitioning itself holds, once it is bound to a side."""
+        return 0
+
+    def coarsen(self, cells: int, partitions: int, memory: int) -> None:  # noqa: B027
         """Divide more coarsely, so that no row is kept in more cells than this, and there are no more partitions than this.
 
-        A join with little memory calls it once, before any row is read.
+        `memory` is what the partitioning itself may hold. A join calls it once, before any row is read.
         """
 
     @abstractmethod

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from headrace.conditions import AllOf, Condition, Equal, Intersects, Within
 from headrace.errors import BadInput
 from headrace.progressive.grids.boxes import BoxGrid
 from headrace.progressive.grids.keys import HashPartitioning
+from headrace.progressive.grids.lsh import VectorLsh
 from headrace.progressive.grids.partitioning import Partitioning
+from headrace.progressive.grids.pivots import VectorPivots, random_pivots
 from headrace.progressive.grids.unbounded import UnboundedBoxes, UnboundedVectors
 from headrace.progressive.grids.vectors import VectorGrid
+
+_MANY_DIMENSIONS = 32  # of vectors that pivots divide; a grid, which has few of the dimensions, prunes little there
+_RANDOM_PIVOTS = 64  # that processes agree on without having seen a vector
 
 CellWidth: TypeAlias = "float | Sequence[float]"  # in all dimensions, or one number for each
 
@@ -73,20 +78,31 @@ def partitioning_for(
         raise BadInput(f"partitions={partitions!r} is for keys and boxes; a grid over vectors takes cells=")
     if cells is not None and not isinstance(cells, int):
         raise BadInput(f"cells={cells!r} is not a number; a grid over vectors has as many in each dimension")
+    if lead.recall < 1 or in_many_dimensions(lead):
+        _only_for_grids(condition, space=space, cells=cells)
+        return VectorLsh(lead) if lead.recall < 1 else VectorPivots(lead), ask
     return VectorGrid(lead, space, 4 if cells is None else cells), ask
 
 
 def unbounded_partitioning_for(
-    condition: Condition, partitions: int, cell: CellWidth | None
+    condition: Condition, partitions: int, cell: CellWidth | None, pivots: Any = None
 ) -> tuple[Partitioning, Condition | None]:
-    """Return the partitioning for a condition where the space is not known: grids have cells of a given width, and no bounds."""
+    """Return the partitioning for a condition where the space is not known: grids have cells of a given width, and no bounds.
+
+    All processes have the same, without having seen a row: `pivots` are vectors that the user gives, None for none.
+    """
     parts = list(_parts(condition))
     lead = next((one for one in parts if isinstance(one, Intersects | Within)), None)
     if lead is None or any(isinstance(one, Equal) for one in parts):
         _only_for_grids(condition, cell=cell)
         return partitioning_for(condition, partitions)
     ask = _all([one for one in parts if one is not lead])
+    if pivots is not None and (not isinstance(lead, Within) or lead.recall < 1):
+        raise BadInput(f"pivots are for within() with recall=1, and the condition is {lead!r}; leave them out")
     if isinstance(lead, Within):
+        if pivots is not None or lead.recall < 1 or lead.metric == "cosine":
+            _only_for_grids(condition, cell=cell)
+            return _agreed_cells(lead, partitions, pivots), ask
         return UnboundedVectors(lead, cell, partitions), ask
     if cell is None:
         raise BadInput(
@@ -96,11 +112,29 @@ def unbounded_partitioning_for(
     return UnboundedBoxes(lead, cell, partitions), ask
 
 
+def in_many_dimensions(condition: Within) -> bool:
+    """Whether pivots divide vectors better than a grid: angles, and vectors that are known to have many coordinates."""
+    known = condition.dims or max(len(condition.left), len(condition.right))
+    return condition.metric == "cosine" or known >= _MANY_DIMENSIONS
+
+
+def _agreed_cells(condition: Within, partitions: int, pivots: Any) -> Partitioning:
+    """Cells that do not depend on the rows that a process has seen."""
+    if condition.recall < 1:
+        return VectorLsh(condition, partitions=partitions, centred=False)
+    if pivots is None:
+        size = condition.dims or max(len(condition.left), len(condition.right))
+        pivots = random_pivots(condition, _RANDOM_PIVOTS, size)
+    return VectorPivots(condition, pivots, partitions)
+
+
 def _only_for_grids(condition: Condition, **options: object) -> None:
-    """Refuse options of grids for a condition on keys."""
+    """Refuse options of grids for a condition that no grid divides."""
     for name, value in options.items():
         if value is not None:
-            raise BadInput(f"{name}={value!r} is for boxes and vectors; equal keys of {condition!r} lie in no space")
+            raise BadInput(
+                f"{name}={value!r} is for boxes and vectors in a grid, and {condition!r} is divided without one"
+            )
 
 
 def _parts(condition: Condition) -> Iterator[Condition]:

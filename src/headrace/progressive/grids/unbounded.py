@@ -53,7 +53,7 @@ class UnboundedBoxes(BoxGrid):
         self._widths = widths(cell, d)[:_BOX_DIMENSIONS]
         self.limits = np.concatenate([[float(d)], self._widths])
 
-    def coarsen(self, cells: int, partitions: int) -> None:
+    def coarsen(self, cells: int, partitions: int, memory: int) -> None:
         """Refuse boxes that touch more cells than this: cells have the width that the user gave."""
         self._most_cells, self.partitions = min(cells, _MOST_CELLS), min(self.partitions, partitions)
 

@@ -86,6 +86,8 @@ class VectorGrid(Partitioning):
         dimensions: int | None = None,
         max_tiles: int = _MAX_TILES,
     ) -> None:
+        if condition.metric == "cosine":
+            raise BadInput(f"{condition!r} is of angles, and a grid of places; use VectorPivots or VectorLsh")
         parse_cells(cells, 1)
         for name, value in (("dimensions", dimensions), ("max_tiles", max_tiles)):
             if value is not None and (not isinstance(value, int) or value < 1):
@@ -93,7 +95,7 @@ class VectorGrid(Partitioning):
         self.condition, self.space, self.cells = condition, space, cells
         self.dimensions, self.max_tiles = dimensions, max_tiles
         # A vector may be one column, whose size is known when its type is; until then the largest possible is taken.
-        known = max(len(condition.left), len(condition.right))
+        known = condition.dims or max(len(condition.left), len(condition.right))
         size = known if known > 1 else _MOST_PARTITIONS if space is None else len(space) // 2
         usual = 1
         while cells > 1 and cells ** (usual + 1) <= _MOST_PARTITIONS:
@@ -117,7 +119,7 @@ class VectorGrid(Partitioning):
                 raise BadInput(
                     f"the {SIDES[side]} side has {many} column {name!r}; its columns are {', '.join(schema.names)}"
                 )
-        vector = Vector(SIDES[side], names, {field.name: field.type for field in schema})
+        vector = Vector(SIDES[side], names, {field.name: field.type for field in schema}, self.condition.dims)
         other = self._vectors[1 - side]
         if other is not None:
             vector.check_size(other)
@@ -128,7 +130,10 @@ class VectorGrid(Partitioning):
             self._make_grid(*parse_space(self.space, vector.size))
 
     def check(self, side: int, batch: pa.RecordBatch) -> None:
-        """Do nothing: vectors that are near nothing are left out."""
+        """Refuse lists of another size than was declared; vectors that are near nothing are left out."""
+        vector, names = self._vectors[side], self.condition.left if side == 0 else self.condition.right
+        assert vector is not None
+        vector.check([batch.column(name) for name in names])
 
     def read(self, side: int, batch: pa.RecordBatch) -> JoinKeys:
         """Read the coordinates. The first vectors give the grid its space, if the user gave none."""

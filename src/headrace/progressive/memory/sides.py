@@ -30,6 +30,7 @@ _ROW_WORK = 96  # bytes of an arriving row beside the row itself: its cells, its
 _CELL_WORK = 32  # bytes of a cell that a row probes
 _PAIR_WORK = 48  # bytes of a pair beside its rows
 _WIDEST = 4  # the cells of a tuple take at most 1/4 of the budget
+_DIVIDES = 8  # what the partitioning itself holds, such as pivots, takes at most 1/8 of the budget
 _LARGEST = 4  # a tuple takes at most 1/4 of the budget, which is always free when nothing else is in memory
 
 
@@ -66,13 +67,16 @@ class Sides:
         self.condition = condition
         self.partitioning = partitioning or usual
         self.partitioning.coarsen(
-            budget.limit // _WIDEST // slot_bytes(self.partitioning, counted), most_partitions(budget.limit)
+            budget.limit // _WIDEST // slot_bytes(self.partitioning, counted),
+            most_partitions(budget.limit),
+            budget.limit // _DIVIDES,
         )
         self.suffix = suffix
         self.budget = budget
         self.work = budget.limit // _WORK // _PARTS
         """bytes of one part of working memory"""
         budget.reserve("work", budget.limit // (_GRID_WORK if self.partitioning.width else _WORK))
+        self._divides = budget.reserve("partitioning", 0)
         self.present: list[SideMemory] = []
         """the sides that have seen a batch, left before right"""
         self._memories: list[SideMemory | None] = [None, None]
@@ -215,6 +219,7 @@ class Sides:
         partitions = self.partitioning.partitions
         spill = Spill(SIDES[number], schema, partitions, self._disk, self.budget, self._stats, self._directory)
         self.partitioning.bind(number, schema)
+        self._divides.resize(self.partitioning.nbytes)
         each, room = slot_bytes(self.partitioning, self._counted), self.budget.limit
         rows = max(64, room // (each + batch.nbytes // max(1, batch.num_rows) + 8))
         slots = (

@@ -66,7 +66,7 @@ class Streams:
         self.partitioning = HashPartitioning.of_streams(on, partitions)
         # The lists of segments of all streams take as much as those of two sides would.
         self._lists = 2 * budget.limit // len(on)
-        self.partitioning.coarsen(0, most_partitions(self._lists))
+        self.partitioning.coarsen(0, most_partitions(self._lists), 0)
         self.budget = budget
         self.work = budget.limit // _WORK // _PARTS
         """bytes of one part of working memory"""

@@ -24,7 +24,7 @@ def open_log(keeping: StateKeeping, task: SparkTask, refusal: str) -> tuple[RunL
     """The run log of a task's query, and the micro-batch's number there; refuses a task of no streaming query."""
     if task.query is None or (task.batch is None and not task.finishing):
         raise RunLogError(refusal)
-    log = RunLog(keeping.directory, task.query, keeping.log, shards=keeping.shards)
+    log = RunLog(keeping.directory, task.query, keeping.log, shards=keeping.shards, division=keeping.division)
     return log, _AFTER_ALL if task.batch is None else task.batch
 
 
