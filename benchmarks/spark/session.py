@@ -36,7 +36,7 @@ SETTINGS = {
 
 
 @contextmanager
-def session(work: Path) -> Iterator[SparkSession]:
+def session(work: Path, heap: str = HEAP) -> Iterator[SparkSession]:
     """A session whose JVM has ended when the context ends; its files are in `work`."""
     # On a larger machine too the JVM's own threads and the Python workers keep to two cores.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
@@ -47,7 +47,7 @@ def session(work: Path) -> Iterator[SparkSession]:
     os.environ["PYTHONPATH"] = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("benchmarks")
     places = {"spark.local.dir": str(work / "local"), "spark.sql.warehouse.dir": str(work / "warehouse")}
-    for name, value in {**SETTINGS, **places}.items():
+    for name, value in {**SETTINGS, **places, "spark.driver.memory": heap}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     gateway = SparkContext._gateway
