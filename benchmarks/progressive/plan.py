@@ -38,7 +38,8 @@ class ProgressivePlan:
     keys: int = 2_000_000
     boxes: int = 200_000
     vectors: int = 40_000
-    on_spark: int = 1_200_000
+    on_spark: tuple[int, ...] = (10_000, 100_000)
+    """rows of a micro-batch"""
     pace: int = 400_000
 
     def joins(self) -> Iterator[Join]:
@@ -53,8 +54,9 @@ class ProgressivePlan:
         for system in ("headrace", "duckdb"):
             yield Join(system, "vectors", self.vectors, enough)
         yield Join("headrace", "vectors", self.vectors, max(2 << 20, self.vectors * 32 // 10))
-        for system in ("headrace", "spark"):
-            yield Join(system, ON_SPARK, self.on_spark, 64 << 20)
+        for batch in self.on_spark:
+            for system in ("headrace", "spark"):
+                yield Join(system, ON_SPARK, batch, 64 << 20)
 
 
 def measure(join: Join) -> dict[str, Any]:

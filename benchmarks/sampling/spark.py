@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.progressive.spark import WITHIN, run, sparks
 from benchmarks.sampling import SHARE
+from benchmarks.spark.session import HEAP
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
 LENGTH = 10  # minutes: WITHIN
 COUNTED = 5  # micro-batches, once windows are full and all is compiled
 LIMIT = 600.0  # seconds after which a join over large windows is stopped
-
-
-def exact(session: SparkSession, left: DataFrame, right: DataFrame, memory: int, state: Path) -> DataFrame:
-    """Spark's join."""
-    session.conf.set("spark.sql.streaming.join.stateFormatVersion", 4)
-    return sparks(session, left, right, memory, state)
 
 
 def ours(
@@ -42,10 +37,10 @@ def ours(
 
 def measure(system: str, window: int, rows: int, memory: int) -> dict[str, Any]:
     """Measure a join over windows of so many rows of each side, in micro-batches of so many rows of both."""
-    join = exact if system == "spark" else partial(ours, system, int(SHARE * window))
+    join = sparks if system == "spark" else partial(ours, system, int(SHARE * window))
     warm = 2 * window // rows + 2
     parts = warm + COUNTED
-    found = run(join, rows * parts, memory, parts, warm, minutes=LENGTH * rows / (2 * window), limit=LIMIT)
+    found = run(join, rows, memory, parts, warm, minutes=LENGTH * rows / (2 * window), limit=LIMIT, heap=HEAP)
     return {**found, "rows": found["counted"], "held": 0}
 
 

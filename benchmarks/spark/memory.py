@@ -22,7 +22,8 @@ class Memory:
     rss: int = 0  # a shared page counts in every process that maps it
     private: int = 0
     shared_files: int = 0  # in /dev/shm, mapped by somebody or not
-    jvm: int = 0
+    jvm: int = 0  # pages that it shares with others in part, as in `pss`
+    total: int = 0  # of the JVM and the Python processes at one moment, shared pages once
     workers: int = 0
 
     def peak(self, other: Memory) -> Memory:
@@ -36,7 +37,7 @@ def now() -> Memory:
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error, OSError):  # it may end while we look
             if child.name() == "java":
-                jvm += child.memory_info().rss
+                jvm += _rollup(child.pid)["Pss"]
             # Between fork and exec a command that the JVM runs still has the JVM's pages, and a thread's name.
             if not child.name().startswith("python"):
                 continue
@@ -53,6 +54,7 @@ def now() -> Memory:
         private=private,
         shared_files=_shared_files(),
         jvm=jvm,
+        total=pss + jvm,
         workers=workers,
     )
 

@@ -2,7 +2,6 @@
 
 import tempfile
 from collections import Counter
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -11,96 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.clock import ManualClock
 from headrace.errors import OtherLog, RunLogError
 from headrace.progressive.grids.keys import HashPartitioning
 from headrace.progressive.grids.partitioning_for import partitioning_for, unbounded_partitioning_for
-from headrace.progressive.logged.join import LoggedJoin
 from headrace.progressive.logged.join_spec import JoinSpec, TimeBound
 from headrace.progressive.logged.sharding import Sharding
-from headrace.progressive.logged.state_cache import StateCache
 from headrace.progressive.policies import POLICIES
-from headrace.runlog import RunLog, close_finish, unfinished
+from headrace.runlog import close_finish, unfinished
+from tests.support.logged_shard import Died, Shard, no_sync
+
+__all__ = ["no_sync"]
 
 LEFT, RIGHT = 0, 1
 KEYS = pa.schema({"k": pa.int64(), "a": pa.int64()}), pa.schema({"k": pa.int32(), "b": pa.int64()})
 
 
-@pytest.fixture(autouse=True, scope="module")
-def no_sync():
-    """A process that dies loses nothing that it has written; machines do not die here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fsync", lambda fd: None)
-        yield
-
-
 PARTITION_POLICIES = sorted(name for name, policy in POLICIES.items() if not policy.per_tuple)
-
-
-class Ticking(ManualClock):
-    """Time passes whenever somebody looks."""
-
-    def now(self):
-        self.advance(0.1)
-        return super().now()
-
-
-class Died(Exception):
-    pass
-
-
-class Shard:
-    """One shard, driven as Spark would: attempts may die, and processes forget."""
-
-    def __init__(self, directory, spec, policy="rrpj", memory=1 << 18, idle=0.35, **sharding):
-        self.log = RunLog(directory, "q", "join", shards=1)
-        self.spec, self.policy, self.memory, self.idle = spec, policy, memory, idle
-        self.sharding = Sharding(spec.partitioning, **sharding)
-        self.stats = []
-        self.forget()
-
-    def forget(self):
-        """Another process."""
-        self.cache = StateCache(self.sharding, POLICIES[self.policy](), self.memory, self.spec.schemas)
-
-    def operator(self, shard, batch):
-        return LoggedJoin(self.spec, shard, self.cache, batch, idle=self.idle, clock=Ticking(0.0))
-
-    def attempt(self, batch, rows, dies_after=None, before_decision=False):
-        """Results of an attempt. It may die after so many results, or before its decision is written."""
-        out = []
-        with self.log.shard(0) as shard:
-            if before_decision:
-                shard.draft = partial(undecided, shard.draft)
-            join = self.operator(shard, batch)
-            results = join.join(iter(rows))
-            for result in results:
-                if dies_after is not None and len(out) >= dies_after:
-                    results.close()
-                    raise Died
-                out.append(result)
-        self.stats.append(join.stats)
-        return counted(out)
-
-    def finish(self):
-        with self.log.shard(0) as shard:
-            return counted(list(self.operator(shard, 1 << 62).finish()))
-
-
-def undecided(draft, kind, *args):
-    """The drafts of an attempt that dies after its rows have their name, and before its decision has."""
-    made = draft(kind, *args)
-    if kind == "decision":
-        made.commit = lambda facts: dies()
-    return made
-
-
-def dies():
-    raise Died
-
-
-def counted(batches):
-    return Counter(tuple(row.values()) for batch in batches for row in batch.to_pylist())
 
 
 def join_spec(condition=None, schemas=KEYS, partitions=5, **options):

@@ -69,8 +69,10 @@ class Output:
     def __init__(
         self, condition: Condition, left: pa.Schema, right: pa.Schema, ask: Condition | None, suffix: str | None
     ) -> None:
-        equal = {name for c in _equalities(condition) for name in c.right}
-        self.right = [name for name in right.names if name not in equal]
+        self.equal = {mine: name for c in _equalities(condition) for mine, name in zip(c.left, c.right, strict=True)}
+        """the right columns that are asked to be equal to left ones, by the names of these"""
+        taken_once = {name for c in _equalities(condition) for name in c.right}
+        self.right = [name for name in right.names if name not in taken_once]
         fields, taken = list(left), set(left.names)
         for name in self.right:
             called = name

@@ -15,7 +15,7 @@ from headrace.progressive.policies import POLICIES, FlushPolicy, policy_of
 from headrace.runlog.log import safe_name
 from headrace.spark.executors import workers_of
 from headrace.spark.pair_rows import numbered_struct, pairs_by_shard
-from headrace.spark.pair_step import OWED, JoinedSides, PairStep, shard_memory
+from headrace.spark.pair_step import JoinedSides, PairStep, shard_memory
 from headrace.spark.plan import Plan
 from headrace.spark.schemas import stream_schema
 from headrace.spark.state.heartbeat import heartbeat
@@ -93,8 +93,8 @@ def logged_join(
     )
     source = pairs_by_shard(dfs, sides, many, partitioning)
     if streaming:
-        owed = where, f"*/{safe_name('operator', log)}/{OWED}/shard-*"
-        source = source.union(beats(heartbeat(session, many, period, owed), shape))
+        ticks = heartbeat(session, many, period, (where, safe_name("operator", log)))
+        source = source.union(beats(ticks, shape))
     return Plan(source.repartitionById(many, SHARD), (), (), fields, shape, earlier).then(step, None, fields)
 
 

@@ -26,6 +26,7 @@ from headrace.memory import release_freed_memory
 from headrace.progressive.grids.partitioning_for import CellWidth, unbounded_partitioning_for
 from headrace.progressive.logged.join import LoggedJoin, LoggedSpec
 from headrace.progressive.logged.join_spec import JoinSpec, TimeBound
+from headrace.progressive.logged.outer_output import How, numbered_schemas
 from headrace.progressive.logged.sharding import Sharding
 from headrace.progressive.logged.state_cache import StateCache
 from headrace.progressive.memory.row_chunks import POOL
@@ -70,18 +71,20 @@ class Sides:
     static: tuple[bool, bool]
     pivots: Any = None
     """vectors that divide vectors in many dimensions, one a row; None for none"""
+    how: How = "inner"
 
     def pairing(self) -> JoinSpec:
         """The join of them."""
         partitioning, ask = unbounded_partitioning_for(self.condition, self.partitions, self.cell, self.pivots)
         return JoinSpec(
             condition=self.condition,
-            schemas=self.schemas,
+            schemas=numbered_schemas(self.schemas, self.how),
             partitioning=partitioning,
             ask=ask,
             suffix=self.suffix,
             bound=self.bound,
             static=self.static,
+            how=self.how,
         )
 
 
@@ -190,7 +193,7 @@ def _warm(step: PairStep, shard: int) -> tuple[LoggedSpec, StateCache]:
         divides = pairing.partitioning.nbytes // step.copies  # a worker's copies share pivots and directions in part
         memory = warm_memory(step.memory, step.workers, step.copies) - divides
         policy = deepcopy(policy_of(step.flush))  # what it learns of a shard is of that shard
-        mine[shard] = pairing, StateCache(division, policy, memory, step.sides.schemas)
+        mine[shard] = pairing, StateCache(division, policy, memory, pairing.schemas)
     mine.move_to_end(shard)
     while len(mine) > step.copies:
         mine.popitem(last=False)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.conditions import Condition, check_condition
-from headrace.errors import BadInput
+from headrace.errors import BadInput, choice
+from headrace.progressive.logged.outer_output import HOWS, How
 from headrace.progressive.output import plain_schema, side_name
 from headrace.progressive.policies import FlushPolicy
 from headrace.spark.column_names import ColumnNames
@@ -31,6 +32,7 @@ def progressive_join(
     right: DataFrame,
     condition: Condition,
     *,
+    how: How = "inner",
     memory: int | str = "64MiB",
     flush: str | FlushPolicy = "rrpj",
     suffix: str | None = "_right",
@@ -56,6 +58,10 @@ def progressive_join(
         The two sides. A batch DataFrame is read once, in the first micro-batch of the query.
     condition
         hr.equal, hr.intersects, hr.within, or hr.all_of with one of them beside other conditions. Nulls and NaN match nothing.
+    how
+        inner; left, right, full: also rows without a partner, with nulls for the other side; semi, anti: left rows with one, each
+        once, and left rows without. All but inner need an equality in the condition. A row leaves without a partner when
+        `within_time` says that none can come any more, and otherwise at the end, with `hr.finish`.
     memory
         The budget of each executor, however many Python workers it runs.
     flush
@@ -91,6 +97,7 @@ def progressive_join(
     """
     check_condition(condition)
     check_flush(flush)
+    choice("how", how, HOWS)
     if not left.isStreaming and not right.isStreaming:
         raise BadInput("neither side is a stream; join two batch DataFrames with left.join(right, ...)")
     condition = ColumnNames.of(left.sparkSession).resolve_condition(condition, left.columns, right.columns)
@@ -106,9 +113,11 @@ def progressive_join(
         bound=time_bound((left, right), within_time, time, delay),
         static=(not left.isStreaming, not right.isStreaming),
         pivots=pivots,
+        how=how,
     )
     pairing = sides.pairing()  # refuses here what can be refused
-    fields = result_fields(left.schema, right.schema, pairing.output.right, pairing.output.schema.names)
+    made = pairing.results or pairing.output
+    fields = result_fields(left.schema, right.schema, made.right, made.schema.names)
     return logged_join(
         (left, right),
         sides,

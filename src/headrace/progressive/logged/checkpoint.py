@@ -55,6 +55,10 @@ class Checkpoint:
     """the latest event time of each side, in microseconds"""
     departures: list[list[int]] = field(default_factory=list)
     """of several streams, the flushes that catching up must know; see MultiWayCatchUp"""
+    unmatched_before: int = NEVER
+    """of outer joins: rows without a partner of event times before this one have left alone"""
+    numbers: list[int] = field(default_factory=list)
+    """of outer joins: how many rows of each side there have been"""
     marks: list[list[int]] = field(default_factory=list)
     """watermarks in microseconds, each with the step at which it was set"""
 

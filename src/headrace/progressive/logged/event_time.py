@@ -45,15 +45,15 @@ class EventTime:
         """Rows in the log of event times before this one can be removed: they match nothing to come, and owe nothing."""
         return NEVER if self.bound is None else max(NEVER, checkpoint.safe_watermark() - self.bound.within)
 
-    def in_time(self, number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Select the rows of a side that have an event time and are not late."""
+    def in_time(self, number: int, batch: pa.RecordBatch, *, timeless: bool = False) -> pa.RecordBatch:
+        """Select the rows of a side that have an event time and are not late; `timeless`: also those that have none."""
         bound = self.bound
         if bound is None:
             return batch
         times = bound.times(number, batch)
         late = (times < self._watermark) & (times > NEVER) & (bound.delays[number] is not None)
         self.stats.late += int(late.sum())
-        there = (times > NEVER) & ~late
+        there = ~late if timeless else (times > NEVER) & ~late
         return batch if there.all() else batch.filter(pa.array(there))
 
     def latest(self, number: int, rows: pa.RecordBatch) -> int:

@@ -14,12 +14,15 @@ import pyarrow as pa
 from headrace.arrays import Int32s
 from headrace.clock import Clock, SystemClock
 from headrace.errors import RunLogError
+from headrace.memory import Reservation
 from headrace.metrics import JoinStats
 from headrace.progressive.grids.partitioning import Partitioning, stream_name
-from headrace.progressive.logged.checkpoint import Checkpoint
+from headrace.progressive.logged.checkpoint import NEVER, Checkpoint
 from headrace.progressive.logged.event_time import EventTime
 from headrace.progressive.logged.flusher import Flush, Flusher
 from headrace.progressive.logged.join_spec import TimeBound
+from headrace.progressive.logged.outer import OuterJoin
+from headrace.progressive.logged.outer_output import OuterOutput
 from headrace.progressive.logged.rows import LoggedRows, RowDraft, SteppedRows
 from headrace.progressive.logged.sharding import ShardedRows, Sharding
 from headrace.progressive.logged.state_cache import StateCache
@@ -90,6 +93,11 @@ class LoggedSpec(Protocol):
     @property
     def static(self) -> tuple[bool, ...]:
         """Of each side, whether it is read once, and not a stream."""
+        ...
+
+    @property
+    def results(self) -> OuterOutput | None:
+        """Makes results where not all of them are of rows of all sides; None for an inner join."""
         ...
 
     def parts(
@@ -166,11 +174,14 @@ class LoggedJoin:
             for side, schema in enumerate(spec.schemas)
         ]
         self.matcher, self.catch_up = spec.parts(cache.sharding, self.rows, self.stats, batch, self._chunk)
+        self.outer = OuterJoin(spec, shard, self.rows, batch, self.stats)
         self.event_time = EventTime(spec.bound, self.stats)
         self.flusher = Flusher(cache, spec.capacity)
         self._checkpoint = Checkpoint.empty(spec.partitioning.partitions, self._streams)
         self._drafts: list[RowDraft] = []
         self._came = [0] * self._streams  # rows of each side
+        self._bits: Reservation | None = None  # the bytes that an outer join takes beside rows
+        self._settled = False  # whether event time went on for rows that leave alone
         self._begun = 0.0  # when the attempt began, by the clock
 
     # -- the public steps ------------------------------------------------------------------------------------------------
@@ -188,8 +199,8 @@ class LoggedJoin:
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The kinds of files with the rows of each side."""
-        return tuple(log.kind for log in self.rows)
+        """The kinds of files with the rows of each side, and with what an outer join knows of them."""
+        return *(log.kind for log in self.rows), *self.outer.beside
 
     @property
     def decision_schema(self) -> pa.Schema:
@@ -199,24 +210,28 @@ class LoggedJoin:
     def restore(self, decision: Decision | None) -> None:
         """Take up the checkpoint of the last micro-batch."""
         self._checkpoint = Checkpoint.of(decision, self.spec.partitioning.partitions, self._streams)
+        self.outer.restore(decision)
         self._begun = self.clock.now()
 
     def on_batch(self, rows: Iterator[SideBatch], draft: DecisionDraft) -> Batches:
         """Join rows that come, step by step, and catch up for a while."""
         self._drafts = [log.draft(draft) for log in self.rows]
         begun = self._begin()
+        yield from self._settle()
         for number, batch in rows:
             self._came[number] += batch.num_rows
-            yield from self._take(number, batch)
+            yield from self._take(number, batch, draft)
         now = self.clock.now()
-        yield from self.catch_up.run(self._checkpoint, begun, self._after(now + _SHARE * (now - self._begun)))
+        yield from self._catch_up(begun, now + _SHARE * (now - self._begun))
         self._write(draft)
 
     def on_idle(self, draft: DecisionDraft) -> Batches:
         """Catch up for as long as `idle` says."""
         self._drafts = [log.draft(draft) for log in self.rows]
         begun = self._begin()
-        yield from self.catch_up.run(self._checkpoint, begun, self._after(self.clock.now() + self.idle))
+        if self.outer.alone:
+            yield from self._settle()
+        yield from self._catch_up(begun, self.clock.now() + self.idle)
         self._write(draft)
 
     def snapshot(self) -> Snapshot | None:
@@ -231,8 +246,8 @@ class LoggedJoin:
             "late": self.stats.late,
         }
         return Snapshot(
-            facts=self._checkpoint.facts() | facts,
-            owed=int(self._checkpoint.owed.sum()),
+            facts=self._checkpoint.facts() | facts | self.outer.facts(),
+            owed=int(self._checkpoint.owed.sum()) + self.outer.alone,
             beside={log.kind: draft.facts() for log, draft in zip(self.rows, self._drafts, strict=True)},
         )
 
@@ -242,6 +257,8 @@ class LoggedJoin:
         cache.bring_up(checkpoint, self.rows, self.batch)
         cache.dirty()
         flushes = deque(Flush(*event) for event in facts["events"])
+        yield from self.outer.settle(checkpoint, facts.get("unmatched_before", NEVER))
+        yield from self.outer.repeat()
         self.flusher.repeat(checkpoint, flushes, checkpoint.steps - 1)
         steps = (self._steps_of(number) for number in range(self._streams))
         for step, number, found in heapq.merge(*steps, key=lambda one: one[0]):
@@ -249,7 +266,8 @@ class LoggedJoin:
             yield from self._meet_memory(number, placed)
             self.flusher.repeat(checkpoint, flushes, step)
             cache.insert(number, placed, step)
-        yield from self.catch_up.repeat(checkpoint, facts["units"])
+        for out in self.catch_up.repeat(checkpoint, facts["units"]):
+            yield from self.outer.pairs(out)
         for number, batch in rows:
             self._came[number] += batch.num_rows
         for number, (now, then) in enumerate(zip(self._came, facts["came"], strict=True)):
@@ -267,13 +285,16 @@ class LoggedJoin:
     def on_decided(self) -> None:
         """Keep the cache for the next micro-batch, and count."""
         self.cache.clean(self._checkpoint)
-        self.stats.waiting = int(self._checkpoint.owed.sum())
+        self.stats.waiting = int(self._checkpoint.owed.sum()) + self.outer.pending(self._checkpoint)
         self.stats.memory = self.cache.budget.held()
         self.stats.memory_peak = self.cache.budget.peak
+        if self._bits is not None:
+            self._bits.release()
 
     def on_finish(self) -> Batches:
-        """Make all pairs that are owed."""
-        yield from self.catch_up.run(self._checkpoint, self._checkpoint.steps, lambda: False)
+        """Make all pairs that are owed, and give the rows that have no partner then."""
+        yield from self._catch_up(self._checkpoint.steps, None)
+        yield from self.outer.finish()
 
     # -- the first attempt -----------------------------------------------------------------------------------------------
 
@@ -281,22 +302,37 @@ class LoggedJoin:
         """Have memory hold what the checkpoint says and has not expired. Returns the first step of this micro-batch."""
         checkpoint, cache = self._checkpoint, self.cache
         expired = self.event_time.expired(checkpoint)
+        if self.outer.sides:
+            # Rows that leave alone in this micro-batch are still to be read, again if it is replayed.
+            expired = min(expired, checkpoint.unmatched_before)
+            self.outer.tidy(checkpoint)
         for log in self.rows:
             log.tidy(self.batch, expired)
         cache.bring_up(checkpoint, self.rows, self.batch)
         cache.dirty()
+        self._bits = cache.budget.reserve("matched rows", self.outer.nbytes)
         begun = checkpoint.steps
         self.event_time.begin(checkpoint, cache)
         self.flusher.recount(checkpoint)
         self.flusher.make_room(checkpoint)
         return begun
 
-    def _after(self, end: float) -> Callable[[], bool]:
-        return lambda: self.clock.now() >= end
+    def _settle(self) -> Batches:
+        """Give rows of an outer join for which no partner can come any more, nor is owed."""
+        if self.outer.sides:
+            final = self.event_time.expired(self._checkpoint)
+            self._settled = final > self._checkpoint.unmatched_before
+            yield from self.outer.settle(self._checkpoint, final)
+
+    def _catch_up(self, top: int, end: float | None) -> Batches:
+        """Make pairs that rows of steps before `top` owe, until a time of the clock, or all of them."""
+        over = (lambda: False) if end is None else (lambda: self.clock.now() >= end)
+        for out in self.catch_up.run(self._checkpoint, top, over):
+            yield from self.outer.pairs(out)
 
     @property
     def _changed(self) -> bool:
-        return bool(sum(self._came) or self.catch_up.units or self.flusher.flushes)
+        return bool(sum(self._came) or self.catch_up.units or self.flusher.flushes or self._settled)
 
     def _write(self, draft: DecisionDraft) -> None:
         """Write the checkpoint to the decision, if there is one to make."""
@@ -305,14 +341,20 @@ class LoggedJoin:
             checkpoint.batch, checkpoint.memory = self.batch, self.cache.memory
             checkpoint.origin = checkpoint.origin or uuid.uuid4().hex
             self.catch_up.note_flushes(checkpoint, self.flusher.flushes)
+            self.outer.write(draft, checkpoint)
             draft.add(checkpoint.table())
 
-    def _take(self, number: int, batch: pa.RecordBatch) -> Batches:
+    def _take(self, number: int, batch: pa.RecordBatch, draft: DecisionDraft) -> Batches:
         """Join rows of one side, step by step."""
         # Fields of a batch may be "not null" where those of the side are not.
-        batch = pa.RecordBatch.from_arrays(batch.columns, schema=self.rows[number].schema)
+        schema = pa.schema(list(self.rows[number].schema)[: batch.num_columns])
+        batch = pa.RecordBatch.from_arrays(batch.columns, schema=schema)
         self.stats.tuples_in += batch.num_rows
-        batch = self.event_time.in_time(number, batch)
+        batch = self.event_time.in_time(number, batch, timeless=number in self.outer.sides)
+        batch, alone = self.outer.take(number, batch, draft)
+        assert self._bits is not None
+        self._bits.resize(self.outer.nbytes)
+        yield from alone
         each = batch.nbytes // max(1, batch.num_rows) + 1
         step = max(1, self._chunk // each)
         if self.spec.capacity is not None:
@@ -349,7 +391,7 @@ class LoggedJoin:
         for out, probed in self.matcher.meet(number, placed, sides):
             for other, slots in probed:
                 ledger.made_results(other, sides[other].partition[slots])
-            yield out
+            yield from self.outer.pairs(out)
 
     def _steps_of(self, number: int) -> Iterator[tuple[int, int, SteppedRows]]:
         return ((int(found.step[0]), number, found) for found in self.rows[number].of_batch(self.batch))

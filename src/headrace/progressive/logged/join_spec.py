@@ -13,10 +13,12 @@ from headrace.arrays import Int64s
 from headrace.conditions import AllOf, Band, Condition
 from headrace.errors import BadInput
 from headrace.metrics import JoinStats
+from headrace.progressive.grids.keys import HashPartitioning
 from headrace.progressive.grids.partitioning import SIDES, Partitioning
 from headrace.progressive.logged.catch_up import CatchUp
 from headrace.progressive.logged.checkpoint import NEVER
 from headrace.progressive.logged.matcher import Matcher
+from headrace.progressive.logged.outer_output import How, OuterOutput
 from headrace.progressive.logged.rows import LoggedRows
 from headrace.progressive.logged.sharding import Sharding
 from headrace.progressive.output import Output
@@ -92,6 +94,9 @@ class JoinSpec:
         Tuples in memory at most, beside the limit of bytes; None: no such limit.
     static
         Sides that are read once, and not a stream.
+    how
+        Which rows are wanted beside pairs, or instead of them. Rows of sides that this asks about have their number as a last
+        column; see `numbered_schemas`.
     """
 
     condition: Condition
@@ -102,9 +107,17 @@ class JoinSpec:
     bound: TimeBound | None = None
     capacity: int | None = None
     static: tuple[bool, bool] = (False, False)
+    how: How = "inner"
     output: Output = field(init=False)
+    results: OuterOutput | None = field(init=False)
+    """makes results where not all of them are pairs; None for an inner join"""
 
     def __post_init__(self) -> None:
+        if self.how != "inner" and not isinstance(self.partitioning, HashPartitioning):
+            raise BadInput(
+                f"how={self.how!r} needs an equality in the condition, such as hr.equal or hr.all_of(hr.equal(...), ...): rows of"
+                " other conditions meet in several places, none of which knows all partners of a row; use how='inner'"
+            )
         for side, schema in enumerate(self.schemas):
             self.partitioning.bind(side, schema)
         ask = self.ask if self.partitioning.exact else self.condition
@@ -112,6 +125,8 @@ class JoinSpec:
             self.bound.check(self.schemas)
             ask = self.bound.condition if ask is None else AllOf((ask, self.bound.condition))
         object.__setattr__(self, "output", Output(self.condition, *self.schemas, ask, self.suffix))
+        results = None if self.how == "inner" else OuterOutput(self.how, self.output, self.schemas)
+        object.__setattr__(self, "results", results)
 
     def parts(
         self, sharding: Sharding, rows: Sequence[LoggedRows], stats: JoinStats, batch: int, chunk: int

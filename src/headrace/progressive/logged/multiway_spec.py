@@ -56,6 +56,8 @@ class MultiWaySpec:
     output: MultiWayOutput = field(init=False)
     probes: Int64s = field(init=False)
     """probes of each stream's memory in this process"""
+    results: None = field(init=False, default=None)
+    """all results are of rows of all streams"""
     prober: Prober = field(init=False)
     """what was learnt in this process about the order of probes; it changes no result"""
 
