@@ -2,7 +2,8 @@
 
 import pytest
 
-from headrace.spark.state.heartbeat import class_loader, heartbeat
+from headrace.spark.jvm.source import class_loader
+from headrace.spark.state.heartbeat import SOURCE, heartbeat
 
 pytestmark = pytest.mark.spark
 
@@ -11,7 +12,7 @@ pytestmark = pytest.mark.spark
 def streams(spark):
     """Makes the source's stream as a run of a query would, at a time in milliseconds that may change."""
     jvm = spark.sparkContext._jvm
-    kind = class_loader(spark).loadClass("headrace.HeartbeatStream")
+    kind = class_loader(spark, SOURCE).loadClass("headrace.HeartbeatStream")
     (maker,) = kind.getConstructors()
 
     def stream(at: int, period: float = 2.5, directory: object = None):

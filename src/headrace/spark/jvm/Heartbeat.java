@@ -1,9 +1,8 @@
 /*
  * A streaming source that ticks, inside the JVM: without data Spark runs no micro-batch, and rows that wait could not leave.
  *
- * heartbeat.py has Janino, the compiler that Spark has for its own generated code, compile this text in the driver. It runs there
- * alone: executors make the rows with classes of Spark's. A source in Python did the same in processes of its own, of some 330 MiB
- * together. Janino knows neither lambdas nor most of generics, so there are none here.
+ * source.py has Janino compile this text in the driver. It runs there alone: executors make the rows with classes of Spark's.
+ * Janino knows neither lambdas nor most of generics, so there are none here.
  */
 package headrace;
 
