@@ -2,6 +2,7 @@
 
 import importlib
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,12 +30,19 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+def unset_since(spark, before: set[str]) -> None:
+    """The session is that of all tests: settings of a document end with it."""
+    for setting in set(spark.conf.getAll) - before:
+        spark.conf.unset(setting)
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=name)
 def test_python_in_documents_runs(page, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
     text = page.read_text()
     if "pyspark" in text:
         spark = request.getfixturevalue("spark")
+        request.addfinalizer(partial(unset_since, spark, set(spark.conf.getAll)))
         # Hadoop has a working directory of its own, which PySpark offers no way to set but its private gateway to Java.
         hadoop = spark._jvm.org.apache.hadoop.fs  # private: see above
         files = hadoop.FileSystem.get(spark._jsc.hadoopConfiguration())  # private: see above

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from headrace.spark.sample import sample
     from headrace.spark.shed import Shedding
     from headrace.spark.shed_estimate import estimate_shed
+    from headrace.spark.tuning import tune_session
     from headrace.spark.twig_join import twig_join
     from headrace.spark.window_join import approximate_join, window_join
     from headrace.spark.xml_fragments import xml_fragments
@@ -151,6 +152,7 @@ __all__ = [
     "rows",
     "sample",
     "time",
+    "tune_session",
     "twig_join",
     "window_join",
     "within",
@@ -191,6 +193,7 @@ _HOME = {
     "estimate_shed": "headrace.spark.shed_estimate",
     "sample": "headrace.spark.sample",
     "window_join": "headrace.spark.window_join",
+    "tune_session": "headrace.spark.tuning",
     "twig_join": "headrace.spark.twig_join",
     "xml_fragments": "headrace.spark.xml_fragments",
     "xquery": "headrace.spark.xquery",

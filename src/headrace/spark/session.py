@@ -12,6 +12,7 @@ from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING
 
 from headrace.errors import OutsideFailure
+from headrace.spark.tuning import tune_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +46,7 @@ def quiet_loggers(log: Path | None = None) -> Iterator[None]:
 
 @contextmanager
 def own_session(log: Path, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A session with these settings. Spark's output goes to the log, not to the terminal."""
+    """A session with these settings, tuned where they leave it open. Spark's output goes to the log, not to the terminal."""
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
@@ -67,6 +68,7 @@ def own_session(log: Path, settings: Mapping[str, str]) -> Iterator[SparkSession
         except Py4JError as error:
             raise SparkFailed(f"Spark did not start: {_first_line(error)}; {log} says more") from error
         try:
+            tune_session(spark)
             with quiet_loggers(log):
                 yield spark
         finally:
@@ -116,7 +118,6 @@ def local_settings(name: str, cores: int, scratch: Path) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(scratch / "tables"),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(cores),
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     }
 
 

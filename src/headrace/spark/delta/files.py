@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.errors import BadInput
+from headrace.spark.delta.encodings import Encodings
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
@@ -87,8 +88,9 @@ def gathered_for(worker_memory: int | None) -> int:
 class _File:
     path: str  # below the root
     values: Values
-    writer: pq.ParquetWriter
-    metadata: list[Any]
+    where: Path
+    writer: pq.ParquetWriter | None = None  # from the first row group on, which the encodings are chosen by
+    metadata: list[Any] = field(default_factory=list)
     held: list[pa.RecordBatch] = field(default_factory=list)
     size: int = 0
 
@@ -99,6 +101,9 @@ class _File:
     def flush(self) -> None:
         if self.held:
             table = pa.Table.from_batches(self.held)
+            if self.writer is None:
+                options = Encodings.of(table).options()
+                self.writer = pq.ParquetWriter(self.where, table.schema, metadata_collector=self.metadata, **options)
             self.writer.write_table(table, row_group_size=max(1, table.num_rows))
             self.held, self.size = [], 0
 
@@ -163,16 +168,15 @@ class _Writer:
             path = f"{folder}{self.name}-{uuid.uuid4().hex}.parquet"
             where = Path(self.files.root, path)
             where.parent.mkdir(parents=True, exist_ok=True)
-            metadata: list[Any] = []
-            writer = pq.ParquetWriter(where, self._stored, compression="snappy", metadata_collector=metadata)
-            file = _File(path, values, writer, metadata)
+            file = _File(path, values, where)
         self._open[values] = file  # the most recent comes last
         return file
 
     def _finish(self, file: _File) -> None:
         file.flush()
+        assert file.writer is not None  # a file is there for rows that it has taken
         file.writer.close()
-        stat = Path(self.files.root, file.path).stat()
+        stat = file.where.stat()
         self.facts.append(
             {
                 "path": file.path,

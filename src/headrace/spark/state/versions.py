@@ -16,13 +16,17 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from headrace.errors import RelationReplaced, VersionGone
+from headrace.files import NotRegular, open_regular
 from headrace.relation import Relation
 from headrace.relation.batch_versions import BatchNote, batch_notes, read_batch_note, write_batch_note
 from headrace.relation.disk import DiskKind
 from headrace.relation.manifest import Manifest, manifest_path, versions
 from headrace.spark.steps import SparkTask
+
+Stamp = tuple[str, int, int, int, int, int]  # path, device, inode, size, times of change of the bytes and of the inode
 
 
 def open_for_batch(
@@ -116,11 +120,39 @@ def _identical(relation: Relation, identity: str) -> Relation:
 
 
 def _is_there(root: Path, current: Relation) -> bool:
-    """Whether the relation at the path is the one that is open, and not another that was made in its place."""
+    """Whether the relation at the path is the one that is open, and not another that was made in its place.
+
+    Every task asks, so the manifest is parsed again only if its file is another than when it was last compared. The file is
+    opened, and not only looked up: a network file system may answer a look-up from memory.
+    """
+    path = manifest_path(root, current.version)
     try:
-        return Manifest.load(manifest_path(root, current.version)) == current.opened.manifest
+        stamp = _stamp(path)
+        if stamp is not None and _compared.get(current) == stamp:
+            return True
+        same = Manifest.load(path) == current.opened.manifest
     except FileNotFoundError:
         return False
+    if same and stamp is not None:
+        _compared[current] = stamp
+    return same
+
+
+def _stamp(path: Path) -> Stamp | None:
+    """What tells a file from another of its name, or from itself when it is changed; None of what is no regular file."""
+    try:
+        fd = open_regular(path)
+    except NotRegular:
+        return None
+    try:
+        stat = os.fstat(fd)
+    finally:
+        os.close(fd)
+    return str(path), stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+
+
+#: Relations that this process has open, with the file of the manifest that was found to be theirs.
+_compared: WeakKeyDictionary[Relation, Stamp] = WeakKeyDictionary()
 
 
 @contextmanager
