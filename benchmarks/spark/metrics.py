@@ -15,7 +15,7 @@ from benchmarks.spark.plan import TARGET_ROWS
 
 LARGE, SMALL = 500_000, 10_000  # the batch sizes that targets speak of
 LARGE_FACTOR = 2.5
-SMALL_FACTOR = 4.0
+SMALL_FACTOR = 5.0
 SMALL_FACTOR_AT = {TARGET_ROWS: SMALL_FACTOR, 30_000_000: 10.0}
 LIMIT_SHARE = 0.8
 ABSENT_SHARE = 0.9
