@@ -146,15 +146,15 @@ def test_the_same_pairs_are_found_whatever_the_batches_and_the_memory() -> None:
 
 
 def test_clusters_are_told_apart_and_vectors_without_structure_are_not() -> None:
-    left, right = clustered(4, 2000, 128, 0.5)
-    near = hr.within("v", eps=1.0)
-    wide = np.random.default_rng(0).normal(size=(200, 128))
-    for rows, least, most in ((right, 1.0, 8.0), (wide, 15.0, 16.0)):
-        pivots = VectorPivots(near, 64)
-        for side, vectors in enumerate((left, rows)):
+    left, right = clustered(4, 600, 128, 0.5)
+    wide = np.random.default_rng(0).normal(size=(2, 300, 128))
+    for sides, eps, least, most in (((left, right), 1.0, 0.0, 0.2), (wide, 10.0, 0.9, 1.0)):
+        pivots, cells = VectorPivots(hr.within("v", eps=eps), 64), []
+        for side, vectors in enumerate(sides):
             pivots.bind(side, lists([], 128).schema)
-            pivots.read(side, lists(vectors.tolist(), 128))
-        assert least <= pivots.cells_per_row <= most  # of 64; a vector near all borders is in all 16 groups
+            cells.append(pivots.home(side, pivots.read(side, lists(vectors.tolist(), 128))).cell)
+        met = sum(int((cells[0] == cell).sum()) * int((cells[1] == cell).sum()) for cell in np.unique(cells[1]))
+        assert least <= met / len(sides[0]) / len(sides[1]) <= most  # the part of all pairs that meet in a cell
 
 
 def test_margins_and_bounds_are_what_simulations_and_tables_say() -> None:

@@ -59,7 +59,7 @@ class VectorLsh(VectorCells):
     would keep each vector several times.
     """
 
-    def __init__(self, condition: Within, directions: int = 256, partitions: int = 64, *, centred: bool = True) -> None:
+    def __init__(self, condition: Within, directions: int = 128, partitions: int = 64, *, centred: bool = True) -> None:
         if condition.recall >= 1:
             raise BadInput(
                 f"{condition!r} asks for all pairs, and random directions miss some; give recall=0.99, or use VectorPivots"

@@ -17,7 +17,7 @@ from headrace.predicates.distances import Vector
 from headrace.progressive.grids.partitioning import LEFT, SIDES, CellEntries, JoinKeys, Partitioning
 
 _GROUPS = 16  # of cells: a right vector in reach of many cells is kept in their groups instead
-_MOST_COPIES = 32  # cells that a right vector is kept in, at most, before it is kept in groups
+_MOST_COPIES = 64  # cells that a right vector is kept in, at most, before it is kept in groups
 _SCRATCH = 1 << 20  # bytes that vectors and their scores take while they are assigned to cells, some rows at a time
 _LEAST_SITES = 4
 _LARGEST = 1e300  # radius: everything that has scores is nearer
