@@ -14,9 +14,12 @@ from hypothesis import settings
 # Before it is imported: a failed assertion there shows its values, as in a test.
 pytest.register_assert_rewrite("tests.support")
 
+import headrace as hr  # noqa: E402
 from headrace import kernels  # noqa: E402
 from tests.support.kafka_broker import Broker, broker_jars, connector_jars  # noqa: E402
 from tests.support.postgresql_database import Database  # noqa: E402
+
+CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
 
 #: The same examples in every run, so that a change is what makes a test fail. HEADRACE_EXAMPLES=random looks for new ones.
 #: And no deadline: how long an example takes depends on what else runs.
@@ -118,6 +121,8 @@ def spark():
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
+    # As hr.tune_session does: Spark's default manager starts some thirty processes a micro-batch. New sessions are without it.
+    session.conf.set(CHECKPOINTS, hr.tune_session().at_start[CHECKPOINTS])
     yield session
     session.stop()
 

@@ -83,7 +83,9 @@ def test_a_query_goes_on_with_the_other_manager_where_it_stopped(spark, session,
         query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
         assert query.awaitTermination(120)
 
+    plain = spark.newSession()
     hr.tune_session(session)
-    for n, by in enumerate((spark, session, spark, session)):
+    assert manager(plain) != manager(session)
+    for n, by in enumerate((plain, session, plain, session)):
         run(by, n)
     assert sorted(row.v for row in spark.read.parquet(str(tmp_path / "out")).collect()) == [0, 1, 2, 3]

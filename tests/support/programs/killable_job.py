@@ -9,6 +9,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
+
 
 class Job:
     """Where everything is."""
@@ -42,6 +44,8 @@ def session(job: Job) -> Any:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
+    import headrace as hr
+
     builder = SparkSession.builder.master("local[2,4]")  # a task may fail four times
     for key, value in {
         "spark.ui.enabled": "false",
@@ -50,6 +54,7 @@ def session(job: Job) -> Any:
         "spark.local.dir": str(job.scratch),
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         "spark.python.daemon.module": "headrace.spark.daemon",  # or each worker imports Headrace for itself, in seconds
+        CHECKPOINTS: hr.tune_session().at_start[CHECKPOINTS],  # or a micro-batch starts some thirty processes
     }.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
