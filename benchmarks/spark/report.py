@@ -10,6 +10,7 @@ from rich.table import Table
 
 from benchmarks.metrics import Target
 from benchmarks.spark import BEYOND, FORMS, JOIN, LIMITS, LOAD, OURS, PASS_WIDE, SYSTEMS
+from benchmarks.spark.chart import chart
 from benchmarks.spark.metrics import SparkMeasurement, best_form, find, growth, limit, targets
 from benchmarks.spark.plot import plot
 from benchmarks.tables import new_table, target_table
@@ -35,6 +36,9 @@ def report_spark(found: list[SparkMeasurement], picture: Path, console: Console)
     judged: list[Target] = targets(found)
     if judged:
         console.print(target_table("Targets on Spark", judged))
+    drawn = chart(picture.with_suffix(".chart.png"), found)
+    if drawn is not None:
+        console.print(f"Chart: {drawn}")
     if any(m.rate for m in found):
         console.print(f"Plot: {plot(picture, found)}")
 
