@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -33,6 +34,11 @@ class SparkSystem:
         self.spark = spark
         self.data = data
         self.memory = memory
+
+    @classmethod
+    def build(cls, data: Dataset) -> Path | None:
+        """Make the system's own copy of R, unless it is there; returns where it is."""
+        return None
 
     def prepare(self) -> None:
         """What is done once, before the stream starts."""
@@ -127,15 +133,23 @@ class Headrace(SparkSystem):
     load = DeltaLoad
     access = "hr.enrich(stream, relation, on='k', memory=...); hr.load(...) into Delta"
 
-    def prepare(self) -> None:
+    @classmethod
+    def build(cls, data: Dataset) -> Path | None:
         import headrace as hr
 
-        path = self.data.directory / "headrace-spark"
+        path = data.directory / "headrace-spark"
         if not path.exists():
             partial = path.with_name(path.name + ".partial")
             shutil.rmtree(partial, ignore_errors=True)
-            hr.Relation.create(partial, str(self.data.parquet), key="k", shards=SHARDS)
+            hr.Relation.create(partial, str(data.parquet), key="k", shards=SHARDS)
             partial.replace(path)
+        return path
+
+    def prepare(self) -> None:
+        import headrace as hr
+
+        path = self.build(self.data)
+        assert path is not None
         self._open = hr.Relation.open(path)
 
     def frame(self, stream: DataFrame) -> DataFrame:
