@@ -42,7 +42,7 @@ def relation_for(path, operator, disk, rows=N):
 
 
 def make(operator, relation, **options):
-    more = {"order": "any"} if operator is AdaptiveJoin else {}
+    more = {"order": "any", "whole": False} if operator is AdaptiveJoin else {}
     return operator(relation, on="k", memory="1MiB", columns=["v"], **more, **options)
 
 

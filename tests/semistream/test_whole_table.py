@@ -8,7 +8,9 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.clock import ManualClock
 from headrace.errors import DamagedRelation, RelationError
+from headrace.relation import Disk
 from headrace.semistream import AdaptiveJoin
 from headrace.semistream.adaptive.group import Group
 from tests.support.group_workers import Workers, check, numbered, private, stream
@@ -72,6 +74,15 @@ def test_the_relation_is_read_once_when_the_first_rows_come(path):
     relation.close()
     with pytest.raises(RelationError, match="is closed"):
         list(op.join(batch))
+
+
+def test_rows_that_had_to_wait_for_the_table_are_late_and_those_after_them_are_not(path):
+    disk = Disk("simulated", seek=0.01, transfer=0.001, clock=ManualClock())
+    op = AdaptiveJoin(hr.Relation.open(path, disk=disk), on="k", memory="8MiB", order="any")
+    batch = stream(np.random.default_rng(0), 300, KEYS, skewed=False)
+    for late in (300, 300):
+        check(batch, pa.Table.from_batches(op.run([batch], deadline="100ms")))
+        assert op.stats.late == late
 
 
 def test_a_budget_that_is_a_little_too_small_has_a_hot_set(path):

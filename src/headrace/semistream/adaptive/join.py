@@ -151,7 +151,7 @@ class AdaptiveJoin(SemiStreamJoin):
         self._membership: GroupMembership | None = None
         if table_plan is not None:
             self._memory = table = WholeTableMemory(relation, self._payload, table_plan, self.budget, self.stats)
-            self._execution = WholeTableExecution(table, results, self.stream_key)
+            self._execution = WholeTableExecution(table, results, self.stream_key, self.clock)
             if group is not None:
                 self._membership = WholeTableMembership(group, table, limit)
         else:

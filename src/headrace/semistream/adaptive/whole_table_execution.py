@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from headrace.clock import Clock
 from headrace.memory import MemoryBudget, release_freed_memory
 from headrace.metrics import JoinStats
 from headrace.relation import Relation
@@ -126,16 +127,28 @@ class WholeTableExecution(EagerExecution):
         The parts of the join that it works with.
     stream_key
         The stream's columns that must equal the relation's key.
+    clock
+        What says whether rows are late: loading the table takes time.
     """
 
-    def __init__(self, memory: WholeTableMemory, results: ResultMaker, stream_key: tuple[str, ...]) -> None:
+    def __init__(
+        self, memory: WholeTableMemory, results: ResultMaker, stream_key: tuple[str, ...], clock: Clock
+    ) -> None:
         super().__init__()
+        self._clock = clock
+        self._oldest = 0.0  # when the first batch came of those that were not joined
         self._memory = memory
         self._results = results
         self._stream_key = stream_key
         self._counted = memory.plan.sketch > 0
         self._rows = np.arange(memory.plan.rows, dtype=np.int32)
         self._source = np.zeros(memory.plan.rows, np.int32)
+
+    def offer(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
+        """Take in a batch, with the schema of its results."""
+        if not self._offered:
+            self._oldest = self._clock.now()
+        super().offer(batch, schema)
 
     def _join(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         memory, rows = self._memory, self._memory.plan.rows
@@ -148,6 +161,8 @@ class WholeTableExecution(EagerExecution):
             for out in self._results.emit(piece, schema, matches, rows):
                 memory.relation.disk.spend({"c_O": out.num_rows})
                 yield out
+        if self.deadline is not None and self._clock.now() > self._oldest + self.deadline:
+            memory.stats.late += batch.num_rows
 
     def _look_up(self, piece: pa.RecordBatch, table: WholeTable) -> Matches:
         memory, stats, n = self._memory, self._memory.stats, piece.num_rows
