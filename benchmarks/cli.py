@@ -82,7 +82,7 @@ def main() -> int:
             budgets=tuple(b / 100 for b in arguments.budget),
             exponents=(0.0, 1.0) if quick else (0.0, 0.5, 1.0),
         ),
-        progressive=ProgressivePlan(200_000, 40_000, 10_000, 60_000) if quick else ProgressivePlan(),
+        progressive=ProgressivePlan(200_000, 40_000, 10_000, (5_000,)) if quick else ProgressivePlan(),
         sampling=SamplingPlan((10_000,), 200_000, 4 << 20, spark=False, covered=200) if quick else SamplingPlan(),
         xml=XmlPlan(
             tuple(10**6 * n for n in arguments.megabytes or ((2,) if quick else (20, 1000))), str(arguments.data)

@@ -148,7 +148,7 @@ def test_where_the_index_fits_models_count_no_reads_of_it(paths):
     with hr.Relation.open(paths / "key") as relation:
         facts = Facts.of(relation, machine=HDD)
         for algorithm in ("inl", "hybridjoin", "ssij", "adaptive"):
-            found = predict(algorithm, facts, relation.index_bytes + (4 << 20))
+            found = predict(algorithm, facts, relation.index_bytes + (1 << 20))
             assert found.work.index_pages == 0
             assert found.parts["index"] == relation.index_bytes
-            assert found == predict(algorithm, replace(facts, levels=None), relation.index_bytes + (4 << 20))
+            assert found == predict(algorithm, replace(facts, levels=None), relation.index_bytes + (1 << 20))

@@ -288,7 +288,7 @@ def test_the_sorted_copy_is_counted(tmp_path):
         (lambda: hr.within("v", eps=0), "eps=0 is not a distance above 0"),
         (lambda: hr.within("v", eps=-0.5), "eps=-0.5 is not a distance above 0"),
         (lambda: hr.within("v", eps=math.nan), "eps=nan is not a distance above 0"),
-        (lambda: hr.within("v", eps=1, metric="cosine"), "metric='cosine' is not supported; choose one of euclidean"),
+        (lambda: hr.within("v", eps=1, metric="hamming"), "metric='hamming' is not supported; choose one of euclidean"),
         (lambda: hr.within(("a", "b"), eps=1, right=("a", "b", "c")), "vectors of 2 and of 3 coordinates"),
         (lambda: hr.intersects(("x", "y", "z")), "the left box has 3 columns"),
         (lambda: hr.intersects(("x", "y"), ("a", "b", "c", "d")), "boxes of 1 and of 2 dimensions"),

@@ -24,6 +24,7 @@ from headrace.files import open_regular
 from headrace.kernels.plan import plan_greedy, plan_optimal
 from headrace.metrics import Factors, Overhead
 from headrace.relation.read_pool import PendingReads, read_pool, read_runs
+from headrace.relation.request_costs import RequestCosts
 
 DiskKind = Literal["buffered", "direct", "simulated"]
 PlanKind = Literal["optimal", "greedy", "none"]
@@ -33,6 +34,7 @@ _CACHED_SEEK, _CACHED_TRANSFER = 1.2e-6, 0.9e-6
 _CACHED_DELAY = 10e-6  # seconds beyond copying; requests with a smaller mean delay came from the page cache
 _MOST_DELAY = 100e-6  # seconds that one call may add to the mean: longer delays are waits for a core, not for the disk
 _OVERHEAD = Overhead(iteration=5e-4)  # a rough guess for machines without a calibration
+_BUSY = 8  # threads that keep a disk busy: with fewer in flight requests tell nothing of the costs of one more
 _WEIGHT = 0.05  # of one call in the running mean of delays
 
 
@@ -47,6 +49,7 @@ class Disk:
     seek, transfer
         Seconds for one request and for one 8 KiB page of it, with many requests in flight; the read plan weighs one
         against the other. The defaults were measured on an SSD at a queue depth of 16 to 32; alone, a request takes 53 µs.
+        What requests are seen to cost takes their place.
     workers
         Requests in flight. A simulated disk serves one at a time.
     plan
@@ -80,6 +83,8 @@ class Disk:
     overheads: Mapping[str, Overhead] = field(default_factory=dict)
     # running mean of the seconds that a buffered request takes beyond copying
     _delay: float = field(default=math.inf, repr=False, compare=False)
+    # what requests were seen to cost; None before any were seen
+    _learned: RequestCosts | None = field(default=None, repr=False, compare=False)
     # file descriptor and offset of the arm of a simulated disk
     _end: tuple[int, int] = field(default=(-1, -1), repr=False, compare=False)
 
@@ -116,6 +121,8 @@ class Disk:
         seek, transfer = (self.alone if alone else None) or (self.seek, self.transfer)
         if self.cached and not known:
             seek, transfer = _CACHED_SEEK, _CACHED_TRANSFER
+        elif self._learned is not None and not known and not alone:
+            seek, transfer = self._learned.now
         return seek, transfer * page_size / 8192
 
     def scan_costs(self, page_size: int, *, known: bool = False) -> tuple[float, float]:
@@ -137,8 +144,12 @@ class Disk:
         """Whether recent reads came from the system's page cache."""
         return self.kind == "buffered" and self._delay < _CACHED_DELAY
 
-    def _took(self, requests: int, nbytes: int, nanoseconds: int) -> None:
-        """Take note of the time that so many requests took together."""
+    def _took(self, requests: int, nbytes: int, nanoseconds: int, threads: int) -> None:
+        """Take note of the time that so many requests took together, made by so many threads."""
+        if threads >= _BUSY and requests >= 2 * threads and not self.cached:
+            if self._learned is None:
+                self._learned = RequestCosts(self.seek, self.transfer)
+            self._learned.observe(nbytes / 8192 / requests, 1e-9 * nanoseconds / requests / threads)
         delay = max(0.0, 1e-9 * nanoseconds - nbytes / 8192 * _CACHED_TRANSFER) / requests
         delay = min(_MOST_DELAY, delay)
         self._delay = delay if math.isinf(self._delay) else self._delay + _WEIGHT * (delay - self._delay)
@@ -200,7 +211,7 @@ class Disk:
         if reading is None:
             took = np.zeros(1, np.int64)
             reading = PendingReads(bad=int(read_runs(fds, offsets, sizes, targets, took)), nanoseconds=int(took[0]))
-        return DiskReads(self, n, total, reading)
+        return DiskReads(self, n, total, 1 if reading.pool is None else threads, reading)
 
     def _arm(self, fds: Int32s, offsets: Int64s, sizes: Int64s) -> float:
         """Return the seconds that the arm of a simulated disk takes to move to all runs, one after the other."""
@@ -220,13 +231,14 @@ class DiskReads:
     disk: Disk
     requests: int
     nbytes: int
+    threads: int
     reading: PendingReads
 
     def wait(self) -> int:
         """Wait for all reads; returns -1, or the number of a run that could not be read in full."""
         bad = self.reading.wait()
         if self.nbytes:
-            self.disk._took(self.requests, self.nbytes, self.reading.nanoseconds)
+            self.disk._took(self.requests, self.nbytes, self.reading.nanoseconds, self.threads)
             self.nbytes = 0
         return bad
 
