@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.cost.broadcast import WORTH_BROADCASTING, broadcast_advice
+from headrace.cost.broadcast import BroadcastAdvice
 from headrace.errors import BadInput
 from tests.support.join_oracle import table
 from tests.support.spark_streams import counted, duck, files, naive, relation, source
@@ -30,8 +30,6 @@ def test_oracle_it_gives_what_duckdb_and_the_adaptive_join_give(spark, tmp_path,
         found = out.toArrow()
         assert counted(naive(found)) == duck(stream, rows, key, how), how
         assert counted(found) == counted(other.toArrow()), how
-    (some,) = hr.progress(other)
-    assert "algorithm='broadcast'" in some.why
 
 
 def test_a_micro_batch_sees_the_latest_version_and_a_batch_the_one_that_is_open(spark, tmp_path):
@@ -72,13 +70,23 @@ def test_what_spark_does_not_have_is_refused_by_name(spark, tmp_path):
         hr.enrich(df, rel, on={"k": "v"}, algorithm="broadcast")
 
 
-def test_auto_says_so_for_small_relations_with_the_columns_that_are_wanted(tmp_path):
+def test_auto_says_so_where_a_micro_batch_is_large_beside_the_relation(spark, tmp_path):
+    rel = relation(tmp_path / "r", pa.table({"k": np.arange(4000), "v": np.arange(4000)}), "k")
+    for rows, said in ((1000, False), (200_000, True)):
+        out = hr.enrich(spark.range(rows).selectExpr("id % 5000 AS k"), rel, on="k", memory="8MiB")
+        assert out.count() > 0
+        found = [p.why for p in hr.progress(out)]
+        assert found and all(("algorithm='broadcast', Spark's own join" in why) == said for why in found), found
+
+
+def test_the_advice_goes_by_the_columns_that_are_wanted(tmp_path):
     n = 60_000
-    rows = pa.table(
-        {"k": np.arange(n), "v": np.arange(n), "text": pa.repeat("a text of some sixty bytes" + 40 * ".", n)}
-    )
+    rows = pa.table({"k": np.arange(n), "v": np.arange(n), "text": pa.repeat("sixty bytes" + 49 * ".", n)})
     rel = hr.Relation.create(tmp_path / "r", rows, key="k")
-    assert n * 66 < WORTH_BROADCASTING < n * 80
-    assert broadcast_advice(rel, None) == ""
-    assert "60,000 rows take" in broadcast_advice(rel, ["v"])
-    assert "up to 4MiB Spark builds" in broadcast_advice(rel, ())
+    narrow, wide = (BroadcastAdvice.of(rel, columns) for columns in (["v"], None))
+    assert narrow.nbytes < n * 20 < n * 76 < wide.nbytes
+    assert narrow.least_rows < wide.least_rows
+    assert wide.words(wide.least_rows - 1) == ""
+    assert f"more than {wide.least_rows:,} rows, and this one has some 500,000" in wide.words(500_000)
+    assert "this one" not in narrow.words() != ""
+    assert BroadcastAdvice(50_000_000, 5 << 30).words() == ""

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.cost import Facts, choose, load_calibration
-from headrace.cost.broadcast import BROADCAST, broadcast_advice
+from headrace.cost.broadcast import BROADCAST, BroadcastAdvice
 from headrace.cost.calibrate import BadCalibration
 from headrace.pipeline.columns import type_word
 from headrace.pipeline.fields import filled_size
@@ -124,7 +124,8 @@ def _algorithm(step: Enrich, operator: SemiStreamJoin) -> tuple[str, str]:
         return "meshjoin", "no key to look up"
     if step.condition is not None:
         return "adaptive", "by the key, and then the condition"
-    advice = broadcast_advice(operator.relation, operator.columns if operator.how in ("inner", "left") else ())
+    shown = operator.columns if operator.how in ("inner", "left") else ()
+    advice = BroadcastAdvice.of(operator.relation, shown).words()
     beside = f"; {advice}" if advice else ""
     try:
         machine = load_calibration().as_machine()

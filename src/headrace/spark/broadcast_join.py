@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from pyspark.sql.functions import broadcast
 
 from headrace.conditions import parse_on
-from headrace.cost.broadcast import BROADCAST, broadcast_advice
+from headrace.cost.broadcast import BROADCAST, BroadcastAdvice
 from headrace.errors import BadInput
 from headrace.relation import Relation
 from headrace.spark.plan import derived
@@ -73,7 +73,7 @@ def broadcast_join(df: DataFrame, rel: Relation, join: RelationJoin, schema: Str
     return out
 
 
-def advice_for(join: RelationJoin, rel: Relation) -> str:
-    """What `auto` says of Spark's own join, where it could take the place of this one."""
+def advice_for(join: RelationJoin, rel: Relation) -> BroadcastAdvice | None:
+    """What `auto` may say of Spark's own join, where that could take the place of this one."""
     looked_up = join.on is not None and sorted(parse_on(join.on).right) == sorted(rel.key)
-    return broadcast_advice(rel, join.shown) if looked_up and not join.conditional and join.order == "any" else ""
+    return BroadcastAdvice.of(rel, join.shown) if looked_up and not join.conditional and join.order == "any" else None

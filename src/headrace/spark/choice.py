@@ -14,6 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from headrace.cost import Observed, choose, load_calibration
+from headrace.cost.broadcast import BroadcastAdvice
 from headrace.cost.calibrate import BadCalibration
 from headrace.cost.facts import Machine
 from headrace.relation import Relation
@@ -62,16 +63,17 @@ class Algorithm:
     chooser
         Chooses when the first rows are there; None where the choice is made already.
     advice
-        What the user may want to choose instead, and why; empty for nothing.
+        What may be said of Spark's own join; None where it could not take the place of this one.
     """
 
     default: Chosen
     chooser: Chooser | None = None
-    advice: str = ""
+    advice: BroadcastAdvice | None = None
 
-    def why(self, chosen: Chosen | None) -> str:
-        """Why an algorithm was chosen, and the advice."""
-        return "; ".join(filter(None, ["" if chosen is None else chosen.why, self.advice]))
+    def why(self, chosen: Chosen | None, batch_rows: int) -> str:
+        """Why an algorithm was chosen, and the advice for micro-batches of so many rows."""
+        advice = "" if self.advice is None else self.advice.words(batch_rows)
+        return "; ".join(filter(None, ["" if chosen is None else chosen.why, advice]))
 
     @classmethod
     def of(cls, join: RelationJoin) -> Algorithm:

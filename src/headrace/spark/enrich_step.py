@@ -137,7 +137,8 @@ class EnrichStep:
             seconds=seconds,
             stats=JoinStats() + stats,  # a copy: the operator goes on counting
             algorithm="" if chosen is None else chosen.algorithm,
-            why=self.algorithm.why(chosen),
+            # Of the micro-batch this task knows its own rows; others have as many, and at least as many tasks as workers run.
+            why=self.algorithm.why(chosen, stats.tuples_in * (task.partitions or self.join.workers)),
             shed=shed,
         )
         task.reporter.add([report])
