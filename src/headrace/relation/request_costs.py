@@ -21,7 +21,7 @@ class RequestCosts:
     Parameters
     ----------
     seek, transfer
-        Seconds of a request and of a page of it, before anything was seen.
+        Seconds of a request and of a page of it, before anything was seen. A page never costs less beside a request than here.
 
     Example
     -------
@@ -53,5 +53,8 @@ class RequestCosts:
         else:  # all are alike: both costs are as much larger as their sum is
             factor = y / n / (seek + transfer * x / n)
             seek, transfer = factor * seek, factor * transfer
+        # Where the system reads ahead, pages beside those that were asked for look as if they cost nothing. What a disk of ours
+        # is known to take is the least that they cost beside a request.
+        transfer = max(transfer, seek * self._defaults[1] / self._defaults[0])
         known = zip((seek, transfer), self._defaults, strict=True)
         self.now = tuple(min(_MOST * usual, max(_LEAST * usual, cost)) for cost, usual in known)  # type: ignore[assignment]
