@@ -146,7 +146,7 @@ class Disk:
 
     def _took(self, requests: int, nbytes: int, nanoseconds: int, threads: int) -> None:
         """Take note of the time that so many requests took together, made by so many threads."""
-        if threads >= _BUSY and requests >= 2 * threads and not self.cached:
+        if threads >= _BUSY and requests >= threads and not self.cached:
             if self._learned is None:
                 self._learned = RequestCosts(self.seek, self.transfer)
             self._learned.observe(nbytes / 8192 / requests, 1e-9 * nanoseconds / requests / threads)
