@@ -18,7 +18,7 @@ from benchmarks.tables import new_table, target_table
 _TITLES = {
     JOIN: "Stream joined with R on Spark, two cores",
     LOAD: "The same with a load: Spark's Parquet sink, Delta by hr.load",
-    BEYOND: "Stream joined with R on Spark, everybody and the page cache in a third of R's bytes",
+    BEYOND: "Stream joined with R on Spark, everybody and the page cache in a third of R's bytes (1.5 GiB at least)",
 }
 
 

@@ -189,11 +189,11 @@ class KeyLookup:
         new = hot.young.tuples.append_from(hot.sources(), np.full(pos.size, len(hot.segments), np.int32), pos)
         return (new + np.cumsum(size) - size).astype(np.int32)
 
-    def by_page(self, batch: pa.RecordBatch) -> Int32s:
-        """The rows of a batch in an order in which those of a page are neighbours."""
+    def by_page(self, batch: pa.RecordBatch, *, nearly_sorted: bool = False) -> Int32s:
+        """The rows of a batch in an order in which those of a page are neighbours; with a hint that most are in order already."""
         keys, _ = self._encode(batch)
         if self._memory.relation.order == "key":
-            return keys.argsort().astype(np.int32)
+            return keys.argsort(nearly_sorted=nearly_sorted).astype(np.int32)
         return np.argsort(self._first_places(keys), kind="stable").astype(np.int32)
 
     def pages_of(self, batch: pa.RecordBatch, rows: Int32s) -> RowPages:

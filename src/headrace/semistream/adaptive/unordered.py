@@ -204,6 +204,9 @@ class UnorderedExecution:
         if not self._waiting_rows:
             return
         memory = self._memory
+        # What the last phase left is in order, from where it ended on.
+        sorted_rows = 0 if self._swept is None else len(self._waiting[0][0])
+        nearly_sorted = 2 * sorted_rows >= self._waiting_rows
         if self._swept is not None:
             # Those that were sorted before are sorted again
             memory.relation.disk.spend({"c_X": len(self._waiting[0][0])})
@@ -216,7 +219,7 @@ class UnorderedExecution:
             known = self._lookup.pages_of(batch, np.arange(batch.num_rows, dtype=np.int32))
             order = np.argsort(known.first, kind="stable").astype(np.int32)
         else:
-            order = self._lookup.by_page(batch)
+            order = self._lookup.by_page(batch, nearly_sorted=nearly_sorted)
         if self._swept is not None:
             mark = int(np.flatnonzero(order == batch.num_rows - 1)[0])
             order = np.concatenate([order[mark + 1 :], order[:mark]])
