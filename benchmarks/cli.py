@@ -18,6 +18,7 @@ from benchmarks.popularity import main as popularity
 from benchmarks.profile.cli import main as profile
 from benchmarks.progressive.embeddings import main as embeddings
 from benchmarks.progressive.plan import ProgressivePlan
+from benchmarks.reads import main as reads
 from benchmarks.report import report
 from benchmarks.runner import RunFailed, Runner, RunPlan
 from benchmarks.sampling.plan import SamplingPlan
@@ -49,6 +50,8 @@ def main() -> int:
         return compare(["--only", "core", "--limit", "5%", "--rounds", "3", *sys.argv[2:]], console, _DATA)
     if sys.argv[1:2] == ["profile"]:
         return profile(sys.argv[2:], console, _DATA)
+    if sys.argv[1:2] == ["reads"]:
+        return reads(sys.argv[2:], console, _DATA)
     if sys.argv[1:2] == ["popularity"]:
         return popularity(console)
     if sys.argv[1:2] == ["embeddings"]:
@@ -60,7 +63,7 @@ def main() -> int:
         return 0
     unknown = [s for s in arguments.sections if s not in SECTIONS]
     if unknown:
-        others = "report, compare, regress, profile, popularity, embeddings"
+        others = "report, compare, regress, profile, reads, popularity, embeddings"
         console.print(f"no section {unknown[0]!r}; choose from {', '.join(SECTIONS)}, or {others}")
         return 2
     quick = arguments.quick
