@@ -120,7 +120,7 @@ def test_a_full_and_a_read_only_disk_lose_nothing(place, spark, mounted):
     place.arrive("a.json", sale(1))
     place.run(spark)
     (disk / "fill").write_bytes(b"x" * 200_000)
-    many = [sale(i * 1_234_567_891) for i in range(5_000)]
+    many = [sale(i * 1_234_567_891) for i in range(20_000)]
     place.arrive("b.json", *many)
     with pytest.raises(RunFailed, match=r"the disk is full.*; make room and run again"):
         place.run(spark)
