@@ -25,20 +25,14 @@ K = 10
 
 def measure(rows: int, dims: int) -> dict[str, Any]:
     """The seconds and the pairs of both."""
-    from pyspark.sql import SparkSession
     from pyspark.sql import functions as sf
 
     import headrace as hr
+    from benchmarks.spark.session import session as spark_session
 
     data = Embeddings.made("clusters", dims, rows)
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
     out: dict[str, Any] = {"rows": rows, "dims": dims, "wanted": int(by_products(data.left, data.right).size)}
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as place, spark_session(Path(place)) as session:
         paths = {side: Path(place) / side for side in ("left", "right")}
         for side, path in paths.items():
             path.mkdir()
@@ -67,7 +61,6 @@ def measure(rows: int, dims: int) -> dict[str, Any]:
         for name, run in (("nearestByJoin", nearest), ("headrace", ours)):
             begun = time.perf_counter()
             out[name] = {"pairs": run(), "seconds": time.perf_counter() - begun}
-    session.stop()
     return out
 
 

@@ -89,7 +89,7 @@ _ADVICE = (
         "spark.sql.streaming.checkpointFileManagerClass",
         _MANAGER,
         "for a checkpoint on a local disk Spark's default manager runs the commands `readlink` and `chmod` some 30 times a"
-        " micro-batch; this one, also of Spark's, runs `chmod` 6 times, and writes, checks and renames the same files",
+        " micro-batch; this one, also of Spark's, runs fewer by far, and writes, checks and renames the same files",
         "about 100 ms of every micro-batch",
         misfit=_no_local_checkpoints,
     ),
