@@ -26,6 +26,7 @@ from benchmarks.service.plan import ServicePlan
 from benchmarks.spark import BEYOND
 from benchmarks.spark import SYSTEMS as SPARK_SYSTEMS
 from benchmarks.spark.beyond import BeyondPlan, beyond_rows
+from benchmarks.spark.growth import main as growth
 from benchmarks.spark.plan import SparkPlan
 from benchmarks.streams import WORKLOADS
 from benchmarks.systems import IN_MEMORY, LOOKUP
@@ -52,6 +53,8 @@ def main() -> int:
         return profile(sys.argv[2:], console, _DATA)
     if sys.argv[1:2] == ["reads"]:
         return reads(sys.argv[2:], console, _DATA)
+    if sys.argv[1:2] == ["growth"]:
+        return growth(sys.argv[2:], console)
     if sys.argv[1:2] == ["popularity"]:
         return popularity(console)
     if sys.argv[1:2] == ["embeddings"]:
@@ -63,7 +66,7 @@ def main() -> int:
         return 0
     unknown = [s for s in arguments.sections if s not in SECTIONS]
     if unknown:
-        others = "report, compare, regress, profile, reads, popularity, embeddings"
+        others = "report, growth, compare, regress, profile, reads, popularity, embeddings"
         console.print(f"no section {unknown[0]!r}; choose from {', '.join(SECTIONS)}, or {others}")
         return 2
     quick = arguments.quick
@@ -125,7 +128,9 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    others = "or: report [FILE], compare REV, regress REV (core alone, 5%), profile (each has --help)"
+    others = (
+        "or: report [FILE], growth [FILE...], compare REV, regress REV (core alone, 5%%), profile (each has --help)"
+    )
     parser.add_argument("sections", nargs="*", help=f"{', '.join(SECTIONS)} (default: all but {BEYOND}), {others}")
     add = parser.add_argument
     add("--rows", type=_list(int), help="sizes of R (1 and 10 million; spark: 30 million too; service: 200,000)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -38,14 +40,18 @@ from benchmarks.service.plan import Place, ServicePlan, measure
 from benchmarks.spark import BEYOND
 from benchmarks.spark import OURS as SPARK_OURS
 from benchmarks.spark import SECTIONS as SPARK_SECTIONS
+from benchmarks.spark.beyond import BUDGET as BEYOND_BUDGET
+from benchmarks.spark.beyond import STORES as BEYOND_STORES
+from benchmarks.spark.beyond import STORES_WARMUP as BEYOND_WARMUP
 from benchmarks.spark.beyond import BeyondPlan
 from benchmarks.spark.plan import SparkPlan
 from benchmarks.spark.source import stream_directory
 from benchmarks.streams import Workload, stream_file
-from benchmarks.systems import IN_MEMORY, LOOKUP
+from benchmarks.systems import IN_MEMORY, LOOKUP, OURS
 from benchmarks.xml import SECTION as XML
 from benchmarks.xml.plan import XmlPlan
 from benchmarks.xml.plan import measure as measure_xml
+from headrace.cli.pace import Pace
 
 SEED = 7
 #: What the limit grants every process beside its base and its budget: working memory of the
@@ -86,32 +92,9 @@ class RunPlan:
     def cells(self, method: isolation.Method) -> Iterator[Cell]:
         for rows in self.rows:
             data = Dataset(rows, SEED, self.root)
-            base = Cell(
-                section="",
-                system="",
-                rows=rows,
-                seed=SEED,
-                root=str(self.root),
-                seconds=self.seconds,
-                warmup=self.warmup,
-                core=self.core,
-                method=method,
-            )
+            base = self._base(data, method)
             if "lookup" in self.sections:
-                for workload in self.workloads:
-                    for batch in self.batches:
-                        for budget in self.budgets:
-                            for system in self._chosen(LOOKUP):
-                                yield replace(
-                                    base,
-                                    section="lookup",
-                                    system=system,
-                                    workload=workload,
-                                    batch=batch,
-                                    budget=budget,
-                                    memory=int(data.bytes * budget),
-                                    allowance=ALLOWANCE + ALLOWANCE_PER_BATCH_ROW * batch,
-                                )
+                yield from self._lookups(base, self.budgets, self.batches, self.workloads, self._chosen(LOOKUP))
             if "memory" in self.sections:
                 for workload in [w for w in self.workloads if w in ("zipf", "uniform")]:
                     for batch in self.batches:
@@ -133,6 +116,47 @@ class RunPlan:
             yield from self.spark.cells(SEED, self.root)
         if BEYOND in self.sections:
             yield from self.beyond.cells(SEED, self.root, method)
+            # Stores have no Spark around them, so that all of the memory is theirs; so it is with the join beside them.
+            beside = [name for name in self._chosen(LOOKUP) if name in (OURS, *BEYOND_STORES)]
+            for rows in self.beyond.rows if len(beside) > 1 else ():
+                data = Dataset(rows, SEED, self.root)
+                base = replace(self._base(data, method), seconds=self.beyond.seconds, warmup=BEYOND_WARMUP)
+                yield from self._lookups(base, (BEYOND_BUDGET,), self.beyond.batches, self.beyond.workloads, beside)
+
+    def _base(self, data: Dataset, method: isolation.Method) -> Cell:
+        return Cell(
+            section="",
+            system="",
+            rows=data.rows,
+            seed=SEED,
+            root=str(self.root),
+            seconds=self.seconds,
+            warmup=self.warmup,
+            core=self.core,
+            method=method,
+        )
+
+    def _lookups(
+        self,
+        base: Cell,
+        budgets: tuple[float, ...],
+        batches: tuple[int, ...],
+        workloads: tuple[Workload, ...],
+        systems: list[str],
+    ) -> Iterator[Cell]:
+        """Joins without Spark, each in a process of its own that has a core, and a memory limit for its page cache too."""
+        size = Dataset(base.rows, SEED, self.root).bytes
+        for workload, batch, budget, system in product(workloads, batches, budgets, systems):
+            yield replace(
+                base,
+                section="lookup",
+                system=system,
+                workload=workload,
+                batch=batch,
+                budget=budget,
+                memory=int(size * budget),
+                allowance=ALLOWANCE + ALLOWANCE_PER_BATCH_ROW * batch,
+            )
 
     def _chosen(self, known: dict[str, Any]) -> list[str]:
         return [s for s in known if not self.systems or s in self.systems]
@@ -157,6 +181,7 @@ class Runner:
         started = datetime.now().astimezone()
         results: dict[str, Any] = {
             "date": started.isoformat(timespec="seconds"),
+            "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
             "machine": machine.describe(plan.root),
             "isolation": {
                 "method": method,
@@ -174,8 +199,16 @@ class Runner:
         documents = list(plan.xml.all()) if XML in plan.sections else []
         feeds = list(plan.feeds.all()) if FEEDS in plan.sections else []
         places = list(plan.service.places()) if SERVICE in plan.sections else []
+        total = sum(map(len, (cells, joins, samplings, documents, feeds, places)))
+        pace = Pace(total, "cells")
         with self._progress() as progress:
-            task = progress.add_task("", total=sum(map(len, (cells, joins, samplings, documents, feeds, places))))
+            task = progress.add_task("", total=total)
+
+            def finished(title: str) -> None:
+                keep(results)
+                progress.advance(task)
+                pace.done(title)
+
             for cell in cells:
                 progress.update(task, description=_title(cell))
                 if cell.section in SPARK_SECTIONS:
@@ -184,36 +217,30 @@ class Runner:
                     error = self._prepare(cell, results["settings"])
                     raw = {"error": error, "left_out": True} if error else self._measure(cell)
                     results["cells"].append({**_public(cell), **raw})
-                keep(results)
-                progress.advance(task)
+                finished(_title(cell))
             for join in joins:
                 progress.update(task, description=join.title)
                 results["cells"].append(measure_join(join))
-                keep(results)
-                progress.advance(task)
+                finished(join.title)
             for sampling in samplings:
                 progress.update(task, description=sampling.title)
                 results["cells"].append(measure_sampling(sampling))
-                keep(results)
-                progress.advance(task)
+                finished(sampling.title)
             for document in documents:
                 progress.update(task, description=document.title)
                 results["cells"].append(measure_xml(document))
-                keep(results)
-                progress.advance(task)
+                finished(document.title)
             for feed in feeds:
                 progress.update(task, description=feed.title)
                 results["cells"].append(measure_feeds(feed))
-                keep(results)
-                progress.advance(task)
+                finished(feed.title)
             # Side by side: time is simulated, and what else the machine does is not in it.
             with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
                 measured = pool.map(measure, places, [plan.root] * len(places))
                 for place, raw_cells in zip(places, measured, strict=True):
                     progress.update(task, description=_service_title(place))
                     results["cells"] += raw_cells
-                    keep(results)
-                    progress.advance(task)
+                    finished(_service_title(place))
         return results
 
     def _measure(self, cell: Cell) -> dict[str, Any]:
@@ -312,6 +339,7 @@ class Runner:
             TimeElapsedColumn(),
             TextColumn("{task.description}"),
             console=self.console,
+            transient=True,
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import reproduction
+from headrace.cli.pace import Pace
 from headrace.errors import BadInput
 from reproduction.checks import Verdict
 from reproduction.figure import Figure, Paper
@@ -56,8 +57,9 @@ def compare_with_pages(
     """
     chosen = pick(names, papers())
     found = []
+    pace = Pace(sum(len(figures) for _, figures in chosen), "figures")
     for paper, figures in chosen:
-        measure_all(paper, figures, scale, relations, jobs, kept)
+        measure_all(paper, figures, scale, relations, jobs, kept, pace)
         page = docs / f"{paper.label}.md"
         said = read_verdicts(page.read_text()) if page.exists() else {}
         for figure in figures:

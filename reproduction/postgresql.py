@@ -53,9 +53,7 @@ class PostgreSQL:
         try:
             data = str(self._root / "data")
             self._run("initdb", "-D", data, "-A", "trust", "-U", "headrace", "--no-sync", "-E", "UTF8", "--locale=C")
-            options = " ".join(f"-c {name}={value}" for name, value in self._settings.items())
-            options += f" -c unix_socket_directories={self._root}"
-            self._run("pg_ctl", "-D", data, "-w", "-l", str(self._root / "log"), "-o", options, "start")
+            self._start()
         except BaseException:
             self._remove()
             raise
@@ -112,6 +110,12 @@ class PostgreSQL:
         if process.returncode:
             raise BadInput(f"PostgreSQL refuses {sql[:80]!r}: {err.strip()}")
         return out.strip()
+
+    def _start(self) -> None:
+        options = " ".join(f"-c {name}={value}" for name, value in self._settings.items())
+        options += f" -c unix_socket_directories={self._root}"
+        data, log = str(self._root / "data"), str(self._root / "log")
+        self._run("pg_ctl", "-D", data, "-w", "-l", log, "-o", options, "start")
 
     def _run(self, program: str, *arguments: str) -> None:
         # Not captured: a server that stays would keep a pipe open.

@@ -7,13 +7,14 @@ import json
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import reproduction
+from headrace.cli.pace import Pace
 from headrace.errors import HeadraceError
 from reproduction.checks import Verdict
 from reproduction.figure import Figure, Paper
@@ -66,19 +67,28 @@ def measure(paper: Paper, figure: Figure, scale: float, directory: Path, report:
 
 
 def measure_all(
-    paper: Paper, figures: list[Figure], scale: str | None, directory: Path, jobs: int, docs: Path = DOCS
+    paper: Paper,
+    figures: list[Figure],
+    scale: str | None,
+    directory: Path,
+    jobs: int,
+    docs: Path = DOCS,
+    pace: Pace | None = None,
 ) -> None:
-    """Measure figures side by side, and those alone that take real time."""
+    """Measure figures side by side, and those alone that take real time. `pace` counts them."""
+    pace = pace or Pace(len(figures), "figures")
     together = [f.id for f in figures if not f.alone] if jobs > 1 else []
     if len(together) > 1:
         with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
             of = (paper.name, paper.chapter, paper.clock)
-            tasks = [pool.submit(_measure_by_name, *of, name, scale, directory, docs) for name in together]
-            for task in tasks:
+            tasks = {pool.submit(_measure_by_name, *of, name, scale, directory, docs): name for name in together}
+            for task in as_completed(tasks):
                 task.result()
+                pace.done(f"{paper.label} {tasks[task]}")
     for figure in figures:
         if len(together) < 2 or figure.alone:
             measure(paper, figure, scale_of(figure, scale), directory, _say, docs)
+            pace.done(f"{paper.label} {figure.id}")
 
 
 def _measure_by_name(

@@ -1,79 +1,57 @@
-"""`make soak`: kill -9 at random for a while, a burst, a promised delay, and the tests that `make test` has a short form of.
+"""`make soak`: what must not break, kept up for a while. Each section is a module; the warehouse must be whole after each.
 
-The warehouse must be whole after each.
+make soak                                    every section, the long ones in a bounded form
+make soak KILLS=1000                         chaos alone, with so many kills
+make soak ARGS="chaos --kills 5 --seed 1"    one section, with options of its own
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import secrets
-import shutil
+import importlib.util
 import subprocess
 import sys
-import tempfile
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
-from soak.burst import burst
-from soak.chaos import chaos
-from soak.promise import promise
+#: Each section: the module with its `run(argv) -> int`, and the options that bound it when all of them run.
+SECTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "chaos": ("soak.chaos_section", ("--kills", "50")),
+    "burst": ("soak.burst", ()),
+    "promise": ("soak.promise", ()),
+    "tests": ("soak.long_tests", ()),
+    "fuzz": ("soak.fuzz", ("--seconds", "60")),
+    "fuzz-storage": ("soak.fuzz_storage", ("--seconds", "60")),
+    "memory": ("soak.memory", ("--seconds", "600")),
+    "faults": ("soak.faults", ()),
+    "crashes": ("soak.crashes", ()),
+    "simulation": ("soak.simulation", ("--seconds", "3600")),
+}
 
-PARTS = ("chaos", "burst", "promise", "tests")
 
-
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     """Exit code 1 if something is not as it must be."""
-    parser = argparse.ArgumentParser(prog="make soak", description="Kill everything at random; nothing must be lost.")
-    parser.add_argument("what", nargs="*", help=f"some of {', '.join(PARTS)}; all by default")
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--seconds", type=float, default=60.0, help="of the burst, and of the promise")
-    parser.add_argument("--seed", type=int, default=None, help="of what is killed when; any by default, and shown")
-    parser.add_argument("--directory", type=Path, help="kept when it is over; a temporary one by default")
-    parser.add_argument("--json", action="store_true", help="write what happened as JSON")
-    options = parser.parse_args()
-    chosen = options.what or PARTS
-    for part in chosen:
-        if part not in PARTS:
-            parser.error(f"{part!r} is none of {', '.join(PARTS)}")
-    seed = secrets.randbits(32) if options.seed is None else options.seed
-    root = options.directory or Path(tempfile.mkdtemp(prefix="headrace-soak-"))
-    tell = sys.stderr if options.json else sys.stdout
-    found: dict[str, Any] = {"seed": seed}
-    wrong: list[str] = []
-
-    def say(line: str) -> None:
-        print(line, file=tell, flush=True)
-
-    say(f"seed {seed}, in {root}")
-    if "chaos" in chosen:
-        killed = chaos(root / "chaos", options.kills, seed, say)
-        found["chaos"], wrong = asdict(killed), wrong + killed.faults
-        each = ", ".join(f"{count} {kind}" for kind, count in killed.kills.most_common())
-        say(
-            f"{killed.kills.total()} killed ({each}) in {killed.lives} lives and {killed.seconds:.0f} s; {killed.rows:,} rows,"
-            f" {killed.versions} versions of the relation"
-        )
-    if "burst" in chosen:
-        over = burst(root / "burst", options.seconds, say)
-        found["burst"], wrong = asdict(over), wrong + over.faults
-        delays = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in over.delays.items())
-        say(
-            f"{over.rows:,} rows, {over.shed:,} shed and {over.replayed:,} brought back; delays: {delays}; Python workers grew by"
-            f" {over.growth >> 20} MiB"
-        )
-    if "promise" in chosen:
-        kept = promise(root / "promise", options.seconds, say)
-        found["promise"], wrong = asdict(kept), wrong + kept.faults
-    if "tests" in chosen:
-        code = subprocess.run([sys.executable, "-m", "pytest", "--soak", "-m", "soak", "tests"], stdout=tell).returncode
-        found["tests"], wrong = code, wrong + ([f"the long tests ended with {code}"] if code else [])
-    say("\n".join(wrong) or "whole: every row is there once")
-    if options.json:
-        print(json.dumps(found | {"faults": wrong}))
-    if not wrong and not options.directory:
-        shutil.rmtree(root)
+    given = sys.argv[1:] if argv is None else argv
+    chosen = []
+    while given and not given[0].startswith("-"):
+        chosen.append(given.pop(0))
+    if given[:1] in (["-h"], ["--help"]) and not chosen:
+        print(f"{__doc__}\nSections: {', '.join(SECTIONS)}")
+        return 0
+    if unknown := [name for name in chosen if name not in SECTIONS]:
+        print(f"make soak: {unknown[0]!r} is none of {', '.join(SECTIONS)}", file=sys.stderr)
+        return 2
+    if given and not chosen:
+        chosen = ["chaos"]  # options alone are those of the chaos
+    wrong = []
+    for name in chosen or SECTIONS:
+        module, bounded = SECTIONS[name]
+        if importlib.util.find_spec(module) is None:
+            print(f"{name}: there is no {module} here; left out", flush=True)
+            continue
+        print(f"== {name}", flush=True)
+        # A process each: memory is measured in some, and Spark cannot be started anew in one.
+        command = [sys.executable, "-m", "soak.section", name, *(given if chosen else bounded)]
+        if code := subprocess.run(command).returncode:
+            wrong.append(f"{name} ended with {code}")
+    print("\n".join(wrong) or "whole: every row is there once", flush=True)
     return 1 if wrong else 0
 
 

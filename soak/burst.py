@@ -10,9 +10,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import headrace as hr
+from soak.section_options import run_section, section_parser
 
 KEYS = 500_000
 MEMORY = 8 << 20  # of the executor
@@ -220,3 +221,21 @@ def _faults(root: Path, rows: int) -> list[str]:
     if times.size > rows or (times != 1).any():
         return [f"{int((times == 0).sum())} rows lost, {int((times > 1).sum())} there more than once"]
     return []
+
+
+def run(argv: list[str]) -> int:
+    """The section of `make soak`."""
+    parser = section_parser("burst", "Three times as many rows as can be joined.")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    options = parser.parse_args(argv)
+
+    def work(root: Path, say: Callable[[str], None]) -> tuple[dict[str, Any], list[str]]:
+        over = burst(root, options.seconds, say)
+        delays = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in over.delays.items())
+        say(
+            f"{over.rows:,} rows, {over.shed:,} shed and {over.replayed:,} brought back; delays: {delays}; Python workers grew by"
+            f" {over.growth >> 20} MiB"
+        )
+        return asdict(over), over.faults
+
+    return run_section(options, work)

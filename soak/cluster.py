@@ -30,17 +30,26 @@ class Cluster:
 
         self.directory = directory
         self.home = Path(pyspark.__file__).parent
-        self.environment = os.environ | {
-            "SPARK_HOME": str(self.home),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_NO_DAEMONIZE": "1",
-            "SPARK_WORKER_DIR": str(directory / "work"),
-            "SPARK_LOCAL_DIRS": str(directory / "local"),
-            "HEADRACE_STATE": str(directory / "state"),
-            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-        }
+        # Java compiles once and quickly: a process that is killed soon has no use for more.
+        quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        launched = ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS")
+        self.environment = (
+            os.environ
+            | dict.fromkeys(launched, quick)
+            | {
+                "SPARK_HOME": str(self.home),
+                "PYSPARK_PYTHON": sys.executable,
+                "PYSPARK_DRIVER_PYTHON": sys.executable,
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "SPARK_NO_DAEMONIZE": "1",
+                # An executor that is killed is started again, however often.
+                "SPARK_MASTER_OPTS": "-Dspark.deploy.maxExecutorRetries=-1",
+                "SPARK_WORKER_DIR": str(directory / "work"),
+                "SPARK_LOCAL_DIRS": str(directory / "local"),
+                "HEADRACE_STATE": str(directory / "state"),
+                "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+            }
+        )
         self._processes: list[subprocess.Popen] = []
         self._port = free_port()
         self.master = f"spark://127.0.0.1:{self._port}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 import headrace as hr
 from soak.burst import local_session
+from soak.section_options import run_section, section_parser
 
 KEYS = 500_000
 RATE = 5000  # rows a second
@@ -76,3 +78,16 @@ def _faults(root: Path, deferred: int, late: int) -> list[str]:
     if late:
         found.append(f"{late} rows left after their deadline")
     return found
+
+
+def run(argv: list[str]) -> int:
+    """The section of `make soak`."""
+    parser = section_parser("promise", "A promised delay under a load that the machine sustains.")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    options = parser.parse_args(argv)
+
+    def work(root: Path, say: Callable[[str], None]) -> tuple[dict[str, Any], list[str]]:
+        kept = promise(root, options.seconds, say)
+        return asdict(kept), kept.faults
+
+    return run_section(options, work)

@@ -1,8 +1,11 @@
 """What the documents show runs, and what they point to exists."""
 
 import importlib
+import logging
 import re
+from contextlib import redirect_stdout
 from functools import partial
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -12,10 +15,10 @@ import headrace
 from headrace.cli import app
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "examples").glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ANY = re.compile(r"^```(python|toml|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+PRINTED = re.compile(r"\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)  # right after a block: what that prints
 CODE = re.compile(r"^```\w*\n(.*?)^```$|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
 MODULE = re.compile(r"(?<![\w./-])headrace(?:\.[A-Za-z_]\w*)+")
 PATH = re.compile(r"^(?!\.\/)(?:[\w.-]+/)+[\w.-]*$", re.MULTILINE)  # all of an inline code, or of a line
@@ -39,6 +42,7 @@ def unset_since(spark, before: set[str]) -> None:
 @pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=name)
 def test_python_in_documents_runs(page, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
+    request.addfinalizer(partial(logging.getLogger("headrace").setLevel, logging.NOTSET))
     text = page.read_text()
     if "pyspark" in text:
         spark = request.getfixturevalue("spark")
@@ -57,22 +61,16 @@ def test_python_in_documents_runs(page, tmp_path, monkeypatch, request):
         if kind == "python":
             # blank lines before it, so that a traceback shows the document's own line numbers
             code = "\n" * text.count("\n", 0, block.start(2)) + code
-            exec(compile(code, name(page), "exec"), namespace)
+            with redirect_stdout(StringIO()) as out:
+                exec(compile(code, name(page), "exec"), namespace)
+            if printed := PRINTED.match(text, block.end()):
+                assert out.getvalue() == printed.group(1)
         elif kind == "toml":
             Path(code.split("\n")[0].removeprefix("# ")).write_text(code)
         else:
             for command in re.findall(r"^headrace (run .*?)(?: *#.*)?$", code, re.MULTILINE):
                 result = CliRunner().invoke(app, command.split())
                 assert result.exit_code == 0, (command, result.output)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_relative_links_exist(page):
-    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    links = [link.split("#")[0] for link in LINK.findall(prose)]
-    local = [link for link in links if link and "://" not in link]
-    missing = [link for link in local if not (page.parent / link).exists()]
-    assert missing == []
 
 
 def found(dotted: str) -> bool:
@@ -97,9 +95,8 @@ def exists(path: str) -> bool:
     if path.rstrip("/") in MADE or path in USERS_OWN:
         return True
     if "/" not in path:
-        return any(
-            next((ROOT / folder).rglob(path), None) for folder in ("src", "tests", "soak", "reproduction", "benchmarks")
-        )
+        folders = ("src", "tests", "soak", "reproduction", "benchmarks", "examples")
+        return any(next((ROOT / folder).rglob(path), None) for folder in folders)
     ours = [place for place in PLACES if (place / path.split("/")[0]).is_dir()]
     return not ours or any((place / path).exists() for place in ours)
 

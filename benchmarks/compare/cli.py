@@ -21,6 +21,7 @@ from benchmarks.compare.report import report_compare
 from benchmarks.runner import RunFailed
 from benchmarks.spark.source import stream_directory
 from benchmarks.streams import stream_file
+from headrace.cli.pace import Pace
 
 _HERE = Path(__file__).parents[2]
 _PATIENCE = 1800  # seconds for one process; on an idle machine the longest takes a minute
@@ -66,7 +67,9 @@ def _run(options: argparse.Namespace, trees: dict[str, Path], root: Path, consol
     }
     tasks = [Task("core", rows, str(root), order) for rows in options.rows for order in ("any", "stream")]
     tasks.append(Task("spark", max(options.rows), str(root)))
-    for task in (t for t in tasks if options.only in (None, t.section)):
+    chosen = [task for task in tasks if options.only in (None, task.section)]
+    pace = Pace(len(chosen) * options.rounds, "rounds")
+    for task in chosen:
         task.data.write()
         stream_file(task.data, "zipf")
         for batch in MICRO_BATCHES if task.section == "spark" else ():
@@ -85,6 +88,7 @@ def _run(options: argparse.Namespace, trees: dict[str, Path], root: Path, consol
                 case = f"{task.section}, {task.rows:,} rows, {what}"
                 raw["pairs"].append({"section": task.section, "case": case, "this": this, "other": other})
             _save(raw)  # a run that is cut short leaves what it has measured
+            pace.done(f"{task.section}, {task.rows:,} rows")
     return raw
 
 

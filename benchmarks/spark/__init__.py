@@ -17,6 +17,7 @@ BEYOND = "beyond"  # the join, in less memory than R takes
 SECTIONS = (JOIN, LOAD, BEYOND)
 
 OURS = "headrace"
+OUR_BROADCAST = "headrace-broadcast"  # what `auto` advises where R is small and micro-batches are large
 PASS_NARROW = "pass-narrow"
 PASS_WIDE = "pass-wide"
 LIMITS = (PASS_NARROW, PASS_WIDE)
@@ -25,6 +26,7 @@ BROADCAST = "spark-broadcast"
 
 SYSTEMS = {
     OURS: "Headrace",
+    OUR_BROADCAST: "HeadraceBroadcast",
     "spark-plain": "Plain",
     BROADCAST: "Broadcast",
     "spark-cached": "Cached",
@@ -35,7 +37,7 @@ SYSTEMS = {
 #: What "the best of Spark's forms" ranges over.
 FORMS = ("spark-plain", BROADCAST, "spark-cached", SHUFFLE)
 #: Run unless others are asked for. Not the shuffled form: five times slower than the plain one, so it is never the best.
-DEFAULT = tuple(name for name in SYSTEMS if name != SHUFFLE)
+DEFAULT = tuple(name for name in SYSTEMS if name not in (SHUFFLE, OUR_BROADCAST))
 
 
 def load(name: str) -> type[SparkSystem]:

@@ -30,7 +30,7 @@ from benchmarks.verify import WrongResult
 from headrace.semistream.adaptive.group import HOT_SETS
 
 MEASURED = 5  # micro-batches, at least
-PATIENCE = 120.0  # seconds for one stream; what was measured by then counts
+PATIENCE = 240.0  # seconds for one stream; what was measured by then counts
 _POLL = 0.25
 _TINY_MEMORY = 16 << 20
 _LONGEST = 200

@@ -9,9 +9,10 @@ from typing import Any
 
 from benchmarks.data import ROW_BYTES
 from benchmarks.metrics import Target, at_least
-from benchmarks.spark import BEYOND, BROADCAST, FORMS, JOIN, LOAD, OURS, PASS_WIDE, SECTIONS
+from benchmarks.spark import BEYOND, BROADCAST, FORMS, JOIN, LOAD, OUR_BROADCAST, OURS, PASS_WIDE, SECTIONS
 from benchmarks.spark.beyond import SMALL_ROWS
 from benchmarks.spark.plan import TARGET_ROWS
+from headrace.cost.broadcast import BroadcastAdvice
 
 LARGE, SMALL = 500_000, 10_000  # the batch sizes that targets speak of
 LARGE_FACTOR = 2.5
@@ -162,11 +163,15 @@ def _fitting(found: list[SparkMeasurement], m: SparkMeasurement) -> Iterator[Tar
         yield at_least(f"{_label(m)}, beside {BROADCAST}", m.rate, rival and rival.rate, FITTING_FACTOR)
     if m.memory == DEFAULT_MEMORY:
         yield _beside_spark(found, m, DEFAULT_SHARE)
+        advised = find(found, OUR_BROADCAST, m.place)
+        if advised is not None and BroadcastAdvice(m.rows, m.rows * ROW_BYTES).words(m.batch):
+            yield _beside_spark(found, advised, DEFAULT_SHARE)
 
 
 def _beside_spark(found: list[SparkMeasurement], m: SparkMeasurement, factor: float) -> Target:
     rival = best_form(found, m.place)
-    name = f"{_label(m)}, beside {rival.system if rival else 'Spark'}"
+    what = "" if m.system == OURS else f", {m.system}"
+    name = f"{_label(m)}{what}, beside {rival.system if rival else 'Spark'}"
     return at_least(name, m.rate, rival and rival.rate, factor)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.cell import Cell
 from benchmarks.data import Dataset
-from benchmarks.spark import DEFAULT, FORMS, JOIN, LIMITS, LOAD, OURS, SYSTEMS
+from benchmarks.spark import DEFAULT, FORMS, JOIN, LIMITS, LOAD, OUR_BROADCAST, OURS, SYSTEMS
 from benchmarks.streams import Workload
 
 BUDGET = 0.10
@@ -63,8 +63,10 @@ class SparkPlan:
         if system in LIMITS:
             # No join: the relation and the keys do not matter, so once a batch size is enough.
             return self.workloads[:1] if section == JOIN and one_size else ()
+        if section == LOAD and system == OUR_BROADCAST:
+            return ()
         if section == LOAD:
             # One size of R, and not the stream that loads nothing: the full product would take hours.
             return tuple(w for w in self.workloads if w != "absent") if one_size else ()
-        assert system in (OURS, *FORMS)
+        assert system in (OURS, OUR_BROADCAST, *FORMS)
         return self.workloads

@@ -11,6 +11,9 @@ Example:
 from __future__ import annotations
 
 import importlib
+import logging
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,9 +35,11 @@ if TYPE_CHECKING:
         DamagedRelation,
         FeedRefused,
         FeedUnavailable,
+        FileFault,
         HeadraceError,
         IllFormed,
         MemoryRefused,
+        MissingExtra,
         NewerFormat,
         NotAFeed,
         NotARelation,
@@ -60,6 +65,8 @@ if TYPE_CHECKING:
     from headrace.pipeline.document import BadPipeline
     from headrace.pipeline.read import read_pipeline
     from headrace.relation import Relation
+    from headrace.relation.repair import repair
+    from headrace.relation.scrub import verify
     from headrace.runlog import RunLog
     from headrace.sources.delta import delta
     from headrace.sources.refresh import refresh
@@ -87,6 +94,15 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+if os.environ.get("HEADRACE_LOG"):  # "INFO" or "DEBUG": also for workers of Spark, which have no other place to say it
+    _to_stderr = logging.StreamHandler()
+    _to_stderr.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.getLogger(__name__).addHandler(_to_stderr)
+    logging.getLogger(__name__).setLevel(
+        logging.getLevelNamesMapping().get(os.environ["HEADRACE_LOG"].upper(), logging.INFO)
+    )
+
 __all__ = [
     "BadInput",
     "BadPipeline",
@@ -96,10 +112,12 @@ __all__ = [
     "Defer",
     "FeedRefused",
     "FeedUnavailable",
+    "FileFault",
     "HeadraceError",
     "IllFormed",
     "MemoryBudget",
     "MemoryRefused",
+    "MissingExtra",
     "NewerFormat",
     "NotAFeed",
     "NotARelation",
@@ -145,6 +163,7 @@ __all__ = [
     "read_postgresql",
     "refresh",
     "register_sources",
+    "repair",
     "snapshot_diff",
     "sql",
     "stream_postgresql",
@@ -154,6 +173,7 @@ __all__ = [
     "time",
     "tune_session",
     "twig_join",
+    "verify",
     "window_join",
     "within",
     "xml_fragments",
@@ -162,6 +182,8 @@ __all__ = [
 
 _HOME = {
     "Relation": "headrace.relation",
+    "repair": "headrace.relation.repair",
+    "verify": "headrace.relation.scrub",
     "MemoryBudget": "headrace.memory",
     "RunLog": "headrace.runlog",
     "assign_surrogate_keys": "headrace.etl.surrogate",
@@ -217,8 +239,15 @@ _HOME |= {name: "headrace.errors" for name in __all__ if name not in _HOME and n
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
+        # With name and module, Python says what may have been meant.
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+    try:
+        home = importlib.import_module(_HOME[name])
+    except ModuleNotFoundError as error:
+        from headrace.errors import missing_extra
+
+        raise missing_extra(f"hr.{name}", error) from None
+    value = getattr(home, name)
     globals()[name] = value  # found without this function from now on
     return value
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from headrace.secrets import hide_in_urls
 
 SHOWN = 80  # characters of a value in a message: enough to find it by, however long it is
 _EXCEPTION = re.compile(r"^[\w.]+(?:Error|Exception|errors\.\w+): .+", re.MULTILINE)  # a line of a traceback
@@ -25,8 +29,91 @@ class UnsupportedType(BadInput):
     """A column has a type that cannot be stored or joined. The message names both."""
 
 
+class MissingExtra(BadInput, ImportError):
+    """A library that an extra brings is not installed. The message says how to install it.
+
+    Example:
+        >>> raise MissingExtra("hr.enrich", "pyspark", "spark")
+        Traceback (most recent call last):
+        headrace.errors.MissingExtra: hr.enrich needs pyspark, which is not installed; run: pip install "headrace[spark]"
+    """
+
+    def __init__(self, what: str, library: str, extra: str) -> None:
+        super().__init__(f'{what} needs {library}, which is not installed; run: pip install "headrace[{extra}]"')
+        self.name = library  # as an ImportError has it
+
+
+#: The extra that brings a library, by the name that is imported. Of two extras it is the smaller one.
+EXTRAS = {
+    "pyspark": "spark",
+    "py4j": "spark",
+    "pandas": "spark",
+    "deltalake": "spark",
+    "pydantic": "spark",
+    "rapidfuzz": "text",
+    "httpcore": "feeds",
+    "httpx": "feeds",
+    "sqlglot": "feeds",
+    "starlette": "console",
+    "uvicorn": "console",
+    "adbc_driver_manager": "postgresql",
+    "adbc_driver_postgresql": "postgresql",
+    "matplotlib": "plot",
+}
+
+
+def missing_extra(what: str, error: ModuleNotFoundError, extra: str | None = None) -> ImportError:
+    """Return the error that names the extra for a library which was not found; the error itself if no extra brings it.
+
+    Example:
+        >>> missing_extra("a plot", ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib.figure"))
+        MissingExtra('a plot needs matplotlib, which is not installed; run: pip install "headrace[plot]"')
+    """
+    library = (error.name or "").split(".")[0]
+    if library not in EXTRAS:
+        return error
+    return MissingExtra(what, library, extra or EXTRAS[library])
+
+
 class OutsideFailure(HeadraceError):
     """Something that Headrace works with failed while it worked: Spark, a server, a file system. The message says what."""
+
+
+class FileFault(HeadraceError, OSError):
+    """The system could not write, read or name a file: a full disk, a failing one, a missing permission. The message names it.
+
+    Args:
+        code: the system's number of the error.
+        words: the system's words for it.
+        filename: the file.
+
+    Example:
+        >>> import errno
+        >>> raise FileFault(errno.ENOSPC, "No space left on device", "/data/r/shard-0000-000001.pages")
+        Traceback (most recent call last):
+        headrace.errors.FileFault: /data/r/shard-0000-000001.pages: No space left on device; make room on its disk and try again
+    """
+
+    ADVICE: ClassVar[dict[int, str]] = {
+        errno.ENOSPC: "make room on its disk and try again",
+        errno.EDQUOT: "make room in your quota and try again",
+        errno.EFBIG: "raise the limit on the size of files (ulimit -f) and try again",
+        errno.EIO: "its disk may be failing: look at the system's log, then try again or restore the file from a copy",
+        errno.EINTR: "a signal came in between: try again",
+        errno.EROFS: "its file system is read-only: mount it for writing, or give another place",
+        errno.EACCES: "this user may not: change its permissions, or give another place",
+        errno.EPERM: "this user may not: change its permissions, or give another place",
+        errno.EMFILE: "raise the limit on open files (ulimit -n) and try again",
+        errno.ENFILE: "the system has too many open files: close some and try again",
+        errno.ESTALE: "the network file system has lost it: mount it again and try again",
+    }
+
+    def __init__(self, code: int, words: str, filename: str) -> None:
+        super().__init__(code, words, filename)
+
+    def __str__(self) -> str:
+        advice = self.ADVICE.get(self.errno or 0, "try again")
+        return f"{self.filename}: {self.strerror}; {advice}"
 
 
 class MemoryRefused(HeadraceError):
@@ -190,13 +277,43 @@ def innermost(text: str, otherwise: str = "") -> str:
 def shown(value: object) -> str:
     """Return a value as a message shows it: texts and bytes quoted, and all cut to 80 characters, the words of an error to 200.
 
+    Passwords in URLs are removed.
+
     Example:
         >>> shown("x" * 1_000_000)
         "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx..."
     """
-    text = repr(value) if isinstance(value, str | bytes) else str(value)
+    text = hide_in_urls(repr(value) if isinstance(value, str | bytes) else str(value))
+    if "\n" in text:  # a table, say: a message has one line
+        text = " ".join(text.split())
     most = SHOWN_ERROR if isinstance(value, BaseException) else SHOWN
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def listed(names: Sequence[str], *, like: str | None = None, most: int = 20) -> str:
+    """Return names in one line, the first of them where there are many; with `like`, what may have been meant comes last.
+
+    Example:
+        >>> listed(["id", "name"], like="ID")
+        "id, name (did you mean 'id'?)"
+        >>> listed([f"c{i}" for i in range(2000)], most=3)
+        'c0, c1, c2 and 1,997 more'
+    """
+    text = ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+    lower = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(str(like).lower(), lower, n=1, cutoff=SUGGEST_ABOVE) if like is not None else []
+    return f"{text} (did you mean {lower[close[0]]!r}?)" if close else text
+
+
+def kind(value: object) -> str:
+    """Return the type of a value with its package: there are DataFrames of Spark, pandas and Polars.
+
+    Example:
+        >>> kind(5), kind(difflib.SequenceMatcher())
+        ('int', 'difflib SequenceMatcher')
+    """
+    of = type(value)
+    return of.__name__ if of.__module__ == "builtins" else f"{of.__module__.split('.')[0]} {of.__name__}"
 
 
 def choice(name: str, value: str, choices: Iterable[str]) -> str:

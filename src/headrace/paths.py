@@ -17,7 +17,11 @@ def local_path(path: str | Path, name: str = "path") -> Path:
         >>> local_path("file:///data/products.rel")
         PosixPath('/data/products.rel')
     """
+    if not isinstance(path, str | os.PathLike):
+        raise BadInput(f"{name}={shown(path)} is not a path; give a text or a pathlib.Path")
     text = str(path)
+    if not text.strip():
+        raise BadInput(f"{name}={shown(text)} is empty; give the path of a directory")
     if scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):
         if scheme[0].lower() != "file:/":
             raise BadInput(

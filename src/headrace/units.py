@@ -10,8 +10,9 @@ from decimal import Decimal
 from headrace.errors import BadInput, shown
 
 _BINARY = {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_LETTERS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}  # as in -Xmx1g, and in Spark's own settings
 _DECIMAL = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-_BYTES = {"": 1, "b": 1, **_BINARY, **_DECIMAL}
+_BYTES = {"": 1, "b": 1, **_BINARY, **_LETTERS, **_DECIMAL}
 _SECONDS = {
     "ns": 1e-9,
     "us": 1e-6,
@@ -32,14 +33,15 @@ _WORDS = {
 }  # Spark's words, also in the plural
 _TERM = re.compile(r"(\d+(?:\.\d+)?)\s*(milliseconds?|seconds?|minutes?|hours?|days?|ns|us|µs|ms|s|m|h|d)", re.ASCII)
 
-SIZE_EXAMPLES = "'64MiB', '1.5GB', '512kB' or a number of bytes"
+SIZE_EXAMPLES = "'64MiB', '64m', '1.5GB' or a number of bytes"
 DURATION_EXAMPLES = "'10s', '250ms', '1m30s' or a number of seconds"
 
 
 def parse_size(value: int | str, *, name: str = "size", zero: bool = False) -> int:
     """Return the bytes of a number or a text such as ``"64MiB"``.
 
-    ``kB MB GB TB`` are powers of 1000, ``KiB MiB GiB TiB`` powers of 1024; case does not matter.
+    ``kB MB GB TB`` are powers of 1000; ``KiB MiB GiB TiB`` and the letters ``k m g t`` alone, as in Spark's settings, are powers
+    of 1024. Case does not matter.
 
     Args:
         value: a number of bytes, or a number with a unit.
@@ -47,8 +49,8 @@ def parse_size(value: int | str, *, name: str = "size", zero: bool = False) -> i
         zero: whether 0 is allowed.
 
     Example:
-        >>> parse_size("64MiB"), parse_size("1.5 GB"), parse_size(4096)
-        (67108864, 1500000000, 4096)
+        >>> parse_size("64MiB"), parse_size("64m"), parse_size("1.5 GB"), parse_size(4096)
+        (67108864, 67108864, 1500000000, 4096)
     """
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise BadInput(f"{name}={shown(value)} is not a size; give {SIZE_EXAMPLES}")

@@ -38,10 +38,10 @@ def test_a_table_with_refusals():
     ("arguments", "message"),
     [
         ([], "give a RELATION"),
-        (["--rows", "1000", "--algorithms", "bubble"], "--algorithms='bubble'"),
-        (["--rows", "1000", "--disk", "tape"], "--disk='tape'"),
+        (["--rows", "1000", "--algorithms", "bubble"], "--algorithms 'bubble'"),
+        (["--rows", "1000", "--disk", "tape"], "--disk 'tape'"),
         (["--rows", "1000", "--memory", "x%"], "'x' is not a number"),
-        (["--rows", "1000", "--method", "no", *CELLS], "--method='no'"),
+        (["--rows", "1000", "--method", "no", *CELLS], "--method 'no'"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(arguments, message):

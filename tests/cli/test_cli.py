@@ -95,6 +95,7 @@ def test_every_exception_of_every_command_is_a_line_and_a_code(error, code, said
         raise error
 
     monkeypatch.setattr("headrace.relation.Relation.open", fail)
+    monkeypatch.setattr("headrace.verify", fail)
     monkeypatch.setattr("headrace.runlog.log.find_logs", fail)
     for command in (
         ["relation", "describe", "x"],

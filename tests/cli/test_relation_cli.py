@@ -34,7 +34,7 @@ def relation(source: Path, tmp_path: Path) -> Path:
 def test_create_says_what_it_made(source, tmp_path):
     result = run("relation", "create", source, tmp_path / "r.rel", "--key", "id", "--shards", 3)
     assert result.exit_code == 0, result.stderr
-    assert f"{ROWS} rows" in result.stdout
+    assert f"{ROWS:,} rows" in result.stdout
 
 
 def test_create_replaces_only_when_told_and_drops_null_keys_only_when_told(relation, tmp_path):
@@ -132,3 +132,43 @@ def test_verify_names_the_damage(relation):
     found = json.loads(run("relation", "verify", relation, "--json").stdout)
     assert found["damaged"] is True
     assert found["page"] is not None
+
+
+def flipped(relation, *globs):
+    for glob in globs:
+        path = next(relation.glob(glob))
+        data = bytearray(path.read_bytes())
+        data[100] ^= 0x40
+        path.write_bytes(data)
+
+
+def test_verify_names_all_damage_and_keeps_a_pace(relation):
+    flipped(relation, "shard-0000-*.pages", "shard-0001-*.filter")
+    result = run("relation", "verify", relation, "--pace", "1GiB/s")
+    assert result.exit_code == 1
+    assert [line.startswith("headrace: shard ") for line in result.stderr.splitlines()] == [True, True]
+    found = json.loads(run("relation", "verify", relation, "--pace", "100000", "--json").stdout)
+    assert [(one["shard"], one["page"]) for one in found["damage"]] == [(0, 0), (1, None)]
+    assert (found["shard"], found["page"]) == (0, 0)
+    refused = run("relation", "verify", relation, "--pace", "quick")
+    assert refused.exit_code == 2 and "--pace quick is not a pace" in refused.stderr.replace("'", "")
+
+
+def test_verify_repairs_from_a_source(relation, source, tmp_path):
+    flipped(relation, "shard-0000-*.pages", "shard-0001-*.index")
+    table = pq.read_table(source)
+    pq.write_table(table.slice(0, table.num_rows // 2), tmp_path / "half.parquet")
+    refused = run("relation", "verify", relation, "--repair-from", tmp_path / "half.parquet")
+    assert refused.exit_code == 2
+    assert "rows where" in refused.stderr and "give --accept-changes to take its rows" in refused.stderr
+    done = run("relation", "verify", relation, "--repair-from", source)
+    assert done.exit_code == 0, done.stderr
+    assert "version 2: shard 0, 1 written anew" in done.stdout and len(done.stderr.splitlines()) == 2
+    again = json.loads(run("relation", "verify", relation, "--repair-from", source, "--json").stdout)
+    assert (again["damaged"], again["repaired"], again["version"]) == (False, [], 2)
+    flipped(relation, "shard-0000-*.pages")
+    args = ("--repair-from", tmp_path / "half.parquet", "--accept-changes", "--json")
+    taken = json.loads(run("relation", "verify", relation, *args).stdout)
+    assert (taken["damaged"], taken["repaired"], taken["version"]) == (True, [0], 3)
+    assert run("relation", "verify", relation).exit_code == 0
+    assert run("relation", "verify", relation, "--accept-changes").exit_code == 2

@@ -9,7 +9,10 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import app
+from headrace.cost import MACHINES, Facts
 from headrace.cost.models import MODELS
+from headrace.cost.tune import best_rates, draw, least_memories
+from headrace.files.checked_json import dump_checked
 
 ROWS = 20_000
 
@@ -84,6 +87,53 @@ def test_tune_draws(relation, tmp_path):
     shown = run("tune", relation, "--memory", "1MiB", "--machine", "ssd", "--plot", tmp_path / "curve.png")
     assert shown.exit_code == 0, shown.stderr
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert f"curves drawn in {tmp_path / 'curve.png'}" in shown.stdout.replace("\n", "")
+    also = run("tune", relation, "--memory", "1m", "--machine", "ssd", "--plot", tmp_path / "also.png", "--json")
+    assert json.loads(also.stdout)["recommended"]
+    assert "curves drawn in" in also.stderr
+
+
+@pytest.mark.parametrize(
+    ("machine", "asked"),
+    [
+        ("hdd", {"memory": 40_000}),
+        ("ssd", {"memory": 1 << 20}),
+        ("hdd", {"memory": 1 << 28}),
+        ("hdd", {"rate": 5_000}),
+        ("ssd", {"rate": 1e9}),
+    ],
+)
+def test_labels_of_a_plot_do_not_overlap(relation, machine, asked):
+    pytest.importorskip("matplotlib")
+    facts = Facts.of(hr.Relation.open(relation), machine=MACHINES[machine])
+    answer = best_rates(facts, asked["memory"]) if "memory" in asked else least_memories(facts, asked["rate"])
+    figure = draw(facts, answer)
+    figure.draw_without_rendering()
+    inside = figure.bbox
+    texts = []
+    for axes in figure.axes:
+        if not axes.axison:
+            texts += [text.get_window_extent() for text in axes.texts]
+            continue
+        texts += [
+            axes.title.get_window_extent(),
+            axes.xaxis.label.get_window_extent(),
+            axes.yaxis.label.get_window_extent(),
+        ]
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+            assert len(ticks) >= 2, "an axis whose scale nobody can read"
+            texts += [tick.label1.get_window_extent() for tick in ticks]
+            assert not axis.get_minorticklocs().size
+        legend = axes.get_legend()
+        if legend is not None:
+            assert not legend.get_window_extent().overlaps(axes.get_window_extent()), "curves lie under it"
+            texts += [text.get_window_extent() for text in legend.get_texts()]
+    assert len(texts) >= 2
+    for i, text in enumerate(texts):
+        assert inside.x0 <= text.x0 and text.x1 <= inside.x1 and inside.y0 <= text.y0 and text.y1 <= inside.y1
+        assert not any(text.overlaps(other) for other in texts[i + 1 :])
 
 
 def test_tune_uses_the_calibration_and_says_when_there_is_none_or_a_bad_one(relation, state, measured):
@@ -96,7 +146,8 @@ def test_tune_uses_the_calibration_and_says_when_there_is_none_or_a_bad_one(rela
     file = state / "calibration.json"
     body = json.loads(file.read_text())
     body["machine"]["processor"] = "another"
-    file.write_text(json.dumps(body))
+    del body["checksum"]
+    file.write_bytes(dump_checked(body))
     foreign = run("tune", relation, "--memory", "1MiB")
     assert foreign.exit_code == 0
     assert "is foreign" in foreign.stderr
@@ -109,10 +160,10 @@ def test_tune_uses_the_calibration_and_says_when_there_is_none_or_a_bad_one(rela
     [
         ((), "give --rate"),
         (("--rate", 5, "--memory", "1MiB"), "one of them"),
-        (("--memory", "much"), "memory='much' is not a size"),
-        (("--rate", -1), "rate=-1.0"),
-        (("--memory", "1MiB", "--skew", -2), "skew=-2.0"),
-        (("--memory", "1MiB", "--machine", "abacus"), "machine='abacus' is not known; choose one of calibrated"),
+        (("--memory", "much"), "--memory 'much' is not a size"),
+        (("--rate", -1), "--rate -1.0"),
+        (("--memory", "1MiB", "--skew", -2), "--skew -2.0"),
+        (("--memory", "1MiB", "--machine", "abacus"), "--machine 'abacus' is not known; choose one of calibrated"),
         (("--memory", "1MiB", "--plot", "x.pdf"), "does not end in .png"),
     ],
 )

@@ -11,7 +11,7 @@ HOWS = ("inner", "left", "semi", "anti")
 
 def test_every_error_is_a_headrace_error():
     kinds = [v for v in vars(errors).values() if isinstance(v, type) and issubclass(v, Exception)]
-    assert len(kinds) == 21
+    assert len(kinds) == 23
     assert all(issubclass(kind, HeadraceError) for kind in kinds)
     assert all(kind.__name__ in headrace.__all__ for kind in kinds)
     assert issubclass(BadInput, ValueError)

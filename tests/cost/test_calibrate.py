@@ -11,6 +11,7 @@ import pytest
 
 from headrace.bench.measure import calibrate, fitted
 from headrace.bench.overheads import measure_overheads
+from headrace.clock import ManualClock
 from headrace.cost.calibrate import (
     BadCalibration,
     Calibration,
@@ -21,7 +22,7 @@ from headrace.cost.calibrate import (
 )
 from headrace.cost.facts import Facts, Machine
 from headrace.cost.models import MODELS, predict
-from headrace.errors import BadInput
+from headrace.errors import BadInput, OutsideFailure
 from headrace.metrics import Factors, Overhead
 from headrace.relation.disk import Disk
 from headrace.semistream import ALGORITHMS
@@ -204,3 +205,20 @@ def test_what_cannot_be_measured_is_refused(tmp_path):
         calibrate(tmp_path / "nowhere")
     with pytest.raises(BadInput, match="seconds=0"):
         calibrate(tmp_path, seconds=0)
+
+
+class BusyClock(ManualClock):
+    """A clock of a machine with so much other work that an hour passes between two looks at it."""
+
+    def now(self) -> float:
+        self.advance(4000)
+        return super().now()
+
+
+def test_a_measurement_that_other_work_disturbed_says_so_and_what_to_do(tmp_path):
+    with pytest.raises(OutsideFailure) as caught:
+        calibrate(tmp_path, seconds=1, clock=BusyClock())
+    message = str(caught.value)
+    assert message.startswith("the measurement of 1s gave what cannot be, as on a busy machine (")
+    assert message.endswith("measure again when less runs here, or for 10 seconds") and "\n" not in message
+    assert list(tmp_path.iterdir()) == []

@@ -93,8 +93,9 @@ def nothing_left_of(warehouse: Path) -> None:
 
 
 @pytest.mark.spark
-def test_to_the_end(tmp_path):
-    warehouse = tmp_path / "w"
+@pytest.mark.slow
+def test_to_the_end(ram_path):
+    warehouse = ram_path / "w"
     facts = check_proof(*end(start(warehouse, *OPTIONS, "--json")))
     stats = facts["stats"]
     assert stats["tuples_in"] == SCENARIO.sales
@@ -113,8 +114,9 @@ def test_to_the_end(tmp_path):
 
 
 @pytest.mark.spark
-def test_killed_and_resumed_ends_with_the_same_proof(tmp_path):
-    warehouse = tmp_path / "w"
+@pytest.mark.slow
+def test_killed_and_resumed_ends_with_the_same_proof(ram_path):
+    warehouse = ram_path / "w"
     process = start(warehouse, *OPTIONS, "--json")
     wait_for_some(process, warehouse)
     os.killpg(process.pid, signal.SIGKILL)
@@ -129,9 +131,10 @@ def test_killed_and_resumed_ends_with_the_same_proof(tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.parametrize("resumed", [False, pytest.param(True, marks=pytest.mark.soak)])
-def test_ctrl_c_stops_with_advice_and_resume_goes_on(tmp_path, resumed):
-    warehouse = tmp_path / "w"
+def test_ctrl_c_stops_with_advice_and_resume_goes_on(ram_path, resumed):
+    warehouse = ram_path / "w"
     process = start(warehouse, *OPTIONS)
     wait_for_some(process, warehouse)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
@@ -152,19 +155,19 @@ def run(*args: object):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--rate", 0], "rate=0 is out of range; give 1 to 10000000 sales a second (60000 if left out)"),
-        (["--memory", "lots"], "memory='lots' is not a size; give '64MiB'"),
-        (["--cores", 0], "cores=0 is too few; give 1 or more"),
+        (["--rate", 0], "--rate 0 is out of range; give 1 to 10000000 sales a second (60000 if left out)"),
+        (["--memory", "lots"], "--memory 'lots' is not a size; give '64MiB'"),
+        (["--cores", 0], "--cores 0 is too few; give 1 or more"),
         (["--resume", "--overwrite"], "give one of them"),
         (["--resume"], "holds no demo to resume"),
     ],
 )
-def test_bad_options_are_refused_and_nothing_is_made(tmp_path, args, message):
-    result = run("--warehouse", tmp_path / "w", *args)
+def test_bad_options_are_refused_and_nothing_is_made(ram_path, args, message):
+    result = run("--warehouse", ram_path / "w", *args)
     assert result.exit_code == 2
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
-    assert not (tmp_path / "w").exists()
+    assert not (ram_path / "w").exists()
 
 
 def test_help_names_the_options():

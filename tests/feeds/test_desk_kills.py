@@ -87,7 +87,7 @@ def test_oracle_a_desk_that_is_killed_again_and_again_gives_every_result_once(ch
     assert killed_again_and_again(children, ram_path, seed=1, most=10) == 10
 
 
-@pytest.mark.parametrize("call", ["link", "replace", "unlink"])
+@pytest.mark.parametrize("call", ["link", "rename", "unlink"])
 def test_a_desk_killed_at_its_first_link_replacement_or_removal_goes_on(children, ram_path, call):
     seen = record_day(ram_path / "recording", 2, minutes=6)
     task = ("run_desk", ram_path / "state", ram_path / "recording", QUERIES)

@@ -157,3 +157,13 @@ def test_no_bytes_break_the_parser(content):
         parse(content)
     except NotAFeed:
         pass
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("unfinished", ["<{0}", "<item {0}>", "<item {0} ", "</{0}", "<item a{1}>", "<item {2}>"])
+def test_a_name_of_a_megabyte_takes_no_longer_than_its_length(unfinished):
+    # One second and less; with a name that is tried at each of its lengths it was an hour.
+    body = unfinished.format("a" * 1_000_000, " " * 1_000_000, "a " * 500_000).encode()
+    feed = b"<rss version='2.0'><channel><title>t</title><item><title>one</title></item>" + body
+    parsed = parse_feed(feed, "https://example.org/", seen=SEEN)
+    assert parsed.items.column("title")[0].as_py() == "one"

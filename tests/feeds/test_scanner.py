@@ -310,6 +310,36 @@ def test_followers_end_with_the_scanner(clock, store, recording):
     assert asyncio.run(run()) == list(range(3, store.newest + 1))
 
 
+def test_followers_see_what_is_committed_while_they_look_for_the_end(clock, store, recording, monkeypatch):
+    store.add(URLS)
+    at_the_end, closed = threading.Event(), threading.Event()
+    logged = store.pulls
+
+    def slow_end(after=0):
+        yield from logged(after)
+        at_the_end.set()
+        closed.wait(30)
+
+    monkeypatch.setattr(store, "pulls", slow_end)
+
+    async def run():
+        fetcher = RecordedFetcher(recording[0], clock)
+        scanner = scanner_of(fetcher, store)
+        async with scanner:
+
+            async def follow():
+                return [pull.number async for pull in scanner.follow()]
+
+            following = asyncio.create_task(follow())
+            await asyncio.to_thread(at_the_end.wait, 30)
+            await scanner.run(until=fetcher.end)
+        closed.set()
+        return await following
+
+    assert asyncio.run(run()) == list(range(1, store.newest + 1))
+    assert store.newest > 0
+
+
 def test_documents_are_parsed_off_the_loop(clock, store, recording, monkeypatch):
     store.add(URLS[:1])
     begun, go_on = threading.Event(), threading.Event()

@@ -16,18 +16,18 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 @pytest.mark.parametrize(
     ("text", "batch"), [(NEAR, 1), pytest.param(GROUPS, 0, marks=pytest.mark.soak)], ids=["near", "groups"]
 )
-def test_differential_every_result_once_with_the_driver_killed_before_a_commit(tmp_path, text, batch):
-    job, log, program = Job(tmp_path), tmp_path / "log", join_feeds.__file__
+def test_differential_every_result_once_with_the_driver_killed_before_a_commit(ram_path, text, batch):
+    job, log, program = Job(ram_path), ram_path / "log", join_feeds.__file__
     job.scratch.mkdir()
-    (tmp_path / "query.sql").write_text(text)
+    (ram_path / "query.sql").write_text(text)
     recording(job.input, FEEDS)
-    with driver(tmp_path, log, program, batch) as running:  # the micro-batch is in the table, and Spark does not know
+    with driver(ram_path, log, program, batch) as running:  # the micro-batch is in the table, and Spark does not know
         running.wait_for("end of its way", lambda: False)
         running.look()
         running.kill()
     before = counted(by_deltalake(job.table))
-    with driver(tmp_path, log, program) as running:
+    with driver(ram_path, log, program) as running:
         assert running.process.wait(PATIENCE) == 0, log.read_text()[-3000:]
-    wanted = embedded(text, tmp_path / "state" / "feeds")
+    wanted = embedded(text, ram_path / "state" / "feeds")
     assert before and before < wanted
     assert counted(by_deltalake(job.table)) == wanted

@@ -1,6 +1,6 @@
 """FeedStore: what is remembered, commits, compaction, and damage."""
 
-import os
+import errno
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -8,13 +8,14 @@ import pyarrow as pa
 import pytest
 
 from headrace.clock import ManualClock
-from headrace.errors import BadInput, DamagedLog, FeedRefused, RunLogError
+from headrace.errors import BadInput, DamagedLog, FeedRefused, FileFault, RunLogError
 from headrace.feeds import items as feed_items
 from headrace.feeds.feed_state import FeedState
 from headrace.feeds.items import ITEM_SCHEMA
 from headrace.feeds.pulls import PULL_SCHEMA, Pull, moment
 from headrace.feeds.seen import NOTHING_SEEN, pair_up
 from headrace.feeds.store import Change, FeedStore
+from headrace.files import LocalFiles, using
 from tests.support.feed_documents import seen_in
 
 URL = "https://example.org/feed"
@@ -184,15 +185,20 @@ def test_damage_and_missing_groups_are_named(store, clock):
             FeedStore(store.path).states()
 
 
-def test_a_full_disk_changes_nothing(store, clock, monkeypatch):
+class FullDisk(LocalFiles):
+    """A disk without room for another name."""
+
+    def link(self, old, new):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_changes_nothing(store, clock):
     with store.held():
         store.note(Change(FeedState("http://y/", error="noted")))
         store.commit([change_of(store, URL, ["a"], 1.0, '"1"')])
         store.note(Change(FeedState("http://y/", error="again")))
-        with monkeypatch.context() as full:
-            full.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-            with pytest.raises(OSError, match="No space"):
-                store.commit([change_of(store, URL, ["b"], 2.0, '"2"')])
+        with using(FullDisk()), pytest.raises(FileFault, match="No space"):
+            store.commit([change_of(store, URL, ["b"], 2.0, '"2"')])
         assert (store.state(URL).etag, store.newest, titles(store)) == ('"1"', 1, [(1, "a")])
         store.commit([change_of(store, URL, ["b"], 2.0, '"2"')])
     assert (titles(store), store.states()["http://y/"].error) == ([(1, "a"), (2, "b")], "again")

@@ -13,7 +13,6 @@ from headrace.kernels.pages import (
     BAD_LAYOUT,
     BAD_MAGIC,
     BAD_PLACE,
-    COLUMN_SLACK,
     HEADER,
     SOUND,
     expand_rows,
@@ -53,7 +52,8 @@ def check(pages, page_size, shard, numbers, widths, verdict) -> int:
 
 
 def overhead(columns: int) -> int:
-    return HEADER + columns * (8 + COLUMN_SLACK)
+    """Bytes of a page that are no rows: more than any columns take."""
+    return HEADER + columns * (8 + 24)
 
 
 # -- paginate --------------------------------------------------------------------------------------

@@ -213,7 +213,7 @@ def test_one_check_names_mistakes_of_every_kind(place):
         "9: source.required: there is no column 'sal'",
         "10: source.pth: is not a key of a source of files",
         "13: source.columns.sale: found 'lnog'",
-        "17: step 1: deadline=5.0 works with algorithm='auto'",
+        "17: step 1: deadline='5s' works with algorithm='auto'",
         "19: step 1, on: there is no column 'produkt_id'",
         "20: step 1, columns: there is no column 'prize'",
         "26: step 2, enrich: there is no relation at",

@@ -135,3 +135,28 @@ def test_what_is_not_a_variable_is_refused(tmp_path, text):
     ((line, key, message),) = refused(tmp_path, f'a = "{text}"\n')
     assert (line, key) == (1, "a")
     assert "expected the name of a variable" in message
+
+
+@pytest.mark.parametrize("depth", [33, 5000])
+@pytest.mark.parametrize(("begin", "inner", "end"), [("a = ", "[", "]"), ("a = ", "{b = ", ""), ("a", ".b", " = 1")])
+def test_values_that_are_nested_too_deep_are_refused_in_words(tmp_path, depth, begin, inner, end):
+    path = tmp_path / "deep.toml"
+    path.write_text(
+        begin + inner * depth + ("1" + "}" * depth if inner[0] == "{" else end * (depth if end == "]" else 1))
+    )
+    with pytest.raises(BadPipeline, match="nested more than 32 deep"):
+        read_document(path, {})
+
+
+def test_brackets_that_are_never_closed_are_refused(tmp_path):
+    path = tmp_path / "open.toml"
+    path.write_text("a = " + "[" * 5000)
+    with pytest.raises(BadPipeline):
+        read_document(path, {})
+
+
+def test_a_number_of_more_digits_than_python_takes_is_refused(tmp_path):
+    path = tmp_path / "digits.toml"
+    path.write_text("cores = " + "9" * 5000)
+    with pytest.raises(BadPipeline, match=r"not TOML: .*digits"):
+        read_document(path, {})

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli import app
+from headrace.units import parse_duration
 from tests.support.pipeline_place import SALES, joined, sale
 
 PATIENCE = 300  # seconds: the machine may be busy
@@ -71,6 +73,22 @@ def test_rows_on_the_console_cannot_steer_the_terminal(place, spark):
     assert r"\x1b[2J[red]boo[/red]" in result.stdout
     assert "\x1b" not in result.output
     assert "done: sales: 1 rows in 1 micro-batches" in result.stdout
+
+
+@pytest.mark.spark
+def test_the_rate_of_a_run_is_of_all_its_rows_and_seconds(place, spark):
+    place.products().close()
+    place.write(SALES)
+    for name in ("a.json", "b.json"):
+        place.arrive(name, *(sale(i) for i in range(100)))
+    found = json.loads(headrace(place.file, "--once", "--json").stdout)
+    assert found["rows"] == 200
+    assert found["rate"] == pytest.approx(200 / found["seconds"], rel=0.05)
+    place.arrive("c.json", *(sale(i) for i in range(100)))
+    text = headrace(place.file, "--once").stdout
+    took, rate = re.search(r"100 rows in 1 micro-batches and (\S+) · ([\d,.]+)/s", text).groups()
+    # The time is shown in three digits, and the rate in whole rows.
+    assert float(rate.replace(",", "")) == pytest.approx(100 / parse_duration(took), rel=0.05, abs=0.5)
 
 
 @pytest.mark.spark

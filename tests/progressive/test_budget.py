@@ -103,7 +103,7 @@ from headrace.progressive.logged.join_spec import JoinSpec
 from headrace.progressive.logged.multiway_spec import MultiWaySpec
 from headrace.progressive.logged.sharding import Sharding
 from headrace.progressive.policies import policy_of
-from headrace.progressive.memory.row_chunks import POOL
+from headrace.row_copies import POOL
 from headrace.runlog import RunLog
 from headrace.spark.pair_step import warm_memory
 

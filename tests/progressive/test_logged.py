@@ -325,3 +325,18 @@ def test_another_source_and_another_join_are_refused(tmp_path):
         Shard(tmp_path, other).attempt(1, [])
     with pytest.raises(OtherLog, match="with 5 partitions, and partitions=6 is asked for"):
         Shard(tmp_path, join_spec(partitions=6)).attempt(1, [])
+
+
+def test_an_attempt_that_comes_after_a_later_decision_is_refused_and_changes_nothing(tmp_path):
+    shard = Shard(tmp_path, join_spec())
+    rows = {n: [(LEFT, batch(LEFT, [1, 2], 10 * n)), (RIGHT, batch(RIGHT, [2, 1], 10 * n))] for n in range(30)}
+    for n in range(30):  # so many that decisions are compacted
+        shard.attempt(n, rows[n])
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.arrow")}
+    shard.forget()
+    for late in (0, 15, 28):
+        with pytest.raises(
+            RunLogError, match=f"batch 29 of .* is decided, so an attempt at batch {late} comes too late"
+        ):
+            shard.attempt(late, rows[late])
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.arrow")} == before

@@ -115,7 +115,8 @@ def test_oracle_many_vectors_in_little_memory() -> None:
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 @pytest.mark.parametrize("recall", [0.7, 0.99])
-def test_the_stated_recall_of_pairs_exactly_at_eps(metric: Any, recall: float) -> None:
+@pytest.mark.parametrize("divided", [VectorLsh, VectorPivots])
+def test_the_stated_recall_of_pairs_exactly_at_eps(divided: Any, metric: Any, recall: float) -> None:
     """The worst pairs are those at eps; over seeds at least `recall` of them are found."""
     rng, d, n, seeds = np.random.default_rng(5), 48, 500, 6
     left = rng.normal(size=(n, d))
@@ -129,7 +130,7 @@ def test_the_stated_recall_of_pairs_exactly_at_eps(metric: Any, recall: float) -
     found = 0
     for seed in range(seeds):
         near = hr.within("v", eps=(0.05 if metric == "cosine" else 0.3) + 1e-9, metric=metric, recall=recall, seed=seed)
-        got = through(ProgressiveJoin(near, memory="8MiB", partitioning=VectorLsh(near, 64)), one, two, 250)
+        got = through(ProgressiveJoin(near, memory="8MiB", partitioning=divided(near, 64)), one, two, 250)
         found += sum(got[i, i] for i in range(n))
     spread = math.sqrt(recall * (1 - recall) * n * seeds)
     assert recall * n * seeds - 4 * spread < found < n * seeds
@@ -184,6 +185,7 @@ def test_a_condition_chooses_its_cells() -> None:
     assert made(partitioning_for) is VectorGrid and made(partitioning_for, dims=3) is VectorGrid
     assert made(partitioning_for, dims=384) is made(partitioning_for, metric="cosine") is VectorPivots
     assert made(partitioning_for, recall=0.9) is VectorLsh
+    assert made(unbounded_partitioning_for, 8, None, [[1.0, 2.0]], dims=2, recall=0.9) is VectorPivots
     assert made(unbounded_partitioning_for, 8, None, [[1.0, 2.0]], dims=2) is VectorPivots
     assert made(unbounded_partitioning_for, 8, None, metric="cosine", dims=2) is VectorPivots
 
@@ -198,8 +200,8 @@ def test_what_is_refused_by_name() -> None:
     refuses("pivots are an array of shape", lambda: VectorPivots(near, [1.0]))
     refuses("pivots=.* are no vectors", lambda: VectorPivots(near, "many"))
     refuses("cells=3 is for boxes and vectors", lambda: partitioning_for(near, cells=3))
-    lsh = hr.within("v", eps=0.1, recall=0.9)
-    refuses("pivots are for within", lambda: unbounded_partitioning_for(lsh, 8, None, [[1.0]]))
+    boxes = hr.intersects(("low", "high"))
+    refuses("pivots are for within", lambda: unbounded_partitioning_for(boxes, 8, None, [[1.0]]))
     ragged = pa.record_batch({"v": pa.array([[1.0, 2.0, 3.0], None, [1.0]], pa.list_(pa.float64()))})
     op = ProgressiveJoin(near, memory="1MiB")
     refuses("a list of left column 'v' has 1 coordinates, and dims=3", lambda: op.insert("left", ragged))

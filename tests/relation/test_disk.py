@@ -1,6 +1,7 @@
 """Three kinds of disk: the same bytes, and a clock that adds up."""
 
 import ctypes
+import errno
 import os
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.files import LocalFiles, using
 from headrace.metrics import JoinStats
 from headrace.relation import Disk
 from headrace.relation.reader import PageReader
@@ -196,4 +198,32 @@ def test_leaving_a_read_early_is_safe(root, table):
             batches = rel.scan()
             next(batches)
             batches.close()
+        check_same(rel, table)
+
+
+class Halves(LocalFiles):
+    """Reads half of what is asked for, and fails from a call on."""
+
+    def __init__(self, fails_at: float = float("inf")) -> None:
+        self.reads, self.fails_at = 0, fails_at
+
+    def read_into(self, fd, buffer, offset):
+        self.reads += 1
+        if self.reads >= self.fails_at:
+            raise OSError(errno.EIO, "Input/output error")
+        return super().read_into(fd, buffer[: -(-len(buffer) // 2)], offset)
+
+
+@pytest.mark.parametrize("disk", ["buffered", "simulated"])
+def test_another_form_of_files_reads_pages_too(root, table, disk):
+    """Compiled code reads past it, so a form that fails on purpose would never reach a page."""
+    with hr.Relation.open(root, disk=disk) as rel:
+        with using(form := Halves()):
+            check_same(rel, table)
+        assert form.reads > rel.num_pages // 8
+        with using(form := Halves()):
+            assert sum(batch.num_rows for batch in rel.scan()) == table.num_rows
+        with using(Halves(fails_at=form.reads)), pytest.raises(hr.DamagedRelation, match="read in full") as found:
+            list(rel.scan())
+        assert found.value.page is not None
         check_same(rel, table)

@@ -170,4 +170,4 @@ def test_the_command_line_makes_one_from_a_file_of_frequencies(tmp_path):
     missing = CliRunner().invoke(
         app, [*given, "--overwrite", "--order", "frequency", "--frequencies", "nowhere.parquet"]
     )
-    assert missing.exit_code != 0 and "no frequencies at nowhere.parquet" in missing.output
+    assert missing.exit_code != 0 and "--frequencies 'nowhere.parquet' is not there" in missing.output

@@ -1,6 +1,7 @@
 """Relations stored by popularity change: where rows go, what each version holds, and how `compact` orders them anew."""
 
 import json
+import os
 from random import Random
 
 import numpy as np
@@ -208,7 +209,8 @@ def test_a_relation_by_key_becomes_one_by_popularity_and_back(tmp_path):
 
 def test_what_is_spilled_and_what_a_killed_writer_left_is_removed(tmp_path):
     relation = popular(tmp_path / "r", numbers(20_000), falling(20_000))
-    (tmp_path / "r" / "scratch-of-another").mkdir()
+    (left := tmp_path / "r" / "scratch-of-another").mkdir()
+    os.utime(left, (0, 0))  # of another host it may be at work for an hour
     relation.compact(order="frequency", popularity=falling(10), memory="300KiB")
     assert not list((tmp_path / "r").glob("scratch-*"))
     now = relation.refresh()

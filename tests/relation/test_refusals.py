@@ -1,6 +1,7 @@
 """What cannot be stored is refused before anything is written, and the message says what to do."""
 
 import datetime as dt
+import re
 from decimal import Decimal
 from pathlib import Path
 
@@ -179,14 +180,24 @@ def test_rows_up_to_the_last_byte_of_a_page(tmp_path):
 
 
 def test_more_columns_than_a_page_can_hold(tmp_path):
-    wide = pa.table({"k": [1], **{f"c{i}": [i] for i in range(200)}})
+    wide = pa.table({"k": [1], **{f"c{i}": [i] for i in range(300)}})
     assert "page_size" in refused(tmp_path, wide, page_size=4096)
     with hr.Relation.create(tmp_path / "r", wide, key="k", page_size="16KiB") as rel:
         check_same(rel, wide)
 
 
+@pytest.mark.parametrize("text", [False, True])
+def test_the_page_size_that_two_thousand_columns_need_is_given_and_does(text, tmp_path):
+    wide = pa.table({"k": [1, 2], **{f"c{i}": ["" if text else i, None] for i in range(1999)}})
+    message = refused(tmp_path, wide)
+    assert "a row of 2,000 columns needs" in message and "a page has 8,192" in message
+    assert ("the bytes of 1,999 columns of text or binary come on top" in message) == text
+    size = int(re.search(r"create the relation with page_size=(\d+) or more", message)[1])
+    check_same(hr.Relation.create(tmp_path / "r", wide, key="k", page_size=size), wide)
+
+
 @pytest.mark.parametrize(
-    "data", [5, None, [{"k": 1}], {"k": [1]}, pa.record_batch({"k": [1]}), np.zeros(3)], ids=lambda d: type(d).__name__
+    "data", [5, None, [{"k": 1}], {"k": [1]}, pa.array([1]), np.zeros(3)], ids=lambda d: type(d).__name__
 )
 def test_data_of_another_kind_is_refused_with_what_is_expected(data, tmp_path):
     message = refused(tmp_path, data)
@@ -316,3 +327,88 @@ def test_no_message_carries_a_whole_value(what, tmp_path):
     with pytest.raises(hr.HeadraceError) as caught:
         LONG_VALUES[what](texts, numbers)
     assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("key", [None, 5, ["k", None], [["k"]]])
+def test_a_key_that_is_no_name_is_refused_with_the_names_there_are(key, tmp_path):
+    message = refused(tmp_path, GOOD, key=key)
+    assert message.startswith(f"key={key} is not a column's name; give the column or columns to join on")
+    assert message.endswith("the data have k, v")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"shards": "two"}, "shards='two' is not possible; give a whole number, 1 or more"),
+        ({"shards": 1.5}, "shards=1.5 is not possible"),
+        ({"shards": True}, "shards=True is not possible"),
+        ({"shards": 0}, "shards=0 is not possible"),
+        ({"shards": 32_768}, "shards=32768 is too many; a relation has 32,767 at most"),
+        ({"fill": "0.8"}, "fill='0.8' is not a share of a page"),
+        ({"fill": None}, "fill=None is not a share of a page"),
+        ({"memory": "lots"}, "memory='lots' is not a size; give '64MiB'"),
+        ({"page_size": "8 pages"}, "page_size='8 pages' is not a size"),
+        ({"page_size": "1GiB"}, "page_size='1GiB' is too large; a page has 64MiB at most"),
+        ({"progress": True}, "progress=True is not a function"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_named(given, message, tmp_path):
+    assert refused(tmp_path, GOOD, **given).startswith(message)
+
+
+@pytest.mark.parametrize("path", [5, None, ["r"], 1.5])
+def test_a_path_that_is_none_is_refused(path):
+    for call in (hr.Relation.open, lambda path: hr.Relation.create(path, GOOD, key="k")):
+        with pytest.raises(hr.BadInput) as caught:
+            call(path)
+        assert str(caught.value) == f"path={path} is not a path; give a text or a pathlib.Path"
+
+
+def test_an_open_relation_is_no_path(tmp_path):
+    rel = hr.Relation.create(tmp_path / "r", GOOD, key="k")
+    with pytest.raises(hr.BadInput, match=r"path=Relation\(.* is not a path"):
+        hr.Relation.open(rel)
+
+
+@pytest.mark.parametrize("keys", ["abc", 5, None, b"abc", 2.5])
+def test_one_value_is_no_list_of_keys(keys, tmp_path):
+    """A text would be taken for its letters."""
+    rel = hr.Relation.create(tmp_path / "r", pa.table({"k": ["a", "b"]}), key="k")
+    with pytest.raises(hr.BadInput) as caught:
+        rel.lookup(keys)
+    shown = repr(keys)
+    assert str(caught.value) == f"keys={shown} is one value of 'k'; give a list: [{shown}]"
+
+
+def test_a_near_name_and_a_directory_of_relations_are_pointed_to(tmp_path):
+    hr.Relation.create(tmp_path / "all" / "products.rel", GOOD, key="k")
+    (tmp_path / "all" / "product").mkdir()
+    with pytest.raises(hr.NotARelation) as caught:
+        hr.Relation.open(tmp_path / "all" / "product.rel")
+    assert str(caught.value).endswith(f"(did you mean '{tmp_path}/all/products.rel'?)")
+    with pytest.raises(hr.NotARelation, match=r"it holds relations: did you mean '.*/all/products.rel'"):
+        hr.Relation.open(tmp_path / "all")
+    with pytest.raises(hr.NotARelation, match=r"there is no relation at .*; create one with Relation.create$"):
+        hr.Relation.open(tmp_path / "all" / "customers.rel")
+
+
+@pytest.mark.parametrize("version", ["1", 1.0, True])
+def test_a_version_is_a_number(version, tmp_path):
+    hr.Relation.create(tmp_path / "r", GOOD, key="k")
+    with pytest.raises(hr.BadInput, match=f"version={version!r} is not a version's number"):
+        hr.Relation.open(tmp_path / "r", version=version)
+
+
+def test_columns_as_one_text_and_an_empty_path(tmp_path):
+    rel = hr.Relation.create(tmp_path / "r", GOOD, key="k")
+    for call in (lambda: rel.lookup([1], columns="v"), lambda: list(rel.scan(columns="v"))):
+        with pytest.raises(hr.BadInput, match=r"columns='v' is one text; give a list of names: \['v'\]"):
+            call()
+    with pytest.raises(hr.BadInput, match="path='' is empty"):
+        hr.Relation.open("")
+
+
+def test_arguments_in_the_wrong_order_give_one_line():
+    with pytest.raises(hr.BadInput) as caught:
+        hr.Relation.create(GOOD, "r", key="k")
+    assert "\n" not in str(caught.value) and "is not a path" in str(caught.value)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.files import Lease, LocalFiles, using
 from headrace.relation.manifest import writing
 from tests.support.killable_children import table
 from tests.support.relation_oracle import check_same, files_of, named_files, rows, scanned
@@ -268,6 +269,30 @@ def test_an_older_version_can_be_opened_while_it_is_there(root):
         assert tags_of(rel) == {3}
 
 
+def test_locks_of_versions_that_are_gone_do_not_pile_up(root):
+    (root / "locks").mkdir(exist_ok=True)
+    (root / "locks" / "000000").touch()  # as a writer leaves it that is killed between removing a version and its lock
+    with hr.Relation.open(root) as rel:
+        rel.apply(upserts=rel.head(1))
+    with hr.Relation.open(root) as rel:
+        rel.apply(upserts=rel.head(1))
+        assert {path.name for path in (root / "locks").iterdir()} == {
+            "writer",
+            f"{rel.version:06d}",
+            f"{rel.version + 1:06d}",
+        }
+
+
+def test_what_a_killed_writer_spilled_goes_with_the_next_change(root):
+    with Lease(root, "scratch-") as lease:
+        (lease.directory / "run").write_bytes(b"spilled")
+        shutil.copytree(lease.directory, left := root / f"scratch-{lease.directory.name.split('-')[1]}-{'0' * 32}")
+    assert left.exists()
+    with hr.Relation.open(root) as rel:
+        rel.apply(upserts=rel.head(1))
+    assert not list(root.glob("scratch-*"))
+
+
 def test_pages_that_no_index_names_do_not_pile_up(root):
     """Every apply rewrites every row: after some the files of the first are of no use to the latest."""
     with hr.Relation.open(root) as rel:
@@ -346,6 +371,27 @@ def test_two_writers_at_once(root, children):
     assert [r["error"] for r in reports] == [None, None]
     assert got == {*range(ROWS), *range(1000, 1015), *range(2000, 2015)}
     assert rel.version == 31
+
+
+def test_a_relation_replaced_while_a_writer_reaches_for_its_lock(root, tmp_path):
+    with hr.Relation.open(root) as rel:
+        hr.Relation.create(tmp_path / "other", rel.to_arrow(), key="k").close()
+        shutil.rmtree(tmp_path / "other" / "locks", ignore_errors=True)
+        shutil.rmtree(root / "locks")
+
+        class Replaced(LocalFiles):
+            """Another relation takes the place as soon as the first has a directory of locks."""
+
+            done = False
+
+            def mkdir(self, path, mode=0o700):
+                super().mkdir(path, mode)
+                if not self.done and path == root / "locks":
+                    self.done = True
+                    super().exchange(root, tmp_path / "other")
+
+        with using(Replaced()), pytest.raises(hr.RelationReplaced):
+            rel.apply(upserts=rel.head(1))
 
 
 def test_a_relation_that_was_moved_away(root):

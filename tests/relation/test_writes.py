@@ -1,5 +1,6 @@
 """Writes that the system cuts short, and files that do not have the size that was written: nothing of it is committed."""
 
+import errno
 import json
 import threading
 import time
@@ -10,6 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 import headrace as hr
+from headrace.files import LocalFiles, using
 from headrace.relation import update
 from headrace.relation.update import Change
 from tests.support.killable_children import table
@@ -42,7 +44,8 @@ def test_contract_a_write_cut_short_leaves_the_relation_as_it_was(children, tmp_
     largest = max(path.stat().st_size for path in root.glob("*.pages"))
     task, *args = WRITERS[what]
     ended = children.run("under_file_limit", max(100, int(share * largest) // 4096 * 4096 - 100), task, root, *args)
-    assert ended["error"].startswith("OSError: [Errno 27] File too large")
+    assert ended["error"].startswith(f"FileFault: {root}")
+    assert ended["error"].endswith(": File too large; raise the limit on the size of files (ulimit -f) and try again")
     assert tags_of(root) == {1}
     with hr.Relation.open(root) as rel:
         assert rel.version == 1
@@ -73,6 +76,32 @@ def test_contract_a_file_of_another_size_is_not_committed(tmp_path, monkeypatch)
         rel.apply(upserts=table(10, 2))
     monkeypatch.undo()
     assert tags_of(root) == {1}
+
+
+@pytest.mark.parametrize("call", ["link", "fsync", "sync_directory"])
+def test_contract_a_commit_that_fails_leaves_nothing(tmp_path, call):
+    """The next version is there or not; no draft and no file that no version names."""
+    root = tmp_path / "r"
+    rel = hr.Relation.create(root, table(ROWS, 1), key="k", shards=1)
+
+    class Fails(LocalFiles):
+        pass
+
+    def fail(*_args):
+        raise OSError(errno.EIO, "Input/output error")
+
+    setattr(Fails, call, fail)
+    with using(Fails()), pytest.raises(hr.HeadraceError, match="Input/output error; its disk may be failing"):
+        rel.apply(upserts=table(10, 2))
+    with hr.Relation.open(root) as now:
+        now.verify()
+        assert now.version == 1  # names of its files are synced before the manifest has its own
+        assert files_of(root) == named_files(rel)
+    assert leftovers(root) == []
+    with using(Fails()), pytest.raises(hr.HeadraceError, match="Input/output error"):
+        hr.Relation.create(tmp_path / "new" / "r", table(10, 1), key="k")
+    assert not (tmp_path / "new" / "r").exists()
+    assert leftovers(tmp_path / "new" / "r") == []
 
 
 # -- writers that come second ------------------------------------------------------------------------

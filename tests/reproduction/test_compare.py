@@ -143,7 +143,14 @@ def relations(tmp_path_factory):
     return tmp_path_factory.mktemp("relations")
 
 
-@pytest.mark.parametrize(("name", "scale"), QUICK.items())
+#: The slowest of three papers: two others of each show in `make test` whether its figures are still what their pages say.
+LONGEST = {"def-10b", "pqp-7-7.8", "ssij-14"}
+
+
+@pytest.mark.parametrize(
+    ("name", "scale"),
+    [pytest.param(*quick, marks=pytest.mark.soak if quick[0] in LONGEST else ()) for quick in QUICK.items()],
+)
 def test_a_quick_figure_has_the_verdicts_of_its_page(name, scale, relations, tmp_path, capsys):
     differs = compare_with_pages(name, relations, 1, DOCS, tmp_path, scale or None)
     assert not differs, capsys.readouterr().out

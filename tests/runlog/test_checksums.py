@@ -1,6 +1,8 @@
 """Every file of a run log and of a ledger has a checksum of all its bytes: one wrong byte anywhere is found and named."""
 
 import json
+import os
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -8,6 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.files.checked_json import dump_checked, parse_checked
+from headrace.relation.manifest import Manifest
 from headrace.runlog import files
 from headrace.shedding import Cut
 from headrace.shedding.ledger import Decision, Ledger, TaskRecord
@@ -47,6 +50,20 @@ def refused(path, read, most):
         found += 1
     assert found > 20
     read()
+    not_regular(path, read)
+
+
+def not_regular(path, read):
+    """What is no regular file is refused by name, and neither followed nor waited for."""
+    away = path.with_name("away")
+    path.rename(away)
+    for make in (os.mkfifo, Path.mkdir, lambda path: path.symlink_to(away), lambda path: path.symlink_to("nowhere")):
+        make(path)
+        with pytest.raises(hr.DamagedLog, match=rf"{path.name} is damaged: it is not a regular file; "):
+            read()
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    away.rename(path)
+    read()
 
 
 def test_contract_state(tmp_path, most):
@@ -76,7 +93,9 @@ def test_kept_rows_whose_values_look_like_a_checksum(tmp_path, most):
     """Statistics of the columns are in the footer too."""
     rows = pa.table({"headrace-crc32=00000000": ["headrace-crc32=00000000", "headrace-crc32=ffffffff"]})
     path = tmp_path / "rows.parquet"
-    files.write_rows(path, rows.schema, rows.to_batches(), {"headrace-crc32=00000000": "headrace-crc32=00000000"})
+    files.write_rows(
+        path, path.parent, rows.schema, rows.to_batches(), {"headrace-crc32=00000000": "headrace-crc32=00000000"}
+    )
     assert files.count_rows(path) == 2
     assert files.read_rows(path)[0] == rows == pq.read_table(path)
     refused(path, lambda: files.count_rows(path), most)
@@ -127,7 +146,11 @@ def test_contract_a_ledger(tmp_path, most):
         "finished.json": lambda: ledger.finished(),
         "join.json": lambda: Recorded.read(ledger.path),
     }
-    there = {path.name: path for path in ledger.path.rglob("*") if path.is_file() and path.name[:10] != "0000000000"}
+    there = {
+        path.name: path
+        for path in ledger.path.rglob("*")
+        if path.is_file() and path.name[:10] not in ("0000000000", ".lock")
+    }
     assert set(there) == set(readers)
     for name, read in readers.items():
         refused(there[name], read, most)
@@ -148,6 +171,18 @@ def test_a_damaged_description_of_the_joins_is_written_again(tmp_path):
 def test_what_is_no_checked_json_is_refused(text):
     with pytest.raises(ValueError, match=r"^its? "):
         parse_checked(text)
+
+
+@pytest.mark.parametrize("depth", range(300, 1000, 20))
+def test_what_is_nested_too_deep_is_refused(depth, tmp_path):
+    """Some depths can be read and not be written again, which is how the checksum is compared."""
+    nested = b"[" * depth + b"]" * depth
+    with pytest.raises(ValueError, match=r"^its? "):
+        parse_checked(b'{"a": %s, "checksum": 1}' % nested)
+    path = tmp_path / "manifest-000001.json"
+    path.write_bytes(b'{"relation": "headrace", "format": 1, "notes": %s, "checksum": 1}' % nested)
+    with pytest.raises(hr.DamagedRelation, match=path.name):
+        Manifest.load(path)
 
 
 @pytest.mark.parametrize("facts", [{}, {"a": 1e300, "b": [None, {"c": "é\ud800"}]}, {"inf": float("inf"), "": True}])

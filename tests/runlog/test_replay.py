@@ -2,7 +2,6 @@
 
 import os
 from collections import Counter
-from pathlib import Path
 from random import Random
 
 import pyarrow as pa
@@ -10,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
+from headrace.files import LocalFiles, names_in, using
 from headrace.runlog import (
     DECISION,
     FINISH_PART,
@@ -38,14 +38,24 @@ class Died(Exception):
     pass
 
 
-class Life:
-    """A process that dies at one of its steps, or at random ones. What is dead has no more effects."""
+class Life(LocalFiles):
+    """Files of a process that dies at one of its steps, or at random ones. What is dead has no more effects."""
 
-    def __init__(self, monkeypatch):
+    def __init__(self):
         self.steps, self.kill_at, self.risk, self.dead = 0, None, None, False
-        monkeypatch.setattr("os.fsync", lambda fd: self.step())
-        for owner, name in ((os, "link"), (Path, "unlink"), (Path, "replace"), (Path, "open")):
-            monkeypatch.setattr(owner, name, self.mortal(getattr(owner, name)))
+        for name in ("link", "rename", "unlink", "write"):
+            setattr(self, name, self.mortal(getattr(self, name)))
+
+    def open(self, path, flags, mode=0o600):
+        if flags & os.O_EXCL:  # a draft; the file of a lock is no effect
+            self.step()
+        return super().open(path, flags, mode)
+
+    def fsync(self, fd):
+        self.step()
+
+    def sync_directory(self, path):
+        self.step()
 
     def mortal(self, effect):
         def call(*args, **options):
@@ -236,14 +246,16 @@ def run(directory, life, seed):
     life.kill_at = life.risk = None
     assert query.given + query.people("sevens") + query.people("odd") == Counter(came), f"seed {seed}"
     with query.log.shard(0) as shard:
-        assert not [p for p in shard.path.iterdir() if p.name.startswith(".")]
+        assert [p.name for p in shard.path.iterdir() if p.name.startswith(".")] == [".lock"]
         assert len(shard.entries(DECISION, before=AFTER_ALL)) <= 5
 
 
 @pytest.fixture
 def life(monkeypatch):
     monkeypatch.setattr(replay, "_MOST_DECISIONS", 2)  # so that a short run has compactions
-    return Life(monkeypatch)
+    alive = Life()
+    with using(alive):
+        yield alive
 
 
 def test_oracle_killed_at_each_step(tmp_path, life):
@@ -273,7 +285,7 @@ def test_which_hooks_are_called(tmp_path, life):
         return operator.calls
 
     assert calls(0) == ["restore", "on_idle", "snapshot", "on_decided"]
-    assert list((query.log.path / "shard-0000").iterdir()) == []  # a heartbeat with nothing to do decides nothing
+    assert names_in(query.log.path / "shard-0000") == [".lock"]  # a heartbeat with nothing to do decides nothing
     assert calls(AFTER_ALL, finish=True) == ["restore"]
     for _ in range(2):
         first, again = calls(1, batch(range(9))), calls(1, batch(range(9)))

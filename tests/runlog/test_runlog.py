@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import app
+from headrace.files import names_in
 from headrace.runlog import files
 from headrace.runlog.log import safe_name
 
@@ -75,7 +76,7 @@ def test_an_attempt_that_fails_while_it_writes_leaves_nothing(tmp_path):
         with pytest.raises(RuntimeError, match="lost"):
             shard.write("waiting", 1, ROWS.schema, rows())
         assert shard.find("waiting", 1) is None
-        assert list(shard.path.iterdir()) == []
+        assert names_in(shard.path) == [".lock"]
 
 
 def test_facts_are_read_after_the_rows(tmp_path):
@@ -94,15 +95,15 @@ def test_compaction_keeps_rows_and_the_last_batch(tmp_path):
         for batch in range(6):
             write(shard, batch, numbers(batch), since=0, at=batch)
         shard.compact("waiting", before=5)
-        names = sorted(p.name for p in shard.path.iterdir())
-        assert names == ["0000000000-0000000004.waiting.arrow", "0000000005.waiting.arrow"]
+        names = names_in(shard.path)
+        assert names == [".lock", "0000000000-0000000004.waiting.arrow", "0000000005.waiting.arrow"]
         assert read(shard, before=5) == [0, 1, 2, 3, 4]
         assert shard.last("waiting", before=5).facts["at"] == 4
         assert shard.find("waiting", 5).table() == numbers(5)
         write(shard, 6, numbers(6))
         shard.compact("waiting", before=7)
         assert read(shard, before=7) == list(range(7))
-        assert len(list(shard.path.iterdir())) == 1
+        assert len(list(shard.path.iterdir())) == 2
 
 
 def test_a_compaction_killed_between_its_steps_loses_and_doubles_nothing(tmp_path, monkeypatch):
@@ -112,14 +113,14 @@ def test_a_compaction_killed_between_its_steps_loses_and_doubles_nothing(tmp_pat
         with monkeypatch.context() as patch:
             patch.setattr(shard, "remove", lambda paths: None)
             shard.compact("waiting", before=3)
-        assert len(list(shard.path.iterdir())) == 4
+        assert len(list(shard.path.iterdir())) == 5
         assert read(shard, before=3) == [0, 1, 2]
         write(shard, 3, numbers(3))
         shard.compact("waiting", before=4)
         assert read(shard, before=4) == [0, 1, 2, 3]
         shard.expire("waiting", before=3)  # those that were replaced; the new one reaches to 3
         assert read(shard, before=4) == [0, 1, 2, 3]
-        assert len(list(shard.path.iterdir())) == 1
+        assert len(list(shard.path.iterdir())) == 2
 
 
 def test_expiry(tmp_path):
@@ -227,14 +228,15 @@ def test_a_writer_that_is_killed_leaves_no_lock_and_no_file(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE)
     try:
         assert process.stdout.readline() == b"writing\n"
-        draft = list((tmp_path / "q" / "enrich" / "shard-0000").iterdir())
-        assert [p.name.startswith(".draft-") for p in draft] == [True]
+        lock, draft = reversed(names_in(tmp_path / "q" / "enrich" / "shard-0000"))
+        assert lock == ".lock"
+        assert draft.startswith(".draft-")
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
     with log(tmp_path).shard(0, patience=0) as shard:  # a lock that it left would be refused at once
-        assert list(shard.path.iterdir()) == []
+        assert names_in(shard.path) == [".lock"]
         assert write(shard, 1, numbers(2)).table() == numbers(2)
 
 
@@ -262,4 +264,4 @@ def test_describe_and_the_command(tmp_path):
     for nothing in (tmp_path / "missing", Path(there.path)):
         run = CliRunner().invoke(app, ["log", str(nothing)])
         assert run.exit_code == 2
-        assert "give the state= of a query" in run.stderr
+        assert "give the state directory of a query" in run.stderr

@@ -136,6 +136,7 @@ def test_the_log_does_not_grow(tmp_path):
         list(attempt(log, make, window, batch, number, warm))
     names = sorted(path.name for path in log.path.glob("shard-0000/*"))
     assert names == [
+        ".lock",
         "0000000004.decision.arrow",
         "0000000005.decision.arrow",
         "0000000005.left.arrow",
@@ -164,3 +165,12 @@ def test_a_micro_batch_without_rows_changes_nothing(tmp_path):
     assert first.total() == 20
     for again in (warm, WarmOperator()):
         assert found(attempt(log, make, window, [], 2, again)) == first
+
+
+def test_an_attempt_that_was_overtaken_is_refused(tmp_path):
+    make, window = OPERATORS["sample"]
+    log, batches = RunLog(tmp_path, "q", "op", shards=1), [sides("sample", whole) for whole in micro_batches(2)]
+    for number, batch in enumerate(batches):
+        list(attempt(log, make, window, batch, number, WarmOperator()))
+    with pytest.raises(RunLogError, match=r"batch 1 of .* is decided, so an attempt at batch 0 comes too late"):
+        list(attempt(log, make, window, batches[0], 0, WarmOperator()))

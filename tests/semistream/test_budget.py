@@ -238,7 +238,7 @@ def resident(field):
     with open("/proc/self/status") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
 
-kind, path, memory = sys.argv[1], sys.argv[2], sys.argv[3]
+kind, path, memory, many, batches = *sys.argv[1:4], *map(int, sys.argv[4:])
 relation = hr.Relation.open(path)
 rng = np.random.default_rng(0)
 def looked(left, right):
@@ -252,27 +252,39 @@ def batch(rows):
     texts = "some text of forty bytes or so, with " if kind != "range" else "some text of forty bytes or so, with no "
     notes = np.char.add(texts, rng.integers(0, 10**4, rows).astype("U7"))
     return pa.record_batch({"k": rng.integers(0, 10**6, rows), "note": notes})
-def run(memory, batches):
+def run(memory, batches, many):
     op = MeshJoin(relation, on={"note": "s"} if kind == "column" else None, memory=memory, condition=conditions[kind], how="anti")
     results = 0
-    for out in op.run(batch(4000) for _ in range(batches)):
+    for out in op.run(batch(many) for _ in range(batches)):
         results += out.num_rows
-    assert results == 4000 * batches
+    assert results == many * batches
     return op
-run("2MiB", 1)  # code, threads and pools that every later run shares
+run("2MiB", 1, many // 10)  # code, threads and pools that every later run shares
 with open("/proc/self/clear_refs", "w") as refs:
     refs.write("5")
 before = resident("VmHWM")
-op = run(memory, 1 if kind == "similar" else 4)
+op = run(memory, batches, many)
 print(json.dumps({"growth": resident("VmHWM") - before, "peak": op.budget.peak}))
 """
 
 
-@pytest.mark.parametrize("kind", ["range", "similar", "column"])
-def test_contract_conditions_on_texts_take_what_is_counted(paths, kind):
+@pytest.mark.parametrize(
+    ("kind", "rows", "batches"),
+    [
+        ("range", 4000, 4),
+        (
+            "similar",
+            250,
+            1,
+        ),  # each row is compared with each of the relation: five million pairs, a few thousand at a time
+        pytest.param("similar", 4000, 1, marks=pytest.mark.soak),
+        ("column", 4000, 4),
+    ],
+)
+def test_contract_conditions_on_texts_take_what_is_counted(paths, kind, rows, batches):
     memory, environment = 6 << 20, {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
     done = subprocess.run(
-        [sys.executable, "-c", CONDITION, kind, paths / "small", str(memory)],
+        [sys.executable, "-c", CONDITION, kind, paths / "small", str(memory), str(rows), str(batches)],
         capture_output=True,
         text=True,
         timeout=500,

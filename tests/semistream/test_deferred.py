@@ -272,6 +272,18 @@ def test_a_finish_that_was_stopped_holds_the_query_or_is_forgotten(tmp_path):
     assert query.finish().total() == 1
 
 
+def test_a_finish_that_was_stopped_and_finds_a_match_later_leaves_no_dead_letter(tmp_path):
+    rel = relation(tmp_path / "r", 10)
+    query = Query(tmp_path / "log", rel, Deferral(None, "retry", 100.0, 1.0))
+    query.attempt(0, [(11, 1)])
+    assert query.finish("no") == Counter()
+    assert [d["n"] for d in query.letters()] == [1]
+    rel.apply(upserts=pa.table({"k": [11], "name": ["late"], "since": [0]}))
+    query.use(rel.refresh())
+    assert query.finish() == Counter({(11, 1, "late"): 1})
+    assert query.letters() == [], "the row has left, and is a dead letter too"
+
+
 def test_contract_rows_that_wait_are_not_joined_with_another_relation_unasked(tmp_path):
     """The relation was replaced (overwrite=True): no attempt joins with it, a replay neither, until hr.finish has."""
     pairs = [(1, 1), (2000, 2)]

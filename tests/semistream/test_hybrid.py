@@ -249,7 +249,7 @@ def zipf_relations(tmp_path_factory):
         (HybridJoin, "key", 0.0, {"k": 8}),
         (HybridJoin, "key", 1.0, {"k": 8}),
         (HybridJoin, "frequency", 0.5, {"k": 16}),
-        (HybridJoin, "frequency", 1.0, {"k": 16}),
+        (HybridJoin, "frequency", 1.0, {"k": 14}),
         (XHybridJoin, "frequency", 0.0, {"k": 16, "l": 16}),
         (XHybridJoin, "frequency", 0.5, {"k": 8, "l": 16}),
         (XHybridJoin, "frequency", 1.0, {"k": 16, "l": 8}),

@@ -496,7 +496,7 @@ def test_the_default_buffer_on_the_simulated_disk(tmp_path, monkeypatch, memory)
     monkeypatch.setattr(mesh_plan, "DEFAULT_BUFFER", DEFAULT_BUFFER // 32)
     rates = {}
     for tuning in ("default", "optimal"):
-        relation = numbered(tmp_path / tuning, 3_500_000 // 32, page_size="4KiB")
+        relation = numbered(tmp_path / tuning, 3_700_000 // 32, page_size="4KiB")
         least = MeshJoin(relation, on="k", memory=625_000)
         page, room = least.cost(20).page_bytes, least.budget.limit - least.budget.held()["output"]
         t = transfer / 2 + relation.num_rows / relation.num_pages * factors.c_H

@@ -45,7 +45,8 @@ def saved(relation: hr.Relation):
     return list((relation.path / HOT_SETS).glob("*")) if (relation.path / HOT_SETS).exists() else []
 
 
-def test_the_first_batch_of_the_next_run_finds_what_was_popular(relation, tmp_path):
+def test_the_first_batch_of_the_next_run_finds_what_was_popular(relation, tmp_path, caplog):
+    caplog.set_level("INFO", "headrace.semistream.adaptive.saved_hot_set")
     first = Run(relation, tmp_path / "first")
     cold = first.batches(1)
     first.batches(100)
@@ -54,6 +55,9 @@ def test_the_first_batch_of_the_next_run_finds_what_was_popular(relation, tmp_pa
     again = Run(relation, tmp_path / "again").batches(1)
     assert cold < 0.5 * warm
     assert again > 0.8 * warm
+    said = [record.getMessage() for record in caplog.records]
+    assert any(text.startswith(f"saved the hot set to {relation.path}") for text in said)
+    assert any(text.startswith("begins with the hot set of an earlier run") for text in said)
 
 
 def test_a_file_that_does_not_fit_is_passed_over(relation, tmp_path):

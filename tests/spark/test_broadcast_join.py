@@ -72,7 +72,7 @@ def test_what_spark_does_not_have_is_refused_by_name(spark, tmp_path):
 
 def test_auto_says_so_where_a_micro_batch_is_large_beside_the_relation(spark, tmp_path):
     rel = relation(tmp_path / "r", pa.table({"k": np.arange(4000), "v": np.arange(4000)}), "k")
-    for rows, said in ((1000, False), (200_000, True)):
+    for rows, said in ((1000, False), (900_000, True)):
         out = hr.enrich(spark.range(rows).selectExpr("id % 5000 AS k"), rel, on="k", memory="8MiB")
         assert out.count() > 0
         found = [p.why for p in hr.progress(out)]
@@ -80,7 +80,7 @@ def test_auto_says_so_where_a_micro_batch_is_large_beside_the_relation(spark, tm
 
 
 def test_the_advice_goes_by_the_columns_that_are_wanted(tmp_path):
-    n = 60_000
+    n = 6_000
     rows = pa.table({"k": np.arange(n), "v": np.arange(n), "text": pa.repeat("sixty bytes" + 49 * ".", n)})
     rel = hr.Relation.create(tmp_path / "r", rows, key="k")
     narrow, wide = (BroadcastAdvice.of(rel, columns) for columns in (["v"], None))

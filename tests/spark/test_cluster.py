@@ -10,7 +10,7 @@ import headrace as hr
 from soak.cluster import Cluster
 from tests.support import programs
 
-pytestmark = [pytest.mark.spark, pytest.mark.cluster]
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.slow]
 
 PROGRAMS = Path(programs.__file__).parent  # not imported: they import pyspark, and need no session here
 KEYS = 3000

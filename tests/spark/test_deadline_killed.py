@@ -54,21 +54,26 @@ def finishing(root: Path) -> bool:
     return any(root.glob("state/*/*/shard-*/*.finishing.arrow"))
 
 
-def test_oracle_every_row_once_whenever_the_driver_is_killed(tmp_path):
+@pytest.mark.parametrize("before_the_end", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_oracle_every_row_once_whenever_the_driver_is_killed(tmp_path, before_the_end):
+    """The short form kills at the end; that of test_queue_killed in the midst of the stream."""
     job, log = Job(tmp_path), tmp_path / "log"
     wanted, dead = make(job)
-    with driver(tmp_path, log, PROGRAM, 3) as running:  # between a decision and its commit
-        running.wait_for("decision", lambda: len(decisions(tmp_path)) >= 2)
-        running.look()
-        before = decisions(tmp_path)
-        running.wait_for("decision", lambda: decisions(tmp_path) - before)
-        running.kill()
-    (waiting,) = RunLog.find(tmp_path / "state")
-    assert still_waiting(waiting) > 0, "nothing waited"
+    if before_the_end:
+        with driver(tmp_path, log, PROGRAM, 3) as running:  # between a decision and its commit
+            running.wait_for("decision", lambda: len(decisions(tmp_path)) >= 2)
+            running.look()
+            before = decisions(tmp_path)
+            running.wait_for("decision", lambda: decisions(tmp_path) - before)
+            running.kill()
+        (waiting,) = RunLog.find(tmp_path / "state")
+        assert still_waiting(waiting) > 0, "nothing waited"
     with driver(tmp_path, log, PROGRAM, "end") as running:  # while the end is being joined
         running.wait_for("finish", lambda: finishing(tmp_path))
         running.look()
         running.kill()
+    (waiting,) = RunLog.find(tmp_path / "state")
+    assert still_waiting(waiting) > 0, "nothing waited"
     with driver(tmp_path, log, PROGRAM) as running:
         assert running.process.wait(PATIENCE) == 0, log.read_text()[-3000:]
     assert rows(by_deltalake(job.table), ["k", "n", "name"]) == wanted

@@ -298,7 +298,9 @@ def test_what_cannot_be_done_is_refused_at_once_by_name(spark, tmp_path):
     refused(BadInput, r"memory='much'", memory="much")
     refused(BadInput, r"workers=0 is not a number of tasks; give 1 or more", workers=0)
     refused(BadInput, r"workers=-2 is not", workers=-2)
-    refused(BadInput, rf"rel='{tmp_path}/r' is not a relation; open one with hr.Relation.open", rel=f"{tmp_path}/r")
+    refused(
+        BadInput, rf"rel='{tmp_path}/r' is a path, not a relation; open it with hr.Relation.open", rel=f"{tmp_path}/r"
+    )
     variant = spark.sql("select 1L k, 'a' j, interval 1 month m, parse_json('{}') v")
     refused(
         UnsupportedType, r"'m' has type interval month, which cannot go through Arrow; drop it", df=variant.drop("v")

@@ -29,11 +29,8 @@ LIVES = [
     (["daemon"], "log", 5),
     (["any"], "held", 3),
 ]
-#: The same in two lives: workers killed while they write, their daemon, the driver after a commit and before one.
-FEW_LIVES = [
-    (["file", "daemon"], "log", 7),
-    (["any"], "held", 3),
-]
+#: The same in one life: workers killed while they write, their daemon, the driver between a file and its commit.
+ONE_LIFE = [(["file", "daemon"], "held", 6)]
 
 
 def make(job: Job, rng: np.random.Generator, files: int) -> Counter:
@@ -85,7 +82,7 @@ def moment(running: Driver, when: str, rng: np.random.Generator, daemon: bool = 
 @pytest.mark.parametrize(
     ("lives", "files", "least"),  # the input's files, of which two make a micro-batch; how many are killed at least
     [
-        pytest.param(FEW_LIVES, 30, 5, id="few lives"),
+        pytest.param(ONE_LIFE, 18, 3, id="one life"),
         pytest.param(LIVES, 60, 10, id="many lives", marks=pytest.mark.soak),
     ],
 )

@@ -15,18 +15,26 @@ from tests.support.programs.killable_job import Job
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-FILES, ROWS = 12, 300
+ROWS = 300
 STAGES = "SELECT count(*) FROM pg_class WHERE relname LIKE 'headrace_stage_%'"
 
 
-def test_oracle_every_row_once_whoever_is_killed(database, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    (
+        "lives",
+        "files",
+    ),  # the moment at which each driver is killed, and how many merges it makes at the most; two files a merge
+    [([("staged", 2)], 8), pytest.param([("staged", 2), ("merged", 3)], 12, marks=pytest.mark.soak)],
+    ids=["one life", "two lives"],
+)
+def test_oracle_every_row_once_whoever_is_killed(database, tmp_path, monkeypatch, lives, files):
     monkeypatch.setenv("LOADED_URL", database.url)
     database.query("CREATE TABLE loaded (k int, n int)")  # without a key: a row that comes twice is there twice
     job, log, rng = Job(tmp_path), tmp_path / "log", np.random.default_rng(5)
     job.input.mkdir()
     job.scratch.mkdir()
     wanted: Counter = Counter()
-    for n in range(FILES):
+    for n in range(files):
         keys = rng.integers(0, 50, ROWS)
         pq.write_table(pa.table({"k": keys, "n": np.full(ROWS, n)}), job.input / f"{n:05d}.parquet")
         wanted.update((str(k), str(n)) for k in keys)
@@ -41,7 +49,7 @@ def test_oracle_every_row_once_whoever_is_killed(database, tmp_path, monkeypatch
             return ask("SELECT coalesce(max(number), -1) FROM headrace_loads") if made else -1
 
         left = 0
-        for moment, merges in (("staged", 2), ("merged", 3)):  # so many are made at the most
+        for moment, merges in lives:
             with driver(tmp_path, log, load_postgresql.__file__, merges) as running:
                 before = loaded()
                 running.wait_for("merge", lambda before=before: loaded() > before)  # at work
@@ -55,7 +63,7 @@ def test_oracle_every_row_once_whoever_is_killed(database, tmp_path, monkeypatch
                 running.kill()
             left += ask(STAGES)
         assert left, "no kill came between copying and merging"
-        assert loaded() < FILES // 2 - 1, "the stream ended before the last kill"
+        assert loaded() < files // 2 - 1, "the stream ended before the last kill"
         with driver(tmp_path, log, load_postgresql.__file__) as running:
             assert running.process.wait(PATIENCE) == 0, log.read_text()[-3000:]
         assert ask(STAGES) == 0

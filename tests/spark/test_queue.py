@@ -192,7 +192,7 @@ def test_what_cannot_be_is_refused(spark, tmp_path, rel):
 
     kept = {"deadline": "1s"}
     refused(
-        r"deadline=1\.0 works with algorithm='auto' and with joins whose rows wait \(.*meshjoin.*\); algorithm='inl'",
+        r"deadline='1s' works with algorithm='auto' and with joins whose rows wait \(.*meshjoin.*\); algorithm='inl'",
         kept,
         algorithm="inl",
     )

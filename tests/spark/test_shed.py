@@ -110,8 +110,10 @@ def test_kept_and_replayed_are_everything_once(files, rel, tmp_path):
     assert abs(last.kept_share - 0.4) < 0.1 < last.results_share - last.kept_share
     assert last.as_dict()["debt"] == last.debt
 
-    done = hr.replay(state, table)
+    told: list[tuple[int, int | None]] = []
+    done = hr.replay(state, table, progress=lambda rows, total: told.append((rows, total)))
     assert (done.rows, done.batches, done.waiting) == (gone.total(), 3, 0)
+    assert told == [(0, gone.total()), (gone.total(), gone.total())]
     assert found(table) == everything and done.results == everything.total() - kept.total()
     assert shed_rows(state) == Counter()
     assert hr.replay(state, table) == type(done)(0, 0, 0, 0)

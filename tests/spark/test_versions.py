@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.files import LocalFiles
 from headrace.files.checked_json import dump_checked
 from headrace.relation import manifest, relation
 from headrace.relation.batch_versions import versions_of_last_batches
@@ -66,7 +67,7 @@ def test_the_first_task_decides_for_its_micro_batch(root):
     assert seen(opened(root, 1)) == 3
     noted = json.loads((root / "batches" / "q" / "0").read_text())
     del noted["checksum"]
-    assert noted == {"batch": 0, "version": 1, "run": "run 1", "identity": first.identity}
+    assert noted == {"batch": 0, "version": 1, "run": "run 1", "identity": first.identity, "file": "q/0"}
 
 
 def test_each_query_has_notes_of_its_own(root):
@@ -249,7 +250,7 @@ def test_contract_one_wrong_byte_of_a_note_never_gives_another_version(root):
 
 
 def test_contract_a_note_is_on_disk_before_its_version_is_used(root, monkeypatch):
-    """First the text, then its name: a note that the system lost would let a retried task see another version."""
+    """First its directories, then the text, then its name: a note that was lost would let a retried task see another version."""
     done, note = [], root / "batches" / "q" / "0"
 
     def synced(fd):
@@ -259,7 +260,8 @@ def test_contract_a_note_is_on_disk_before_its_version_is_used(root, monkeypatch
     fsync = os.fsync
     monkeypatch.setattr(os, "fsync", synced)
     opened(root, 0).close()
-    assert done == [(note.with_name(".0"), False), (note.parent, True)]
+    directories = [(root, False), (root / "batches", False)]  # in which batches, and q, were made
+    assert done == [*directories, (note.with_name(".0"), False), (note.parent, True)]
 
 
 # -- another relation in its place -------------------------------------------------------------------------------------
@@ -289,8 +291,8 @@ def test_contract_no_micro_batch_sees_two_relations(root, before):
     assert seen(opened(root, 0, run="run 2")) == 9
 
 
-def test_a_note_of_another_relation_is_not_followed(root):
-    """A directory that was copied with its notes."""
+def test_a_note_of_another_relation_is_refused(root):
+    """A directory that was copied with its notes: what the micro-batch was joined with is not known."""
     update(root)
     opened(root, 0).close()
     note = (root / "batches" / "q" / "0").read_bytes()
@@ -299,6 +301,9 @@ def test_a_note_of_another_relation_is_not_followed(root):
     update(root)
     (root / "batches" / "q").mkdir(parents=True)
     (root / "batches" / "q" / "0").write_bytes(note)
+    with pytest.raises(hr.DamagedRelation, match="batches/q/0: it is the note of another relation"):
+        opened(root, 0, run="run 2")
+    (root / "batches" / "q" / "0").unlink()
     assert opened(root, 0, run="run 2").version == 3
 
 
@@ -408,7 +413,7 @@ def test_the_latest_version_may_go_between_the_look_and_the_opening(root, monkey
 def test_old_notes_go(root):
     for batch in (*range(0, 400, 40), 390):
         opened(root, batch).close()
-    kept = sorted(int(p.name) for p in (root / "batches" / "q").iterdir())
+    kept = sorted(int(p.name) for p in (root / "batches" / "q").iterdir() if p.name != ".lock")
     assert kept == [320, 360, 390]
 
 
@@ -416,16 +421,16 @@ def test_a_directory_that_cannot_be_written_gives_the_version_it_was_given(root,
     """As root nothing is read-only, so the system's answer is played."""
     with hr.Relation.open(root) as first:
         update(root)
-        mkdir = Path.mkdir
+        mkdir = LocalFiles.mkdir
         for number in (errno.EROFS, errno.EACCES, errno.EPERM):
 
-            def refuse(self, *args, number=number, **options):
-                if "batches" in self.parts:
-                    raise OSError(number, os.strerror(number), str(self))
-                mkdir(self, *args, **options)
+            def refuse(self, path, *args, number=number, **options):
+                if "batches" in path.parts:
+                    raise OSError(number, os.strerror(number), str(path))
+                mkdir(self, path, *args, **options)
 
             with monkeypatch.context() as patch:
-                patch.setattr(Path, "mkdir", refuse)
+                patch.setattr(LocalFiles, "mkdir", refuse)
                 assert seen(opened(root, 0, at=first.version)) == 1
         assert not (root / "batches").exists()
 
@@ -433,7 +438,7 @@ def test_a_directory_that_cannot_be_written_gives_the_version_it_was_given(root,
             raise OSError(errno.ENOSPC, "no space")
 
         with monkeypatch.context() as patch:
-            patch.setattr(Path, "mkdir", full)
+            patch.setattr(LocalFiles, "mkdir", full)
             with pytest.raises(OSError, match="no space"):  # tasks could differ: better to fail
                 opened(root, 0)
 

@@ -73,16 +73,35 @@ class Broker:
             self._start("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(self._settings)).wait(
                 PATIENCE
             )
-            self._process = self._start("kafka.Kafka", str(self._settings))
-            begun = time.monotonic()
-            while not self._answers():
-                assert self._process.poll() is None, f"the broker ended by itself:\n{self._log.read_text()[-3000:]}"
-                assert time.monotonic() - begun < PATIENCE, f"it does not start:\n{self._log.read_text()[-3000:]}"
-                time.sleep(0.1)
+            self.start()
         except BaseException:
             self._stop()
             raise
         return self
+
+    def start(self) -> None:
+        """Start it, also after `kill`: it goes on with what it had; waits until it listens."""
+        self._process = self._start("kafka.Kafka", str(self._settings))
+        begun = time.monotonic()
+        while not self._answers():
+            assert self._process.poll() is None, f"the broker ended by itself:\n{self._log.read_text()[-3000:]}"
+            assert time.monotonic() - begun < PATIENCE, f"it does not start:\n{self._log.read_text()[-3000:]}"
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def send(self, topic: str, lines: list[str]) -> None:
+        """Append messages to a topic, each once, while the broker lives."""
+        settings = ("acks=all", "enable.idempotence=true", "linger.ms=5")
+        properties = [f"--producer-property={setting}" for setting in settings]
+        arguments = ["--bootstrap-server", self.servers, "--topic", topic, *properties]
+        producer = self._start("kafka.tools.ConsoleProducer", *arguments, stdin=subprocess.PIPE)
+        producer.communicate("".join(f"{line}\n" for line in lines).encode(), timeout=PATIENCE)
+        assert producer.returncode == 0, self._log.read_text()[-3000:]
 
     def __exit__(self, *_: object) -> None:
         self._stop()
@@ -92,7 +111,7 @@ class Broker:
         with closing(socket.socket()) as attempt:
             return attempt.connect_ex(("127.0.0.1", self.port)) == 0
 
-    def _start(self, program: str, *arguments: str) -> subprocess.Popen:
+    def _start(self, program: str, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen:
         java = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
         jars = os.pathsep.join(map(str, broker_jars()))
         logging = f"-Dlog4j.configuration=file:{self._root}/log4j.properties"
@@ -108,12 +127,10 @@ class Broker:
             *arguments,
         ]
         with self._log.open("ab") as out:
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+            return subprocess.Popen(command, stdin=stdin, stdout=out, stderr=out)
 
     def _stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()  # nothing of it is kept
-            self._process.wait()
+        self.kill()  # nothing of it is kept
         shutil.rmtree(self._root, ignore_errors=True)
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -105,16 +105,44 @@ def state_files(root: Path, kind: str) -> set[tuple[str, str]]:
     return {(p.parent.name, p.name) for p in root.glob(f"state/*/*/shard-*/{kind}")}
 
 
-def run_with_kills(root: Path, program: str) -> None:
-    """Run a program of a job whose state is in `state`: a worker is killed while rows are written, the driver before a commit."""
-    log = root / "log"
+def queries(root: Path, kind: str) -> set[str]:
+    """The queries of a job in whose run logs there are files of a kind."""
+    return {p.parts[-4] for p in root.glob(f"state/*/*/shard-*/{kind}")}
+
+
+def run_with_kills(root: Path, program: str, many: int = 1, then_hold: str = "") -> None:
+    """Run a program of a job whose state is in `state`: workers are killed while rows are written, the driver before a commit.
+
+    Parameters
+    ----------
+    root, program
+        The job's directory, and what runs in it.
+    many
+        Queries that it runs at the same time: workers are killed while rows of each are written.
+    then_hold
+        Another driver is killed when it has come so far.
+    """
+    log, struck = root / "log", set[str]()
+
+    def another() -> bool:
+        before = len(struck)
+        struck.update(queries(root, ".draft-*"))
+        return len(struck) > before
+
     with driver(root, log, program, 2) as running:
-        running.wait_for("rows", lambda: state_files(root, ".draft-*"))
-        for worker in running.workers()[:1]:
-            worker.kill()
+        while len(struck) < many and not running.job.held.exists():
+            running.wait_for("rows", another)
+            for worker in running.workers():  # their tasks are tried again by others
+                with suppress(psutil.NoSuchProcess):
+                    worker.kill()
         running.wait_for("end of its way", lambda: False)
-        assert state_files(root, "*.decision.arrow")
+        assert len(queries(root, "*.decision.arrow")) == many
         running.look()
         running.kill()
+    if then_hold:
+        with driver(root, log, program, then_hold) as running:
+            running.wait_for("end of its way", lambda: False)
+            running.look()
+            running.kill()
     with driver(root, log, program) as running:
         assert running.process.wait(PATIENCE) == 0, log.read_text()[-3000:]

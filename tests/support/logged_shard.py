@@ -36,8 +36,8 @@ class Died(Exception):
 class Shard:
     """One shard, driven as Spark would: attempts may die, and processes forget."""
 
-    def __init__(self, directory, spec, policy="rrpj", memory=1 << 18, idle=0.35, **sharding):
-        self.log = RunLog(directory, "q", "join", shards=1)
+    def __init__(self, directory, spec, policy="rrpj", memory=1 << 18, idle=0.35, query="q", **sharding):
+        self.log = RunLog(directory, query, "join", shards=1)
         self.spec, self.policy, self.memory, self.idle = spec, policy, memory, idle
         self.sharding = Sharding(spec.partitioning, **sharding)
         self.stats = []

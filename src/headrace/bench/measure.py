@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -18,7 +17,8 @@ from headrace.bench.overheads import measure_overheads
 from headrace.clock import Clock, SystemClock
 from headrace.cost.calibrate import Calibration, machine_facts, right_now
 from headrace.cost.models import MODELS
-from headrace.errors import BadInput
+from headrace.errors import BadInput, OutsideFailure
+from headrace.files import close, is_directory, open_new, scratch_directory
 from headrace.metrics import Factors, JoinStats
 from headrace.relation import Disk, Relation
 from headrace.relation.columns import address
@@ -27,6 +27,7 @@ from headrace.relation.reader import PageReader, key_column, stored_keys
 from headrace.relation.store import TupleSources, TupleStore
 from headrace.semistream.hash_queue import HashQueue
 from headrace.semistream.slot_window import SlotWindow
+from headrace.units import format_duration
 
 PAGE = 8192  # bytes; costs are given for pages of this size
 _LENGTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # pages of the requests that are measured
@@ -49,7 +50,7 @@ def calibrate(
     A file of 128 MiB and a small relation are written to the directory and removed again. Each figure is a median.
     """
     directory = Path(directory)
-    if not directory.is_dir():
+    if not is_directory(directory):
         raise BadInput(f"directory={str(directory)!r} is not a directory; give one on the device that relations are on")
     if not 0 < seconds <= 3600:
         raise BadInput(f"seconds={seconds!r} is not a time to measure for; give more than 0, and an hour at most")
@@ -59,7 +60,7 @@ def calibrate(
     def report() -> None:
         told(next(steps), 3 * len(_LENGTHS) + 6 + len(MODELS))
 
-    with _scratch(directory) as where:
+    with scratch_directory(".headrace-calibrate-", directory) as where, _plausible(seconds):
         kind, disk = _disk(where)
         # Half of the time is for reads, the rest for steps of a join; writing files and running joins come on top.
         size = _FILE if seconds >= _QUICK else _FILE // 8
@@ -88,7 +89,20 @@ def calibrate(
         overheads = measure_overheads(
             where, found.as_disk(kind), found.as_machine(), quick=seconds < _QUICK, report=report
         )
-    return replace(found, overheads=overheads)
+        return replace(found, overheads=overheads)
+
+
+@contextmanager
+def _plausible(seconds: float) -> Iterator[None]:
+    """Say what to do about figures that cannot be: other work has disturbed a measurement that was short."""
+    try:
+        yield
+    except BadInput as error:
+        longer = max(10, math.ceil(4 * seconds))
+        raise OutsideFailure(
+            f"the measurement of {format_duration(seconds)} gave what cannot be, as on a busy machine ({error}); measure"
+            f" again when less runs here, or for {longer} seconds"
+        ) from error
 
 
 def fitted(reads: dict[int, float]) -> tuple[float, float]:
@@ -113,22 +127,14 @@ def fitted(reads: dict[int, float]) -> tuple[float, float]:
 # -- reads ---------------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _scratch(directory: Path) -> Iterator[Path]:
-    where = Path(tempfile.mkdtemp(prefix=".headrace-calibrate-", dir=directory))
-    try:
-        yield where
-    finally:
-        shutil.rmtree(where, ignore_errors=True)
-
-
 def _disk(where: Path) -> tuple[DiskKind, Disk]:
     """Return a disk with direct reads, or with buffered ones if the file system has no direct reads."""
     path = where / "try"
-    path.write_bytes(bytes(PAGE))
+    with open_new(path) as file:
+        file.write(bytes(PAGE))
     disk = Disk("direct", workers=_IN_FLIGHT)
     with suppress(BadInput):
-        os.close(disk.open(path))
+        close(disk.open(path))
         return "direct", disk
     return "buffered", Disk("buffered", workers=_IN_FLIGHT)
 
@@ -138,17 +144,16 @@ def _readable(where: Path, disk: Disk, size: int) -> Iterator[int]:
     """Open a file of random bytes, since a device may not store zeros."""
     path = where / "file"
     block = np.random.default_rng(1).integers(0, 256, 1 << 22, np.uint8).tobytes()
-    with path.open("wb") as file:
+    with open_new(path) as file:
         for _ in range(size // len(block)):
             file.write(block)
-        file.flush()
-        os.fsync(file.fileno())
+        file.sync()
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     fd = disk.open(path)
     try:
         yield fd
     finally:
-        os.close(fd)
+        close(fd)
 
 
 def _read_seconds(
@@ -165,7 +170,7 @@ def _read_seconds(
 ) -> float:
     """Return the median time of a request of so many pages, at random places or (scan) after the last one."""
     rng = np.random.default_rng(pages)
-    buffer = np.frombuffer(mmap.mmap(-1, in_flight * pages * PAGE), np.uint8)
+    buffer = np.frombuffer(mmap.mmap(-1, in_flight * pages * PAGE), np.uint8)  # files: memory without a name
     targets = address(buffer) + np.arange(in_flight, dtype=np.int64) * pages * PAGE
     sizes, fds = np.full(in_flight, pages * PAGE, np.int64), np.full(in_flight, fd, np.int32)
     times: list[float] = []

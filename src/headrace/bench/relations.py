@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from headrace.bench.streams import KEY, FileStream, Zipf, cumulated, ranked
 from headrace.errors import BadInput, HeadraceError
+from headrace.files import exists, replace
 from headrace.relation import Relation
 from headrace.relation.disk import Disk, DiskKind
 
@@ -89,8 +90,14 @@ class RelationSpec:
             yield pa.record_batch({KEY: keys, "payload": payload})
 
 
-def make_relation(directory: str | Path, made: RelationSpec, *, disk: DiskKind | Disk = "buffered") -> Relation:
-    """Open the relation, which is made first if the directory does not have it.
+def make_relation(
+    directory: str | Path,
+    made: RelationSpec,
+    *,
+    disk: DiskKind | Disk = "buffered",
+    progress: Callable[[int, int | None], None] | None = None,
+) -> Relation:
+    """Open the relation, which is made first if the directory does not have it; `progress` is told the rows done and the total.
 
     Example
     -------
@@ -100,7 +107,7 @@ def make_relation(directory: str | Path, made: RelationSpec, *, disk: DiskKind |
     (10000, 154)
     """
     path = Path(directory) / made.name
-    if not path.exists():
+    if not exists(path):
         blocks = made.blocks()
         first = next(blocks)
 
@@ -112,11 +119,13 @@ def make_relation(directory: str | Path, made: RelationSpec, *, disk: DiskKind |
         if made.popularity:
             by = {"order": "frequency", "frequencies": made.popularity.frequencies()}
         data = pa.RecordBatchReader.from_batches(first.schema, every())
+        by |= {"page_size": made.page_size, "fill": made.fill}
+        told = progress and (lambda done, total: progress(done, made.rows))  # a reader does not know how many come
         # With one shard, a scan is one pass over one file, as in the papers.
         try:
-            Relation.create(path, data, KEY, shards=1, page_size=made.page_size, fill=made.fill, **by).close()
+            Relation.create(path, data, KEY, shards=1, progress=told, **by).close()
         except HeadraceError:
-            if not path.exists():  # another process may have made it meanwhile
+            if not exists(path):  # another process may have made it meanwhile
                 raise
     return Relation.open(path, disk=disk)
 
@@ -133,7 +142,7 @@ def tpch(
     """Make TPC-H data with tpchgen-cli: Part as a relation, and LineItem as the stream of its sales. [SSIJ] §VI.B"""
     parts, sales = (tpch_table(directory, table, scale) for table in ("part", "lineitem"))
     path = parts.with_suffix("")
-    if not path.exists():
+    if not exists(path):
         import pyarrow.dataset
 
         part = pyarrow.dataset.dataset(parts)
@@ -149,16 +158,16 @@ def tpch_table(directory: str | Path, table: str, scale: float) -> Path:
     """Make a table of TPC-H with tpchgen-cli, or find it; return the Parquet file."""
     root = Path(directory) / f"tpch-{scale:g}"
     file = root / f"{table}.parquet"
-    if not file.exists():
+    if not exists(file):
         _generate(root, table, scale)
     return file
 
 
 def _generate(root: Path, table: str, scale: float) -> None:
     beside = Path(sys.executable).parent / "tpchgen-cli"
-    command = str(beside) if beside.exists() else shutil.which("tpchgen-cli")
+    command = str(beside) if exists(beside) else shutil.which("tpchgen-cli")
     if command is None:
-        raise BadInput("TPC-H data is made by tpchgen-cli, which is not installed; pip install 'headrace[bench]'")
+        raise BadInput('TPC-H data is made by tpchgen-cli, which is not installed; run: pip install "headrace[bench]"')
     draft = root / "draft"
     done = subprocess.run(
         [command, "parquet", "-s", f"{scale:g}", "--tables", table, "--output-dir", str(draft), "--overwrite"],
@@ -168,4 +177,4 @@ def _generate(root: Path, table: str, scale: float) -> None:
     )
     if done.returncode:
         raise BadInput(f"tpchgen-cli could not make {table} at scale {scale:g}: {done.stderr.strip()}")
-    (draft / f"{table}.parquet").replace(root / f"{table}.parquet")
+    replace(draft / f"{table}.parquet", root / f"{table}.parquet")

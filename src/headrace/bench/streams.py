@@ -233,7 +233,7 @@ class FileStream(Stream):
         names = [self.key, *self.columns]
         while True:
             rows = 0
-            for batch in pq.ParquetFile(self.path).iter_batches(_BLOCK, columns=names):
+            for batch in pq.ParquetFile(self.path).iter_batches(_BLOCK, columns=names):  # files: the user's own data
                 rows += batch.num_rows
                 yield batch.select(names).rename_columns([KEY, *self.columns])
             if not rows:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli.options import FLAG
 from headrace.cli.screen import plain, progress, show_json, show_table
 
 
@@ -19,7 +20,7 @@ def calibrate(
             help="About how long to measure reads and steps; the algorithms take a minute more, or below 3 some seconds."
         ),
     ] = 10.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar=FLAG, help="Write JSON.")] = False,
 ) -> None:
     """Measure seek, transfer, the steps of a join and what each algorithm takes besides, and keep them for `headrace tune`."""
     from headrace.bench.measure import calibrate as measure

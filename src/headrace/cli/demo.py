@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.exit_codes import FAILED, INTERRUPTED
+from headrace.cli.options import FLAG, SIZE
 from headrace.cli.screen import plain, show_json
 from headrace.units import format_duration, format_size, parse_size
 
@@ -35,16 +36,22 @@ def demo(
     rate: Annotated[int | None, typer.Option(help="Mean sales a second.", show_default="60000")] = None,
     seconds: Annotated[float | None, typer.Option(help="For how long sales arrive.", show_default="40")] = None,
     products: Annotated[int | None, typer.Option(help="Products in the relation.", show_default="1000000")] = None,
-    memory: Annotated[str, typer.Option(help="The join's budget; the products take about 120 bytes each.")] = _MEMORY,
+    memory: Annotated[
+        str, typer.Option(metavar=SIZE, help="The join's budget; the products take about 120 bytes each.")
+    ] = _MEMORY,
     skew: Annotated[
         float | None, typer.Option(help="Exponent of Zipf's distribution; 0 is uniform.", show_default="1")
     ] = None,
     cores: Annotated[int | None, typer.Option(help="Cores for Spark.", show_default="all, up to 8")] = None,
     seed: Annotated[int | None, typer.Option(help="Another seed, other sales.", show_default="1")] = None,
     warehouse: Annotated[Path, typer.Option(metavar="DIR", help="Where it all goes.")] = Path("headrace-demo"),
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted demo stopped.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew over a demo that did not finish.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON, and nothing else.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", metavar=FLAG, help="Go on where an interrupted demo stopped.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", metavar=FLAG, help="Begin anew over a demo that did not finish.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar=FLAG, help="Write JSON, and nothing else.")] = False,
 ) -> None:
     """A retail warehouse: sales stream in, get their products, and are loaded into a Delta table.
 
@@ -61,7 +68,7 @@ def _run(
     from headrace.demo.display import display
     from headrace.demo.scenario import Scenario
     from headrace.demo.warehouse import Warehouse
-    from headrace.errors import BadInput
+    from headrace.errors import BadInput, missing_extra
     from headrace.signals import GracefulStop, Interrupted
 
     parse_size(memory, name="memory")
@@ -70,7 +77,7 @@ def _run(
     try:
         from headrace.demo.job import run
     except ModuleNotFoundError as error:
-        raise BadInput(f"the demo needs {error.name}; install it with: pip install 'headrace[spark]'") from error
+        raise missing_extra("the demo", error) from error
 
     clock = SystemClock()
     given = {name: value for name, value in chosen.items() if value is not None}
@@ -99,7 +106,7 @@ def _cores(wanted: int | None) -> int:
     if wanted is None:
         return min(_MOST_CORES, len(os.sched_getaffinity(0)))
     if wanted < 1:
-        raise BadInput(f"cores={wanted} is too few; give 1 or more, or leave it out for all")
+        raise BadInput(f"--cores {wanted} is too few; give 1 or more, or leave it out for all")
     return wanted
 
 

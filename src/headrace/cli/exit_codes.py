@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from headrace.cli.screen import plain
-from headrace.errors import DamagedRelation, HeadraceError, OutsideFailure, innermost
+from headrace.errors import DamagedRelation, HeadraceError, OutsideFailure, innermost, missing_extra, shown
 from headrace.sources.secret import hide_secrets
 
 DAMAGED = 1  # a relation is damaged, and nothing else
@@ -35,6 +35,11 @@ _DAMAGE = re.compile(r"headrace\.errors\.DamagedRelation: (.+)")
 class ExitCodeGroup(TyperGroup):
     """The group of all commands: no exception passes it, so that every command ends with one of the codes above."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the options of `headrace` itself."""
+        with exit_codes():
+            return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
         with exit_codes():
@@ -50,17 +55,43 @@ def exit_codes() -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from stop
     except Exception as error:
         if hasattr(error, "exit_code"):  # an exit, or wrong usage: exceptions of the command line's own
-            raise
+            if (usage := wrong_usage(error)) is None:
+                raise
+            sys.stderr.write(f"headrace: {plain(usage)}\n")
+            raise typer.Exit(REFUSED) from error
+        if isinstance(error, ModuleNotFoundError):
+            error = missing_extra("this command", error)
         code = exit_code(error)
         if code == PIPE_CLOSED:
             # Python would complain when it flushes standard output in the end.
             with suppress(OSError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # files: the null device
         else:
             sys.stderr.write(f"headrace: {plain(message(error))}\n")
         if os.environ.get(TRACEBACK):
             sys.stderr.write(hide_secrets("".join(traceback.format_exception(error))))
         raise typer.Exit(code) from error
+
+
+def wrong_usage(error: Any) -> str | None:
+    """Return in one line what is wrong with what was typed, and where help is; None if nothing is, or help was asked for."""
+    context = getattr(error, "ctx", None)
+    if context is None or not hasattr(error, "format_message") or type(error).__name__ == "NoArgsIsHelpError":
+        return None
+    text = " ".join(str(error.format_message()).split()).removesuffix(".")
+    if found := re.match(r"Invalid value for '([^']+)'(?: / '[^']+')*: ", text):
+        said = text[found.end() :]
+        text = f"{found[1]} {_typed(error)}cannot be taken: {said[:1].lower()}{said[1:]}"
+    see = " See" if text.endswith("?") else "; see"
+    return f"{text[:1].lower()}{text[1:]}{see} {context.command_path} --help"
+
+
+def _typed(error: BaseException) -> str:
+    """Return the value that an option refused, quoted, where Typer keeps it: in the error of the validation below its own."""
+    try:
+        return f"{shown(str(error.__cause__.errors()[0]['input']))} "  # type: ignore[union-attr]
+    except (AttributeError, LookupError):
+        return ""
 
 
 def exit_code(error: BaseException) -> int:

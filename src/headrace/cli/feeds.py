@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.cli.option_names import option_names_command
+from headrace.cli.options import FLAG
 from headrace.cli.screen import plain, show_facts, show_json, show_table
 from headrace.clock import WallClock
-from headrace.errors import BadInput, FeedUnavailable
+from headrace.errors import FeedUnavailable, MissingExtra
 from headrace.paths import feeds_directory
 from headrace.units import format_duration
 
@@ -25,18 +27,20 @@ StateOption = Annotated[
     Path | None,
     typer.Option("--state", help="Where feeds and pulls are kept; by default feeds in the state directory.", show_default=False),
 ]  # fmt: skip
-JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+JsonOption = Annotated[bool, typer.Option("--json", metavar=FLAG, help="Write JSON.")]
 PrivateOption = Annotated[
-    bool, typer.Option("--allow-private", help="Pull from private, loopback and link-local addresses too.")
+    bool,
+    typer.Option("--allow-private", metavar=FLAG, help="Pull from private, loopback and link-local addresses too."),
 ]
-FilesOption = Annotated[bool, typer.Option("--allow-files", help="Pull file:// too.")]
+FilesOption = Annotated[bool, typer.Option("--allow-files", metavar=FLAG, help="Pull file:// too.")]
 UrlArgument = Annotated[list[str], typer.Argument(metavar="URL...", help="Addresses of RSS or Atom feeds.")]
 
+_NAMES = option_names_command({"url": "URL", "allow_files=True, or --allow-files": "--allow-files"})
 _SHOWN_ITEMS = 5  # items that `feeds test` shows: enough to see what a feed is about
 _LONGEST = 60  # characters of a title in a table
 
 
-@feeds_app.command()
+@feeds_app.command(cls=_NAMES)
 def add(
     urls: UrlArgument,
     interval: Annotated[
@@ -55,7 +59,7 @@ def add(
             typer.echo(f"added {plain(feed.url)}")
 
 
-@feeds_app.command()
+@feeds_app.command(cls=_NAMES)
 def remove(urls: UrlArgument, state: StateOption = None, as_json: JsonOption = False) -> None:
     """Have feeds not pulled any more. Their items stay known for a while, so that adding them again repeats nothing."""
     _store(state).remove(urls)
@@ -66,7 +70,7 @@ def remove(urls: UrlArgument, state: StateOption = None, as_json: JsonOption = F
             typer.echo(f"removed {plain(url)}")
 
 
-@feeds_app.command("list")
+@feeds_app.command("list", cls=_NAMES)
 def list_feeds(state: StateOption = None, as_json: JsonOption = False) -> None:
     """Show all feeds: when they were pulled, what came of it, and when they are pulled next."""
     store = _store(state)
@@ -110,7 +114,7 @@ def list_feeds(state: StateOption = None, as_json: JsonOption = False) -> None:
         show_table(["feed", "title", "pulled", "outcome", "items", "next", "error"], rows)
 
 
-@feeds_app.command("test")
+@feeds_app.command("test", cls=_NAMES)
 def try_feed(
     url: Annotated[str, typer.Argument(metavar="URL", help="The address of a feed.")],
     allow_private: PrivateOption = False,
@@ -119,7 +123,7 @@ def try_feed(
 ) -> None:
     """Pull a feed once and show what it is, without keeping anything. Exit code 3 if it cannot be pulled, 2 if it is no feed."""
     _check_installed()
-    from headrace.feeds.fetcher import Request
+    from headrace.feeds.fetcher import Request, shown_url
     from headrace.feeds.http_fetcher import HttpFetcher
     from headrace.feeds.parser import parse_feed
     from headrace.feeds.pulls import moment
@@ -135,7 +139,7 @@ def try_feed(
     answer = asyncio.run(pull())
     if answer.status != 200:
         wait = "" if answer.retry_after is None else f" and asks to wait {format_duration(answer.retry_after)}"
-        raise FeedUnavailable(f"{url} answered {answer.status}{wait}")
+        raise FeedUnavailable(f"{shown_url(url)} answered {answer.status}{wait}")
     feed = parse_feed(answer.content, url, seen=moment(WallClock().now()), content_type=answer.content_type)
     facts = {
         "url": url,
@@ -168,7 +172,7 @@ def _store(state: Path | None) -> FeedStore:
 
 def _check_installed() -> None:
     if importlib.util.find_spec("httpx") is None:
-        raise BadInput("headrace feeds needs httpx; install it with: pip install 'headrace[feeds]'")
+        raise MissingExtra("headrace feeds", "httpx", "feeds")
 
 
 def _short(value: object) -> object:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.cli.options import FLAG
 from headrace.cli.screen import plain, show_facts, show_json, show_table
 from headrace.clock import WallClock
 from headrace.units import format_duration
@@ -20,7 +21,7 @@ def log(
     directory: Annotated[
         Path, typer.Argument(metavar="DIRECTORY", help="The state= of a query, or the directory above.")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar=FLAG, help="Write JSON.")] = False,
 ) -> None:
     """Show what waits now, shard by shard, and what else the operators of queries remember: rows kept aside, rows shed."""
     from headrace.runlog.log import find_logs

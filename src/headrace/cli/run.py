@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,8 +15,10 @@ import typer
 from rich.console import Console
 
 from headrace.cli.exit_codes import INTERRUPTED, exit_code, message
+from headrace.cli.options import FLAG
 from headrace.cli.screen import plain, show_facts, show_json, show_table
-from headrace.errors import BadInput, HeadraceError
+from headrace.errors import BadInput, HeadraceError, MissingExtra
+from headrace.files import make_directory, remove_tree, temporary_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,26 +32,26 @@ if TYPE_CHECKING:
 
 _MOST_CORES = 8
 
+RUN_EXAMPLES = "Examples:\n\nheadrace run sales.toml --check\n\nheadrace run sales.toml --once"
+
 
 def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")],
-    check: Annotated[bool, typer.Option("--check", help="Only say whether it can run.")] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Only show the plan.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="Take what is there, and end.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON, and nothing else.")] = False,
+    check: Annotated[bool, typer.Option("--check", metavar=FLAG, help="Only say whether it can run.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", metavar=FLAG, help="Only show the plan.")] = False,
+    once: Annotated[bool, typer.Option("--once", metavar=FLAG, help="Take what is there, and end.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar=FLAG, help="Write JSON, and nothing else.")] = False,
 ) -> None:
     """Run a pipeline: a source, steps, a sink, described in one file.
 
     Ctrl-C or SIGTERM finishes the micro-batch and stops; another run goes on from there. Ctrl-C again breaks off at once.
     """
     with _problems(as_json=as_json):
-        try:
-            from headrace.pipeline.check import check_draft
-            from headrace.pipeline.read import read_draft
-        except ModuleNotFoundError as error:
-            raise BadInput(
-                f"headrace run needs {error.name}; install it with: pip install 'headrace[spark]'"
-            ) from error
+        for library in ("pydantic", "pyspark", "deltalake"):
+            if importlib.util.find_spec(library) is None:
+                raise MissingExtra("headrace run", library, "spark")
+        from headrace.pipeline.check import check_draft
+        from headrace.pipeline.read import read_draft
 
         draft = read_draft(file)
         with _hidden(draft.document):
@@ -69,14 +71,14 @@ def _check_with_spark(draft: Draft) -> Checked:
     from headrace.pipeline.noting import Checked, located
     from headrace.pipeline.spark_check import check_with_spark
 
-    scratch, checked = Path(tempfile.mkdtemp(prefix="headrace-check-")), Checked()
+    scratch, checked = temporary_directory(Path(tempfile.gettempdir()), "headrace-check-"), Checked()
     try:
         with located(draft.document, ("spark",)), _session(draft.place, scratch) as spark:
             checked = check_with_spark(draft, spark)
     except BadPipeline as error:
         draft.problems += error.problems
     else:
-        shutil.rmtree(scratch, ignore_errors=True)
+        remove_tree(scratch)
     return checked
 
 
@@ -152,6 +154,7 @@ def _say(pipeline: Pipeline, outcome: PipelineResult, *, once: bool, as_json: bo
                 "batches": status.batches,
                 "rows": status.rows,
                 "seconds": round(outcome.seconds, 3),
+                "rate": round(outcome.rate, 1),
                 "dead_letters": status.dead,
                 "waiting": status.waiting,
                 "shed": status.shed,
@@ -159,7 +162,7 @@ def _say(pipeline: Pipeline, outcome: PipelineResult, *, once: bool, as_json: bo
             }
         )
         return
-    typer.echo(f"{'stopped' if outcome.stopped else 'done'}: {line(status)}")
+    typer.echo(f"{'stopped' if outcome.stopped else 'done'}: {line(status, outcome.seconds)}")
     if status.dead:
         typer.echo(f"{status.dead} record(s) could not be read; see {plain(pipeline.dead_letters)}")
 
@@ -167,15 +170,16 @@ def _say(pipeline: Pipeline, outcome: PipelineResult, *, once: bool, as_json: bo
 @contextmanager
 def _session(pipeline: Pipeline, directory: Path, stopping: GracefulStop | None = None) -> Iterator[SparkSession]:
     """Use the Spark session that is running, in a notebook for example, or else start one, with its files in a directory."""
-    from headrace.pipeline.document import filled
+    from headrace.pipeline.document import Filled, filled
     from headrace.spark.session import command_session, local_settings
 
     cores = pipeline.head.cores or min(_MOST_CORES, len(os.sched_getaffinity(0)))
     scratch = directory / "scratch"
-    scratch.mkdir(parents=True, exist_ok=True)
+    make_directory(scratch, parents=True)
     settings = local_settings(f"headrace {pipeline.name}", cores, scratch)
     settings |= {name: filled(value) for name, value in pipeline.head.spark.items()}
-    with command_session(directory / "spark.log", settings) as spark:
+    private = [name for name, value in pipeline.head.spark.items() if isinstance(value, Filled)]
+    with command_session(directory / "spark.log", settings, private) as spark:
         if stopping is not None:
             stopping.listen()  # PySpark's context has installed its own handler for Ctrl-C
         yield spark

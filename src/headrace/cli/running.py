@@ -76,17 +76,25 @@ def display(console: Console, clock: Clock, *, quiet: bool) -> Iterator[Pipeline
         yield Lines(console, clock)
 
 
-def line(status: PipelineStatus) -> str:
+def line(status: PipelineStatus, seconds: float | None = None) -> str:
     """Format a status as one line.
+
+    While a pipeline runs, the rate is that of its last micro-batch; given the seconds that a run took, it is the run's.
 
     Example:
         >>> from headrace.pipeline.run import PipelineStatus
         >>> line(PipelineStatus("sales", batches=2, batch=7, rows=5000, rate=1234.5, seconds=0.5, dead=3))
         'sales: 5,000 rows in 2 micro-batches · 1,234/s · 3 dead letters'
+        >>> line(PipelineStatus("sales", batches=2, batch=7, rows=5000, rate=1234.5, seconds=0.5), seconds=10.0)
+        'sales: 5,000 rows in 2 micro-batches and 10s · 500/s'
     """
     if not status.batches:
         return f"{plain(status.name)}: waiting for rows"
-    words = f"{plain(status.name)}: {status.rows:,} rows in {status.batches:,} micro-batches · {status.rate:,.0f}/s"
+    words = f"{plain(status.name)}: {status.rows:,} rows in {status.batches:,} micro-batches"
+    if seconds is None:
+        words += f" · {_rate(status.rate)}/s"
+    else:
+        words += f" and {format_duration(seconds)}" + (f" · {_rate(status.rows / seconds)}/s" if seconds else "")
     for name, stats in status.joins.items():
         words += f" · {plain(name)} {_sampled(stats) or f'{stats.hit_ratio:.1%} from memory'}"
     late = _missed(status)
@@ -122,6 +130,10 @@ def panel(status: PipelineStatus) -> Panel:
     return Panel(
         table, title=Text(f"headrace run {plain(status.name)}"), title_align="left", width=_WIDTH, padding=(1, 2)
     )
+
+
+def _rate(rows: float) -> str:
+    return f"{rows:,.0f}" if rows >= 10 else f"{rows:.2g}"
 
 
 def _warnings(status: PipelineStatus) -> list[str]:

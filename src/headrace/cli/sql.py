@@ -12,25 +12,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.exit_codes import REFUSED
+from headrace.cli.options import FLAG, SIZE
 from headrace.cli.screen import plain, show_table
 from headrace.errors import BadInput
+from headrace.files import make_directory, scratch_directory
+from headrace.units import parse_size
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+SQL_EXAMPLES = "Example:\n\nheadrace sql --once \"SELECT a.title, a.link FROM rss('https://example.org/news.xml') a\""
 
 _OWN = ("_number", "_produced", "_id", "_places")  # columns of results that the query did not select
 
 
 def sql(
     query: Annotated[str, typer.Argument(metavar="SELECT…", help="The query; - reads it from standard input.")],
-    once: Annotated[bool, typer.Option("--once", help="Pull each feed once, show what there is, and end.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", metavar=FLAG, help="Pull each feed once, show what there is, and end.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
             help="Write results to a feed (.xml, .rss, .atom, .json), to .parquet, or to a Delta table (directory)."
         ),
     ] = None,
-    memory: Annotated[str, typer.Option(help="The budget of the query.")] = "64MiB",
+    memory: Annotated[str, typer.Option(metavar=SIZE, help="The budget of the query.")] = "64MiB",
     state: Annotated[
         Path | None,
         typer.Option(help="Where items and results are kept, to go on later; forgotten at the end if not given."),
@@ -41,16 +48,20 @@ def sql(
     ] = None,
     interval: Annotated[float, typer.Option(help="Seconds between two pulls of a feed.")] = 60.0,
     allow_private: Annotated[
-        bool, typer.Option("--allow-private", help="Pull from private, loopback and link-local addresses too.")
+        bool,
+        typer.Option("--allow-private", metavar=FLAG, help="Pull from private, loopback and link-local addresses too."),
     ] = False,
-    allow_files: Annotated[bool, typer.Option("--allow-files", help="Pull file:// too.")] = False,
-    spark: Annotated[bool, typer.Option("--spark", help="Run on Spark.")] = False,
+    allow_files: Annotated[bool, typer.Option("--allow-files", metavar=FLAG, help="Pull file:// too.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", metavar=FLAG, help="Run on Spark.")] = False,
     master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
-    as_json: Annotated[bool, typer.Option("--json", help="Write a line of JSON for each result.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", metavar=FLAG, help="Write a line of JSON for each result.")
+    ] = False,
 ) -> None:
     """Run a query over feeds until Ctrl-C, and show results as they come."""
     from headrace.feeds.sql import BadQuery
 
+    parse_size(memory, name="memory")  # before a feed is pulled
     text = sys.stdin.read() if query == "-" else query
     pulling = {"allow_private": allow_private, "allow_files": allow_files, "interval": interval}
     try:
@@ -108,8 +119,6 @@ def _run_on_spark(
     master: str,
     as_json: bool,
 ) -> None:
-    import tempfile
-
     from headrace.feeds.spark.sql import sql as on_spark
     from headrace.feeds.sql import parse_query
     from headrace.spark.session import command_session, quiet_settings
@@ -127,9 +136,9 @@ def _run_on_spark(
             "on Spark a group comes when an item is seen after its window, with --once in a later run on the same state; give"
             " --state DIRECTORY, or leave --spark out, which gives windows that are open too"
         )
-    with tempfile.TemporaryDirectory(prefix="headrace-feeds-") as own:
-        place = Path(own) if state is None else state
-        place.mkdir(parents=True, exist_ok=True)
+    with scratch_directory("headrace-feeds-") as own:
+        place = own if state is None else state
+        make_directory(place, parents=True)
         with command_session(place / "spark.log", quiet_settings("headrace sql", master)) as session:
             results = on_spark(session, text, state=place, memory=memory, within_time=within, **pulling)
 

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.files import is_file
+
 HERE = Path(__file__).parent
 PLACE = HERE / "assets"
 
@@ -27,7 +29,7 @@ class Asset:
 
 def manifest() -> tuple[Asset, ...]:
     """The files that the pages use, from ``assets.json``."""
-    packages = json.loads((HERE / "assets.json").read_text())["packages"]
+    packages = json.loads((HERE / "assets.json").read_text())["packages"]  # files: packaged with the code
     return tuple(
         Asset(package["name"], package["version"], file, sha256)
         for package in packages
@@ -43,5 +45,5 @@ def missing(place: Path = PLACE) -> list[str]:
         >>> missing(Path("/nowhere"))[:2]
         ['leaflet 1.9.4', 'uplot 1.6.32']
     """
-    absent = (f"{asset.package} {asset.version}" for asset in manifest() if not (place / asset.path).is_file())
+    absent = (f"{asset.package} {asset.version}" for asset in manifest() if not is_file(place / asset.path))
     return list(dict.fromkeys(absent))

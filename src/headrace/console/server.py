@@ -16,6 +16,7 @@ import uvicorn
 from headrace.console.app import Console
 from headrace.console.guard import is_loopback
 from headrace.errors import BadInput, OutsideFailure
+from headrace.files import is_file
 
 STALLED = 30  # seconds that a client may leave sent bytes unread before its connection is dropped
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -52,7 +53,7 @@ class Listening:
                 "give --certificate and --key for TLS, or --insecure if you mean it"
             )
         for file in (self.certificate, self.key):
-            if file is not None and not file.is_file():
+            if file is not None and not is_file(file):
                 raise BadInput(f"there is no file {file}")
 
     def bind(self) -> socket.socket:

@@ -12,11 +12,11 @@ from headrace.units import format_size
 #: The word for Spark's own broadcast join where `enrich` and pipeline files name an algorithm.
 BROADCAST = "broadcast"
 
-# In each micro-batch Spark runs one more job, and sends and hashes the whole relation again; a join in Python has stream rows
-# handed over and back. CPU time on two cores, relations of 10,000 to 1 million rows of 115 bytes: the former is worth 60,000 rows
-# of the stream, and one more for each 32 bytes of the relation.
-_JOB_ROWS = 60_000
-_BYTES_A_ROW = 32
+# In each micro-batch Spark runs one more job, reads the relation in one Python task, sends and hashes it; a join in Python has
+# stream rows handed over and back. Seconds on two cores, relations of 10,000 to 1 million rows of 115 bytes and 500,000 rows a
+# micro-batch: the former is worth 380,000 rows of the stream, and one more for each 20 bytes of the relation.
+_JOB_ROWS = 380_000
+_BYTES_A_ROW = 20
 _LARGEST_BATCH = 1_000_000  # rows: where only larger micro-batches would be faster, nothing is said before one comes
 _KEY_BYTES = 8  # of a row, beside its payload
 

@@ -18,11 +18,14 @@ from typing import Any
 
 from headrace.cost.facts import Machine
 from headrace.errors import BadInput, HeadraceError, shown
+from headrace.files import NotRegular, draft_name, make_directory, open_new, read_regular, remove, replace, status_of
+from headrace.files.checked_json import dump_checked, parse_checked
 from headrace.metrics import Factors, Overhead
 from headrace.paths import state_directory
 from headrace.relation.disk import Disk, DiskKind
 
-FORMAT = 2  # version of the file's layout
+FORMAT = 3  # version of the file's layout; 2 had no checksum
+_MOST_BYTES = 1 << 20  # of the file, which has some kilobytes
 OLD = timedelta(days=30)  # age at which a calibration is stale: kernels, drivers and disks change
 _LONGEST = 3600  # seconds: no read and no step takes an hour; nor does a join take so many times its steps
 _TIMES = ("seek", "transfer", "follow", "seek_in_flight", "transfer_in_flight")
@@ -114,10 +117,15 @@ class Calibration:
     def save(self, path: Path | None = None) -> Path:
         """Write the calibration, to the state directory by default; an earlier one is replaced atomically."""
         path = path or calibration_file()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_suffix(".new")
-        new.write_text(json.dumps(self.as_dict(), indent=2) + "\n")
-        new.replace(path)
+        make_directory(path.parent, parents=True)
+        draft = draft_name(path)
+        try:
+            with open_new(draft) as file:
+                file.write(dump_checked(self.as_dict()))
+                file.sync()
+            replace(draft, path)
+        finally:
+            remove(draft)
         return path
 
 
@@ -162,20 +170,23 @@ def load_calibration(
 def read_calibration(path: Path) -> Calibration:
     """Read a calibration from its file, whatever its machine and age."""
     try:
-        body = json.loads(path.read_text())
+        text = read_regular(path, most=_MOST_BYTES)
+        body = json.loads(text)
     except FileNotFoundError:
         raise BadCalibration(f"there is no calibration at {path}; run `headrace calibrate`") from None
-    except ValueError as error:
+    except (ValueError, RecursionError, NotRegular) as error:
         raise BadCalibration(f"the calibration {path} is damaged: {error}; run `headrace calibrate`") from error
     try:
         if body.pop("calibration") != "headrace" or body.pop("format") != FORMAT:
             raise ValueError(f"it is not of format {FORMAT}")
+        parse_checked(text)
+        del body["checksum"]
         body["reads"] = {int(pages): float(seconds) for pages, seconds in body["reads"].items()}
         body["factors"] = Factors(**body["factors"])
         body["overheads"] = {name: Overhead(**parts) for name, parts in body["overheads"].items()}
         found = Calibration(**body)
         found.age(right_now())
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise BadCalibration(f"the calibration {path} is damaged: {error}; run `headrace calibrate`") from error
     return found
 
@@ -195,7 +206,7 @@ def machine_facts(directory: Path | None) -> dict[str, Any]:
 
 def _processor() -> str:
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text().splitlines():  # files: of the kernel
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     except OSError:
@@ -205,10 +216,10 @@ def _processor() -> str:
 
 def _device(directory: Path) -> str:
     """Return the device and file system of a directory, as the kernel names them, or else the number of the device."""
-    number = directory.stat().st_dev
+    number = status_of(directory).st_dev
     wanted = f"{os.major(number)}:{os.minor(number)}"
     try:
-        for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        for line in Path("/proc/self/mountinfo").read_text().splitlines():  # files: of the kernel
             mount, _, source = line.partition(" - ")
             if mount.split()[2] == wanted:
                 kind, name = source.split()[:2]

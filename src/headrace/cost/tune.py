@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,14 +14,17 @@ from headrace.cost.choose import preferred
 from headrace.cost.facts import Facts
 from headrace.cost.models import MODELS, least_memory, mesh_cost, predict
 from headrace.cost.prediction import Prediction, refused
-from headrace.errors import BadInput, HeadraceError, choice
+from headrace.errors import BadInput, choice, missing_extra
 from headrace.semistream.mesh.mesh_cost import candidate_buffers
 from headrace.units import format_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
 
 _POINTS = 25  # of a curve: smooth enough for a plot
+_DASHES = ("-", "--", "-.", ":")
 
 
 @dataclass(frozen=True)
@@ -100,48 +103,108 @@ def plot(facts: Facts, answer: TuningResult, path: str | Path) -> Path:
     path = Path(path)
     if path.suffix != ".png":
         raise BadInput(f"plot={str(path)!r} does not end in .png; plots are written as PNG")
+    draw(facts, answer).savefig(path, dpi=110)  # files: the user's own plot, which Matplotlib writes
+    return path
+
+
+def draw(facts: Facts, answer: TuningResult) -> Figure:
+    """Return the figure that `plot` writes."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise HeadraceError("a plot needs matplotlib, which is not installed; pip install matplotlib") from error
-    figure = Figure(figsize=(10, 4))
+    except ModuleNotFoundError as error:
+        raise missing_extra("a plot", error) from None
+    figure = Figure(figsize=(12, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
+    _draw_algorithms(facts, answer, left)
+    _draw_buffers(facts, answer, right)
+    return figure
+
+
+def _draw_algorithms(facts: Facts, answer: TuningResult, axes: Axes) -> None:
+    """Draw rate against memory, the left half of the plot."""
     there = [p for p in answer.predictions if p.rate]
-    middle = answer.given if answer.asked == "rate" else (there[0].memory if there else 1 << 26)
+    if not there:
+        in_memory = f"no algorithm can run in {format_size(int(answer.given))}"
+        _say_instead(
+            axes, in_memory if answer.asked == "rate" else f"no algorithm keeps up with {answer.given:,.0f} tuples/s"
+        )
+        return
+    middle = answer.given if answer.asked == "rate" else there[0].memory
+    names = list(MODELS)
     for found in there:
         points = [p for p in curve(found.algorithm, facts, memories_around(middle, facts)) if p.rate]
-        left.plot([p.memory / 2**20 for p in points], [p.rate for p in points], label=found.algorithm)
+        # An algorithm looks the same in every plot. Curves may lie on each other: widths and dashes let the lower one show.
+        number = names.index(found.algorithm)
+        look: dict[str, Any] = {
+            "color": f"C{number}",
+            "linestyle": _DASHES[number % len(_DASHES)],
+            "linewidth": 2.6 - 0.2 * number,
+            "zorder": 2 + number,
+        }
+        axes.plot([p.memory for p in points], [p.rate for p in points], label=found.algorithm, **look)
     if answer.asked == "rate":
-        left.axvline(answer.given / 2**20, color="grey", linewidth=0.8)
+        axes.axvline(answer.given, color="grey", linewidth=0.8, label=f"budget: {format_size(int(answer.given))}")
     else:
-        left.axhline(answer.given, color="grey", linewidth=0.8)
-    left.set(xscale="log", yscale="log", xlabel="memory, MiB", ylabel="stream tuples a second")
-    if there:
-        left.legend(fontsize=8)
-    left.grid(alpha=0.3, which="both")
-    _draw_buffers(facts, answer, right)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    return path
+        axes.axhline(answer.given, color="grey", linewidth=0.8, label=f"wanted: {answer.given:,.0f}/s")
+    axes.set(xscale="log", yscale="log", xlabel="memory", ylabel="stream tuples a second")
+    _label_sizes(axes.xaxis)
+    _label_numbers(axes.yaxis)
+    axes.set_title("Rate against memory")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=9, frameon=False, borderaxespad=0)
+    axes.grid(alpha=0.3)
 
 
 def _draw_buffers(facts: Facts, answer: TuningResult, axes: Axes) -> None:
     """Draw MESHJOIN against b, the right half of the plot."""
-    axes.set(xscale="log", xlabel="b: pages of MESHJOIN's disk buffer")
+    in_memory = answer.asked == "rate"
+    within = format_size(int(answer.given)) if in_memory else f"{answer.given:,.0f} tuples/s"
     try:
-        if answer.asked == "rate":
-            points = buffer_curve(facts, memory=int(answer.given))
-            axes.set(ylabel="stream tuples a second", title=f"MESHJOIN in {format_size(int(answer.given))}")
-        else:
-            points = [(b, m / 2**20) for b, m in buffer_curve(facts, rate=answer.given)]
-            axes.set(yscale="log", ylabel="memory, MiB", title=f"MESHJOIN for {answer.given:,.0f} tuples/s")
-    except BadInput as error:
-        axes.set(title=str(error))
+        points = buffer_curve(facts, memory=int(answer.given)) if in_memory else buffer_curve(facts, rate=answer.given)
+    except BadInput:
+        points = []
+    points = [(b, y) for b, y in points if y > 0]
+    if not points:
+        cannot = f"meshjoin cannot run in {within}" if in_memory else f"meshjoin keeps up with {within} in no memory"
+        _say_instead(axes, cannot)
         return
-    axes.plot([b for b, _ in points], [y for _, y in points])
-    axes.grid(alpha=0.3, which="both")
+    axes.plot([b for b, _ in points], [y for _, y in points], color=f"C{list(MODELS).index('meshjoin')}", marker=".")
+    axes.set(xscale="log", xlabel="b: pages of meshjoin's disk buffer")
+    _label_numbers(axes.xaxis)
+    if in_memory:
+        axes.set(ylabel="stream tuples a second", title=f"meshjoin in {within}, by b", ylim=(0, None))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    else:
+        axes.set(yscale="log", ylabel="memory", title=f"meshjoin for {within}, by b")
+        _label_sizes(axes.yaxis)
+    axes.grid(alpha=0.3)
+
+
+def _label_sizes(axis: Axis) -> None:
+    """Label a logarithmic axis of bytes with few sizes in powers of two, between which nothing is labelled."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axis.set_major_locator(LogLocator(base=2, numticks=7))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: format_size(round(value))))
+    axis.set_minor_locator(NullLocator())
+
+
+def _label_numbers(axis: Axis) -> None:
+    """Label a logarithmic axis with 1, 2 or 5 times a power of ten, written out."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    low, high = axis.get_view_interval()
+    close = high < 100 * max(low, 1e-9)
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if close else (1.0,), numticks=8))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
+
+
+def _say_instead(axes: Axes, text: str) -> None:
+    """Say why there is nothing to draw."""
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", wrap=True)
 
 
 def _named(algorithms: Iterable[str] | None) -> list[str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from pathlib import Path
 
+from headrace import files
 from headrace.clock import Clock
 
 
@@ -39,24 +38,24 @@ class StartSignal:
 
     def send(self, clock: Clock) -> None:
         """Start the schedule now. A signal that was sent before keeps its time."""
-        if self.path.exists():
+        if files.exists(self.path):
             return
-        draft = self.path.with_suffix(f".{os.getpid()}")
-        draft.write_text(repr(clock.now()))
-        with suppress(FileExistsError):
-            os.link(draft, self.path)  # atomic, and never replaces an earlier signal
-        draft.unlink()
+        draft = files.draft_name(self.path)
+        with files.open_new(draft) as file:
+            file.write(repr(clock.now()).encode())
+        files.create_exclusively(draft, self.path)
+        files.remove(draft)
 
     @property
     def sent(self) -> bool:
         """Whether the schedule has started."""
-        return self._sent_at is not None or self.path.exists()
+        return self._sent_at is not None or files.exists(self.path)
 
     def elapsed(self, clock: Clock) -> int:
         """Return the current position in the schedule, in microseconds."""
         if self._sent_at is None:
             try:
-                self._sent_at = float(self.path.read_text())
+                self._sent_at = float(files.read_regular(self.path))
             except FileNotFoundError:
                 return self.since
         return self.since + max(0, round((clock.now() - self._sent_at) * 1_000_000))

@@ -12,13 +12,11 @@ headrace-demo/
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
+from headrace import files
 from headrace.demo.scenario import Scenario
 from headrace.errors import BadInput
 
@@ -51,8 +49,8 @@ class Warehouse:
         self.log = path / "spark.log"
         self.scratch = path / "scratch"  # in the warehouse, so that a killed run leaves no temporary files elsewhere
         self._lock = lock
-        shutil.rmtree(self.scratch, ignore_errors=True)  # left by a run that was killed
-        self.scratch.mkdir()
+        files.remove_tree(self.scratch)  # left by a run that was killed
+        files.make_directory(self.scratch)
 
     @classmethod
     def start(cls, path: Path, scenario: Scenario, *, overwrite: bool = False) -> Warehouse:
@@ -63,15 +61,15 @@ class Warehouse:
         """
         path = path.absolute()
         note = _read_note(path)
-        if note is None and path.exists() and not (path.is_dir() and _is_empty(path)):
+        if note is None and files.exists(path) and not (files.is_directory(path) and _is_empty(path)):
             raise BadInput(
                 f"{path} was not made by the demo and is left alone; choose another place with --warehouse DIR"
             )
-        if note is not None and not (note["finished"] or overwrite) and (path / _TABLE).exists():
+        if note is not None and not (note["finished"] or overwrite) and files.exists(path / _TABLE):
             raise BadInput(
                 f"{path} holds a demo that did not finish; go on with --resume, or begin anew with --overwrite"
             )
-        path.mkdir(parents=True, exist_ok=True)
+        files.make_directory(path, parents=True)
         warehouse = cls(path, scenario, _take_lock(path))
         warehouse.mark(finished=False)  # before emptying it, so that a run killed meanwhile counts as unfinished
         warehouse._empty()
@@ -104,17 +102,16 @@ class Warehouse:
         """Record atomically whether the run is finished."""
         note = {"kind": _KIND, "finished": finished, "scenario": self.scenario.as_dict()}
         draft = self.path / f"{_NOTE}.draft"
-        with draft.open("w") as file:
-            json.dump(note, file, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self.path / _NOTE)
+        with files.open_new(draft) as file:
+            file.write(json.dumps(note, indent=2).encode())
+            file.sync()
+        files.replace(draft, self.path / _NOTE)
 
     def close(self) -> None:
         """Remove temporary files and release the lock."""
         if self._lock >= 0:
-            shutil.rmtree(self.scratch, ignore_errors=True)
-            os.close(self._lock)
+            files.remove_tree(self.scratch)
+            files.close(self._lock)
             self._lock = -1
 
     def __enter__(self) -> Warehouse:
@@ -126,15 +123,15 @@ class Warehouse:
     def _empty(self) -> None:
         # Only known names are removed: a file of the user's stays.
         for directory in (self.products, self.table, self.checkpoint):
-            if directory.exists():
-                shutil.rmtree(directory)
-        self.log.unlink(missing_ok=True)
+            if files.exists(directory):
+                files.remove_tree(directory, errors=True)
+        files.remove(self.log)
 
 
 def _read_note(path: Path) -> dict[str, Any] | None:
     """Read demo.json; None if the directory is not a warehouse."""
     try:
-        note = json.loads((path / _NOTE).read_text())
+        note = json.loads(files.read_regular(path / _NOTE))
     except (OSError, ValueError):
         return None
     return note if isinstance(note, dict) and note.get("kind") == _KIND else None
@@ -142,16 +139,12 @@ def _read_note(path: Path) -> dict[str, Any] | None:
 
 def _is_empty(path: Path) -> bool:
     # A start that was killed before it wrote demo.json leaves these files, which are empty.
-    return {child.name for child in path.iterdir()} <= {_LOCK, f"{_NOTE}.draft"}
+    return set(files.names_in(path)) <= {_LOCK, f"{_NOTE}.draft"}
 
 
 def _take_lock(path: Path) -> int:
-    lock = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise BadInput(
-            f"a demo is running in {path}; wait for its end, or choose another place with --warehouse DIR"
-        ) from None
-    return lock
+    lock = files.open_lock(path / _LOCK)
+    if files.lock(lock):
+        return lock
+    files.close(lock)
+    raise BadInput(f"a demo is running in {path}; wait for its end, or choose another place with --warehouse DIR")

@@ -15,6 +15,7 @@ from headrace.relation import Relation
 from headrace.semistream.base import On
 from headrace.spark.choice import Algorithm
 from headrace.spark.column_names import ColumnNames
+from headrace.spark.dataframes import check_dataframe, check_relation
 from headrace.spark.enrich import enrich
 from headrace.spark.enrich_step import EnrichStep
 from headrace.spark.plan import Plan
@@ -60,13 +61,13 @@ def find_duplicates(
     columns, suffix, memory, algorithm
         See `enrich`.
     """
+    check_dataframe(df)
+    check_relation(rel)
     if on is None and condition is None:
         raise BadInput("neither on= nor condition= is given; say which rows are the same, on='order_id' for example")
     names = ColumnNames.of(df.sparkSession)
     if names.taken(flag, df.columns):
         raise BadInput(f"column {flag!r} is in the DataFrame already; choose another flag=")
-    if not isinstance(rel, Relation):
-        raise BadInput(f"rel={rel!r} is not a relation; open one with hr.Relation.open(path)")
     if on is not None:
         same = parse_on(names.resolve_on(on, df.columns, rel.schema.names))
         if set(same.right) != set(rel.key) and set(same.right) <= set(rel.schema.names):

@@ -7,8 +7,6 @@ relation     --its pages in their order--------------------------> piece by piec
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import uuid
 import weakref
 from collections.abc import Iterable, Iterator
@@ -19,8 +17,9 @@ import pyarrow as pa
 
 from headrace.errors import BadInput
 from headrace.etl.merge import MergeInput, aligned_ranges, compare
+from headrace.files import make_directory, map_regular, open_new, remove, remove_tree, temporary_directory
 from headrace.relation import Relation
-from headrace.relation.create import source_of
+from headrace.relation.input_data import source_of
 from headrace.relation.sorter import ExternalSorter, batches_of
 from headrace.relation.update import Change, rows_for, scan_tables
 from headrace.units import parse_size
@@ -43,13 +42,12 @@ class SnapshotDiff:
         self._key = relation.key
         self._schema = relation.schema
         self._directory = directory
-        self._remove = weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+        self._remove = weakref.finalize(self, remove_tree, directory)
 
     def _table(self, part: str) -> pa.Table:
         if not self._remove.alive:
             raise BadInput("the difference is closed and its files are gone; call snapshot_diff again")
-        with pa.memory_map(str(self._directory / part)) as source:
-            return pa.ipc.open_file(source).read_all()
+        return pa.ipc.open_file(pa.py_buffer(map_regular(self._directory / part))).read_all()
 
     @property
     def inserted(self) -> pa.Table:
@@ -134,7 +132,7 @@ def snapshot_diff(
             "new is a streaming DataFrame, and a snapshot is all there is; use hr.maintain for a stream of changes"
         )
     base = rel.path.parent if scratch is None else Path(scratch).absolute()
-    directory = Path(tempfile.mkdtemp(prefix=f".{rel.path.name}-diff-", dir=base))
+    directory = temporary_directory(base, f".{rel.path.name}-diff-")
     diff = SnapshotDiff(rel, directory)
     try:
         _fill(diff, new, rel, parse_size(memory, name="memory"), directory)
@@ -147,12 +145,12 @@ def snapshot_diff(
 def _fill(diff: SnapshotDiff, new: Any, rel: Relation, memory: int, directory: Path) -> None:
     version = rel.opened
     work = directory / "work"
-    work.mkdir()
+    make_directory(work)
     sorter = ExternalSorter(version.layout, rel.num_shards, memory, work, "refuse")
     for table in _tables(new, memory, work):
         sorter.add(rows_for(rel, table, "the new rows"))
     sorter.finish()
-    sinks = {part: pa.OSFile(str(directory / part), "wb") for part in _PARTS}
+    sinks = {part: open_new(directory / part) for part in _PARTS}
     writers = {part: pa.ipc.new_file(sink, rel.schema) for part, sink in sinks.items()}
     for shard in range(rel.num_shards):
         old = MergeInput(
@@ -166,8 +164,9 @@ def _fill(diff: SnapshotDiff, new: Any, rel: Relation, memory: int, directory: P
                 writers[part].write_table(rows, max_chunksize=1 << 16)
     for part in _PARTS:
         writers[part].close()
+        sinks[part].flush()
         sinks[part].close()
-    shutil.rmtree(work)
+    remove_tree(work)
 
 
 def _tables(new: Any, memory: int, work: Path) -> Iterator[pa.Table]:
@@ -197,11 +196,10 @@ def _from_spark(df: Any, work: Path) -> tuple[pa.Schema, Iterator[pa.RecordBatch
 
     def read() -> Iterator[pa.RecordBatch]:
         for file in files:
-            with pa.memory_map(str(file)) as source:
-                reader = pa.ipc.open_file(source)
-                for i in range(reader.num_record_batches):
-                    yield pa.RecordBatch.from_arrays(reader.get_batch(i).columns, schema=schema)
-            file.unlink()
+            reader = pa.ipc.open_file(pa.py_buffer(map_regular(file)))
+            for i in range(reader.num_record_batches):
+                yield pa.RecordBatch.from_arrays(reader.get_batch(i).columns, schema=schema)
+            remove(file)
 
     return schema, read()
 
@@ -212,7 +210,7 @@ def write_batches(batches: Iterator[pa.RecordBatch], directory: str) -> Iterator
     if first is None:
         return
     path = Path(directory) / f"part-{uuid.uuid4().hex}.arrow"
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, first.schema) as writer:
+    with open_new(path) as sink, pa.ipc.new_file(sink, first.schema) as writer:
         writer.write_batch(first)
         for batch in batches:
             writer.write_batch(batch)

@@ -21,6 +21,7 @@ from headrace.etl.allocate import Lookup
 from headrace.etl.key_step import KeyStep
 from headrace.relation import Relation
 from headrace.spark.column_names import ColumnNames
+from headrace.spark.dataframes import check_dataframe, check_relation
 from headrace.spark.enrich import enrich_step
 from headrace.spark.executors import workers_of
 from headrace.spark.plan import Plan
@@ -89,8 +90,8 @@ def assign_surrogate_keys(
     ----------
     [MESH] §1 and [SSIJ] §I: the example that both begin with. There every key is in the lookup already.
     """
-    if not isinstance(lookup, Relation):
-        raise BadInput(f"lookup={lookup!r} is not a relation; open one with hr.Relation.open(path)")
+    check_dataframe(df)
+    check_relation(lookup, "lookup")
     names, there = ColumnNames.of(df.sparkSession), lookup.schema.names
     key = names.resolve_on(key, df.columns, there)
     source_column = None if source_column is None else names.resolve(source_column, df.columns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 
 from headrace.errors import FeedUnavailable
+from headrace.feeds.fetcher import shown_url
 from headrace.units import format_size
 
 _GZIP, _ZLIB, _RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
@@ -31,7 +32,7 @@ class Body:
         self._unpack: zlib._Decompress | None = None
         self._encoding = (encoding or "identity").strip().lower().removeprefix("x-")
         if self._encoding not in ("identity", "gzip", "deflate", ""):
-            raise FeedUnavailable(f"{url} was sent as {encoding!r}, which was not asked for: {ACCEPTED} are")
+            raise FeedUnavailable(f"{shown_url(url)} was sent as {encoding!r}, which was not asked for: {ACCEPTED} are")
 
     def add(self, piece: bytes) -> None:
         """Add a piece as it came."""
@@ -43,13 +44,13 @@ class Body:
                 piece = self._unpacked(piece)
         except zlib.error as error:
             raise FeedUnavailable(
-                f"{self.url} says that its body is {self._encoding}, and it is not: {error}"
+                f"{shown_url(self.url)} says that its body is {self._encoding}, and it is not: {error}"
             ) from None
 
     def whole(self) -> bytes:
         """Return the unpacked body; refuses one that ends in the middle."""
         if self._unpack is not None and not self._unpack.eof:
-            raise FeedUnavailable(f"the body of {self.url} is cut: its {self._encoding} has no end")
+            raise FeedUnavailable(f"the body of {shown_url(self.url)} is cut: its {self._encoding} has no end")
         return b"".join(self._parts)
 
     def _unpacked(self, piece: bytes) -> bytes:
@@ -66,7 +67,7 @@ class Body:
         self._size += len(data)
         if self._size > self.limit:
             raise FeedUnavailable(
-                f"{self.url} has more than {format_size(self.limit)}, unpacked, and is not read further"
+                f"{shown_url(self.url)} has more than {format_size(self.limit)}, unpacked, and is not read further"
             )
         self._parts.append(data)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import uuid
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +28,7 @@ from headrace.feeds.result_feed import FORMATS, Format, as_feed
 from headrace.feeds.scanner import Scanner
 from headrace.feeds.sql import parse_query
 from headrace.feeds.sql.plan import QueryPlan
+from headrace.files import make_directory, paths_in, remove_tree, replace, status
 from headrace.paths import local_path
 from headrace.runlog.files import read_facts, replace_facts
 from headrace.runlog.log import safe_name
@@ -146,16 +146,18 @@ class Desk:
         self.state, self.scanner, self.memory, self.keep = local_path(state, "state"), scanner, memory, keep
         self.clock = clock or scanner.clock
         self._directory = self.state / "queries"
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self._directory, parents=True)
         self._queries: dict[str, _Query] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = False
         self._pool = ThreadPoolExecutor(1, "headrace-feeds-query")
-        for path in sorted(self._directory.iterdir()):
+        for path in paths_in(self._directory):
             if path.name.startswith(_REMOVED):
-                shutil.rmtree(path, ignore_errors=True)
-            elif (path / _FACTS).is_file():
+                remove_tree(path)
+            elif (
+                status(path / _FACTS, follow=False) is not None
+            ):  # whatever it is: a query must not be gone without a word
                 self._load(path)
 
     # -- queries -----------------------------------------------------------------------------------------------------------------
@@ -177,12 +179,12 @@ class Desk:
                 raise BadInput(f"there is a query {shown(name)} already; remove it first, or take another name")
             return self._status(known)
         path = self._directory / safe_name("name", name)
-        path.mkdir(parents=True, exist_ok=True)
+        make_directory(path, parents=True)
         size = parse_size(self.memory if memory is None else memory, name="memory")
         plan.operator(size)  # refuses here what is too little
         facts = {"id": _new_id(), "name": name, "sql": sql, "memory": size, "within_time": plan.within_time}
         facts["running"] = True
-        replace_facts(path / _FACTS, facts)
+        replace_facts(path / _FACTS, facts, levels=2)
         query = self._load(path)
         self._begin(query)
         return self._status(query)
@@ -210,8 +212,8 @@ class Desk:
         self.scanner.disclaim(name)
         self.scanner.store.release(name)
         gone = query.directory.with_name(f"{_REMOVED}{os.urandom(8).hex()}")
-        query.directory.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        replace(query.directory, gone)
+        remove_tree(gone)
         query.notify()
 
     def plan(self, sql: str) -> str:
@@ -383,7 +385,7 @@ class Desk:
         facts = read_facts(path / _FACTS)
         if "id" not in facts:  # of a release in which queries had none
             facts["id"] = _new_id()
-            replace_facts(path / _FACTS, {key: value for key, value in facts.items() if key != "rows"})
+            replace_facts(path / _FACTS, {key: value for key, value in facts.items() if key != "rows"}, levels=2)
         plan = parse_query(facts["sql"], within_time=facts["within_time"])
         name = facts["name"]
         run = QueryRun(name, plan, self.scanner.store, path, memory=facts["memory"], keep=self.keep, clock=self.clock)
@@ -395,7 +397,7 @@ class Desk:
         facts = read_facts(query.directory / _FACTS)
         with suppress(KeyError):
             del facts["rows"]
-        replace_facts(query.directory / _FACTS, {**facts, "running": running})
+        replace_facts(query.directory / _FACTS, {**facts, "running": running}, levels=2)
 
     def _known(self, name: str) -> _Query:
         query = self._queries.get(name)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -11,6 +9,8 @@ from pathlib import Path
 
 from headrace.clock import Clock
 from headrace.errors import BadInput, shown
+from headrace.feeds.log_identity import STORE, check_state, log_identity
+from headrace.files import close, lock, open_lock, status
 from headrace.runlog.files import read_facts, replace_facts
 
 _NAME, _LOCK = "feeds.json", "feeds.lock"
@@ -48,13 +48,13 @@ class FeedList:
             facts = read_facts(self.path, _CURE)
         except FileNotFoundError:
             return {}
+        check_state(self.path, self.directory, facts.get(STORE))
         return {entry["url"]: Feed(**entry) for entry in facts["feeds"]}
 
     def stamp(self) -> Stamp:
         """Return what differs when the file was written again: it always gets another inode."""
-        try:
-            found = self.path.stat()
-        except FileNotFoundError:
+        found = status(self.path)
+        if found is None:
             return ()
         return found.st_ino, found.st_mtime_ns, found.st_size
 
@@ -75,11 +75,12 @@ class FeedList:
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Feed]]:
         """Read the list, let it be changed and write it, while other processes that would change it wait."""
-        fd = os.open(self.directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fd = open_lock(self.directory / _LOCK)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            lock(fd, wait=True)
             feeds = self.read()
             yield feeds
-            replace_facts(self.path, {"feeds": [asdict(feed) for feed in feeds.values()]})
+            known = {"feeds": [asdict(feed) for feed in feeds.values()], STORE: log_identity(self.directory)}
+            replace_facts(self.path, known)
         finally:
-            os.close(fd)
+            close(fd)

@@ -9,10 +9,23 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Protocol
 
+from headrace.sources.secret import hide_secrets
+
 _MAX_AGE = re.compile(r"(?:^|[,\s])max-age\s*=\s*\"?(\d{1,12})", re.IGNORECASE)
 _NO_CACHE = re.compile(r"(?:^|[,\s])no-(?:cache|store)\b", re.IGNORECASE)
 _LONGEST_VALIDATOR = 1024  # characters of an ETag or a date: it is sent again with every request
 _PRINTABLE = re.compile(r"[\x20-\x7e]+")
+
+
+def shown_url(url: str) -> str:
+    """The address of a feed as messages and logs show it: without tokens and keys that it may have as parameters.
+
+    Example
+    -------
+    >>> shown_url("https://example.org/feed?user=7&token=5f3a9c")
+    'https://example.org/feed?user=7&token=***'
+    """
+    return hide_secrets(url)
 
 
 @dataclass(frozen=True)

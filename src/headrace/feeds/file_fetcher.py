@@ -9,7 +9,7 @@ from pathlib import Path
 from headrace.errors import FeedRefused, FeedUnavailable, shown
 from headrace.feeds.addresses import check_url
 from headrace.feeds.fetcher import Answer, Request
-from headrace.files import NotRegular, open_regular
+from headrace.files import NotRegular, close, open_regular, read_at
 from headrace.units import format_size, parse_size
 
 
@@ -50,12 +50,15 @@ class FileFetcher:
         path = Path(url.path)
         try:
             # A link is followed here and not when it is opened, which takes regular files only: a FIFO would never end.
-            with os.fdopen(open_regular(path.resolve()), "rb") as file:
-                found = os.fstat(file.fileno())
+            fd = open_regular(path.resolve())
+            try:
+                found = os.fstat(fd)
                 etag = f'"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}"'
                 if etag == request.etag:
                     return Answer(304, etag=etag)
-                content = file.read(self.max_size + 1)
+                content = read_at(fd, self.max_size + 1, 0, path)
+            finally:
+                close(fd)
         except NotRegular:
             raise FeedUnavailable(f"{request.url} is not a regular file") from None
         except OSError as error:

@@ -13,7 +13,7 @@ from headrace.clock import Clock, WallClock
 from headrace.errors import BadInput, FeedRefused, FeedUnavailable, shown
 from headrace.feeds.addresses import AddressRules, Resolver, check_url
 from headrace.feeds.decoding import ACCEPTED, Body
-from headrace.feeds.fetcher import Answer, Request, answer_of
+from headrace.feeds.fetcher import Answer, Request, answer_of, shown_url
 from headrace.feeds.file_fetcher import FileFetcher
 from headrace.feeds.transport import CheckedTransport
 from headrace.units import format_duration, format_size, parse_duration, parse_size
@@ -93,14 +93,14 @@ class HttpFetcher:
                 return await self._follow(self._transport, request, url)
         except TimeoutError:
             late = format_duration(self.timeout)
-            raise FeedUnavailable(f"{request.url} was not there whole within {late}") from None
+            raise FeedUnavailable(f"{shown_url(request.url)} was not there whole within {late}") from None
         except (httpcore.TimeoutException, httpx.TimeoutException):
             late = format_duration(self.connect_timeout)
-            raise FeedUnavailable(f"{request.url}: no connection within {late}") from None
+            raise FeedUnavailable(f"{shown_url(request.url)}: no connection within {late}") from None
         except (
             httpcore.NetworkError, httpcore.ProtocolError, httpx.TransportError, httpx.InvalidURL, OSError
         ) as error:  # fmt: skip
-            raise FeedUnavailable(f"{request.url}: {type(error).__name__}: {shown(error)}") from None
+            raise FeedUnavailable(f"{shown_url(request.url)}: {type(error).__name__}: {shown(error)}") from None
 
     async def close(self) -> None:
         """Close connections. A later fetch opens them again."""
@@ -134,18 +134,18 @@ class HttpFetcher:
             url = self._redirected(request.url, url, place)
             if url in passed or len(passed) > self.max_redirects:
                 why = "in a circle" if url in passed else f"more than {self.max_redirects} times"
-                raise FeedUnavailable(f"{request.url} redirects {why}")
+                raise FeedUnavailable(f"{shown_url(request.url)} redirects {why}")
             passed.append(url)
             moved = str(url) if permanent else moved
 
     def _redirected(self, asked: str, url: httpx.URL, place: str | None) -> httpx.URL:
         if not place:
-            raise FeedUnavailable(f"{asked} redirects to nowhere: it names no location")
+            raise FeedUnavailable(f"{shown_url(asked)} redirects to nowhere: it names no location")
         try:
             return self._checked(str(url.join(place).copy_with(fragment=None)))
         except (FeedRefused, httpx.InvalidURL, ValueError):
             # The location is the server's to choose, and must not tell it or its readers anything about what is there.
-            raise FeedRefused(f"{asked} redirects to an address that feeds may not be pulled from") from None
+            raise FeedRefused(f"{shown_url(asked)} redirects to an address that feeds may not be pulled from") from None
 
     def _headers(self, request: Request, *, known: bool) -> dict[str, str]:
         headers = {"Accept": _FORMATS, "Accept-Encoding": ACCEPTED, "User-Agent": _AGENT}
@@ -158,7 +158,7 @@ class HttpFetcher:
     async def _answer(self, got: httpx.Response, url: str, source: str | None, moved: str | None) -> Answer:
         status = got.status_code
         if status not in _ANSWERS:
-            raise FeedUnavailable(f"{url} answered {status} {got.reason_phrase}".rstrip())
+            raise FeedUnavailable(f"{shown_url(url)} answered {status} {got.reason_phrase}".rstrip())
         content = await self._body(got, url) if status == 200 else b""
         return answer_of(status, got.headers, content, now=self.clock.now(), source=source, moved=moved)
 
@@ -166,7 +166,7 @@ class HttpFetcher:
         told = got.headers.get("content-length", "")
         if told.isdigit() and int(told) > self.max_size:
             raise FeedUnavailable(
-                f"{url} has {format_size(int(told))}, more than the {format_size(self.max_size)} allowed"
+                f"{shown_url(url)} has {format_size(int(told))}, more than the {format_size(self.max_size)} allowed"
             )
         body = Body(url, got.headers.get("content-encoding"), self.max_size)
         assert isinstance(got.stream, httpx.AsyncByteStream)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ import pyarrow.parquet as pq
 from headrace.errors import BadInput
 from headrace.feeds.result_feed import Format
 from headrace.feeds.results import DeltaResults, ParquetResults
-from headrace.files import open_new, sync_directory, write_all
+from headrace.files import draft_name, open_new, remove, replace
 
 if TYPE_CHECKING:
     from headrace.feeds.query import FeedQuery
@@ -67,15 +66,18 @@ class ResultOutput:
                 self._table.append((self._table.last or 0) + table.num_rows, batches[0])
             return
         sink = pa.BufferOutputStream()
-        pq.write_table(table, sink)
+        pq.write_table(table, sink)  # files: into memory
         _replace(self.path, sink.getvalue())
 
 
 def _replace(path: Path, content: bytes | pa.Buffer) -> None:
     """Write a file under another name, and give it its name: readers see the old one or the new one, whole."""
-    draft = path.with_name(f".{path.name}.draft")
-    with open_new(draft) as file:
-        write_all(file, memoryview(content))
-        os.fsync(file.fileno())
-    draft.replace(path)
-    sync_directory(path.absolute().parent)
+    path = path.absolute()
+    draft = draft_name(path)
+    try:
+        with open_new(draft, private=False) as file:
+            file.write(memoryview(content))
+            file.sync()
+        replace(draft, path)
+    finally:
+        remove(draft)

@@ -16,9 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.feeds.log_identity import STORE, read_of_state
 from headrace.feeds.pulls import PULL_SCHEMA, Pull
-from headrace.files import sync_directory
-from headrace.runlog.files import DRAFT, LogFile, read_state, write_state
+from headrace.files import make_directory, names_in, paths_in, remove, size_of, sync_directory
+from headrace.runlog.files import DRAFT, LogFile, write_state
 
 _NAME = re.compile(r"(\d{10,})-(\d{10,})\.(\d{12,})-(\d{12,})\.pulls\.arrow")
 _SMALL = 4 << 20  # bytes of a file that is worth merging: reading it takes a few milliseconds
@@ -53,12 +54,12 @@ class PullLog:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory, parents=True)
 
     def groups(self) -> list[Group]:
         """List the files, oldest first, without those that a merged file replaces."""
-        names = ((path, _NAME.fullmatch(path.name)) for path in self.directory.iterdir())
-        found = [Group(int(m[1]), int(m[2]), int(m[3]), int(m[4]), path) for path, m in names if m]
+        names = (_NAME.fullmatch(name) for name in names_in(self.directory))
+        found = [Group(int(m[1]), int(m[2]), int(m[3]), int(m[4]), self.directory / m[0]) for m in names if m]
         merged = [g for g in found if g.first_group < g.last_group]
         return sorted(g for g in found if not any(m.holds(g) for m in merged))
 
@@ -66,7 +67,7 @@ class PullLog:
         """Write the pulls of a group, whose numbers begin with `first`, together with facts: all is there, or nothing."""
         last = first + len(pulls) - 1
         path = self.directory / _name(group, group, first, last)
-        write_state(path, PULL_SCHEMA, (p.rows for p in pulls), {**facts, "pulls": [_noted(p) for p in pulls]})
+        write_state(path, PULL_SCHEMA, (p.rows for p in pulls), {**facts, "pulls": [_noted(p) for p in pulls]}, 2)
         return Group(group, group, first, last, path)
 
     def pulls(self, after: int = 0) -> Iterator[Pull]:
@@ -95,7 +96,7 @@ class PullLog:
         run: list[Group] = []
         size = 0
         for group in [g for g in old if g.last >= g.first]:
-            bytes_ = group.path.stat().st_size
+            bytes_ = size_of(group.path)
             if bytes_ > _SMALL or size + bytes_ > _LARGE:
                 self._merged(run)
                 run, size = [], 0
@@ -109,40 +110,40 @@ class PullLog:
         for old in self.groups():
             if old.last > needed or old.last_group > group:
                 return
-            if old.last >= old.first and max(_at(entry) for entry in read_state(old.path).facts["pulls"]) >= before:
+            if old.last >= old.first and max(_at(entry) for entry in read_of_state(old.path).facts["pulls"]) >= before:
                 return
             self._remove([old])
 
     def clean(self) -> None:
         """Remove what a writer left that was killed: drafts, and files that were merged."""
-        for path in self.directory.glob(f"{DRAFT}*"):
-            path.unlink(missing_ok=True)
+        for path in paths_in(self.directory, f"{DRAFT}*"):
+            remove(path)
         valid = {group.path for group in self.groups()}
-        for path in self.directory.iterdir():
+        for path in paths_in(self.directory):
             if _NAME.fullmatch(path.name) and path not in valid:
-                path.unlink(missing_ok=True)
+                remove(path)
 
     def _merged(self, run: list[Group]) -> None:
         if len(run) < 2:
             return
-        files = [read_state(group.path) for group in run]
+        files = [read_of_state(group.path) for group in run]
         noted = [entry for file in files for entry in file.facts["pulls"]]
         path = self.directory / _name(run[0].first_group, run[-1].last_group, run[0].first, run[-1].last)
         rows: Iterator[pa.RecordBatch] = (batch for file in files for batch in file.batches())
-        write_state(path, PULL_SCHEMA, rows, {"pulls": noted, "feeds": []})
+        write_state(path, PULL_SCHEMA, rows, {"pulls": noted, "feeds": [], STORE: files[-1].facts.get(STORE)}, 2)
         self._remove(run)
 
     def _remove(self, groups: Iterable[Group]) -> None:
         gone = list(groups)
         for group in gone:
-            group.path.unlink(missing_ok=True)
+            remove(group.path)
         if gone:
             sync_directory(self.directory)
 
 
 def read_pulls(group: Group, file: LogFile | None = None) -> Iterator[Pull]:
     """Read the pulls of a file; its checksum is compared first."""
-    file = file or read_state(group.path)
+    file = file or read_of_state(group.path)
     for number, (entry, rows) in enumerate(zip(file.facts["pulls"], file.batches(), strict=True), group.first):
         yield Pull(entry["url"], _at(entry), "items", rows, number=number)
 

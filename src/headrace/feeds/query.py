@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +26,7 @@ from headrace.feeds.scanner import Scanner
 from headrace.feeds.schedule import Schedule
 from headrace.feeds.sql import QueryPlan, parse_query
 from headrace.feeds.store import FeedStore
+from headrace.files import remove_tree, temporary_directory
 from headrace.paths import local_path
 
 _NAME = "query"
@@ -108,8 +110,11 @@ class FeedQuery:
         self.text, self.memory, self.within_time, self.keep, self.interval = text, memory, within_time, keep, interval
         self.plan: QueryPlan = parse_query(text, once=True, within_time=within_time)
         self.clock = clock or WallClock()
-        self._own = tempfile.TemporaryDirectory(prefix="headrace-feeds-") if state is None else None
-        self.state = Path(self._own.name) if self._own else local_path(state or "", "state")
+        if state is None:
+            self.state = temporary_directory(Path(tempfile.gettempdir()), "headrace-feeds-")
+            weakref.finalize(self, remove_tree, self.state)
+        else:
+            self.state = local_path(state, "state")
         self._fetcher = fetcher or HttpFetcher(allow_private=allow_private, allow_files=allow_files, clock=self.clock)
         self._desk: Desk | None = None
         self._snapshot: pa.Table | None = None

@@ -20,8 +20,8 @@ from typing import Any
 
 from headrace.clock import Clock, SystemClock
 from headrace.errors import BadInput, FeedUnavailable, shown
-from headrace.feeds.fetcher import Answer, Request, answer_of
-from headrace.files import read_regular
+from headrace.feeds.fetcher import Answer, Request, answer_of, shown_url
+from headrace.files import NotRegular, append, draft_name, make_directory, open_new, read_regular, replace
 
 INDEX = "pulls.jsonl"
 _NAMES = ("url", "at", "status", "headers", "body")
@@ -90,7 +90,7 @@ class RecordedFetcher:
         last = bisect.bisect_right(pulls, self.clock.now(), key=lambda pull: pull.at.timestamp()) - 1
         if last < 0:
             known = "nothing by now" if pulls else "nothing at all"
-            raise FeedUnavailable(f"{request.url}: {known} was recorded in {self.directory}")
+            raise FeedUnavailable(f"{shown_url(request.url)}: {known} was recorded in {self.directory}")
         return await asyncio.to_thread(self._answer, pulls[last], request)
 
     async def close(self) -> None:
@@ -105,7 +105,7 @@ class RecordedFetcher:
             if headers["etag"] == request.etag:
                 return answer_of(304, headers, b"", now=self.clock.now())
         elif pull.status not in (304, 410, 429, 503):
-            raise FeedUnavailable(f"{request.url} answered {pull.status}")
+            raise FeedUnavailable(f"{shown_url(request.url)} answered {pull.status}")
         return answer_of(pull.status, headers, content, now=self.clock.now())
 
 
@@ -137,7 +137,7 @@ def record(
     if at.tzinfo is None:
         raise BadInput(f"at={at} has no time zone; give one, such as datetime(..., tzinfo=UTC)")
     place = Path(directory)
-    place.mkdir(parents=True, exist_ok=True)
+    make_directory(place, parents=True)
     entry: dict[str, Any] = {"url": url, "at": at.astimezone(UTC).isoformat().replace("+00:00", "Z")}
     if status != 200:
         entry["status"] = status
@@ -146,18 +146,24 @@ def record(
     if body is not None:
         entry["body"] = name or f"{hashlib.blake2b(body, digest_size=16).hexdigest()}.xml"
         _inside(entry["body"], place)
-        (place / entry["body"]).write_bytes(body)
-    with (place / INDEX).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        draft = draft_name(place / entry["body"])
+        with open_new(draft) as file:
+            file.write(body)
+            file.sync()
+        replace(draft, place / entry["body"])
+    append(place / INDEX, (json.dumps(entry, ensure_ascii=False) + "\n").encode())
 
 
 def read_recording(directory: str | Path) -> list[RecordedPull]:
     """Read the pulls of a recording, without their bodies; a line that cannot be read is refused by its number."""
     place = Path(directory)
     path = place / INDEX
-    if not path.is_file():
-        raise BadInput(f"{place} is not a recording of pulls: it has no {INDEX}")
-    lines = path.read_text(encoding="utf-8").splitlines()
+    try:
+        lines = read_regular(path).decode().splitlines()
+    except (FileNotFoundError, NotADirectoryError, NotRegular):
+        raise BadInput(f"{place} is not a recording of pulls: it has no {INDEX}") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is not UTF-8 text: {shown(error)}") from None
     return [_pull(line, f"{path}, line {number}", place) for number, line in enumerate(lines, 1) if line.strip()]
 
 

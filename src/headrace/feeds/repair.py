@@ -13,12 +13,14 @@ import re
 _DECLARED = re.compile(rb"^\s*<\?xml[^>]*?encoding\s*=\s*['\"]\s*([\w.:-]+)", re.DOTALL)
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
-_NAME = r"[A-Za-z_:\x80-\U0010ffff][\w:.\-\x80-\U0010ffff]*"
-_TAG = re.compile(rf"<(/?)({_NAME})([^<>]*)>", re.DOTALL)
+# Possessive (*+): a name of a megabyte that nothing follows would else be tried with each of its lengths.
+_NAME = r"[A-Za-z_:\x80-\U0010ffff][\w:.\-\x80-\U0010ffff]*+"
+_TAG = re.compile(rf"<(/?)({_NAME})([^<>]*+)>", re.DOTALL)
 _QUOTED_TAG = re.compile(rf"<(/?)({_NAME})((?:[^<>\"']|\"[^\"]*\"|'[^']*')*)>", re.DOTALL)
 _QUOTED = 4096  # characters of a tag that is looked at again because '<' or '>' may be in its quotes
 _LOOKS = 1000  # tags of a document that are looked at again: what has more means harm
-_ATTRIBUTE = re.compile(rf"({_NAME})\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))")
+# It begins where a name does, and not at each character of one.
+_ATTRIBUTE = re.compile(rf"(?<![\w:.\-\x80-\U0010ffff])({_NAME})\s*+=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))")
 _REFERENCE = re.compile(r"&(?:#(\d{1,8});|#[xX]([0-9A-Fa-f]{1,7});|([A-Za-z][\w.]{0,40});|)")
 _ENTITY = re.compile(r"<!ENTITY\s+([A-Za-z][\w.-]{0,40})\s+(?:\"([^\"&%<]{0,1000})\"|'([^'&%<]{0,1000})')\s*>")
 _ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")

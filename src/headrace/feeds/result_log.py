@@ -21,11 +21,13 @@ import pyarrow as pa
 
 from headrace.errors import OtherLog
 from headrace.feeds.items import MOMENT
+from headrace.files import make_directory, paths_in, remove, size_of
 from headrace.runlog.files import DRAFT, StateDraft, read_state
 
 NUMBERED = (pa.field("_number", pa.int64()), pa.field("_produced", MOMENT))
 """What a result has in the log beside its own columns: its running number, from 1 on, and when it was produced."""
 _NAME = re.compile(r"(\d{12,})-(\d{12,})\.(\d{12,})\.results\.arrow")
+_LEVELS = 3  # of a file's name that are its own: the query, results, its name
 _MANY = 32  # small files in a row that are merged: a reader opens as many at most
 _LARGE = 8 << 20  # bytes of a file that is not merged again
 
@@ -57,7 +59,7 @@ class ResultLog:
     def __init__(self, directory: Path, schema: pa.Schema, keep: int | None = None) -> None:
         self.directory, self.keep = directory, keep
         self.schema = pa.schema([*NUMBERED, *schema])
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory, parents=True)
         self._lock = threading.RLock()
         self._segments = self._found()
         self.produced = self._last_produced()
@@ -84,7 +86,7 @@ class ResultLog:
         """Write the results of some pulls, if there are any: all of them, or none. Returns how many there are."""
         first = self.last + 1
         path = self.directory / f"{first_pull:012d}-{last_pull:012d}.{first:012d}.results.arrow"
-        with StateDraft(path, self.schema) as draft:
+        with StateDraft(path, self.schema, _LEVELS) as draft:
             for batch in batches:
                 draft.add(self._numbered(batch, first + draft.rows, now))
             if not draft.rows:
@@ -129,9 +131,9 @@ class ResultLog:
     def _found(self) -> list[Segment]:
         """The files that are there, without drafts and those that a merged file replaces, which are removed."""
         segments = []
-        for path in sorted(self.directory.iterdir()):
+        for path in paths_in(self.directory):
             if path.name.startswith(DRAFT):
-                path.unlink(missing_ok=True)
+                remove(path)
             elif found := _NAME.fullmatch(path.name):
                 file = read_state(path)
                 if file.schema != self.schema:
@@ -141,7 +143,7 @@ class ResultLog:
                 segments.append(Segment(int(found[1]), int(found[2]), int(found[3]), int(file.facts["last"]), path))
         kept = [one for one in segments if not any(_replaces(other, one) for other in segments)]
         for gone in set(segments) - set(kept):
-            gone.path.unlink(missing_ok=True)
+            remove(gone.path)
         return sorted(kept)
 
     def _last_produced(self) -> datetime | None:
@@ -156,22 +158,22 @@ class ResultLog:
         with self._lock:
             segments = self._segments
             tail = 0
-            while tail < len(segments) and segments[-1 - tail].path.stat().st_size < _LARGE:
+            while tail < len(segments) and size_of(segments[-1 - tail].path) < _LARGE:
                 tail += 1
             if tail >= _MANY:
                 self._segments = [*segments[:-tail], self._merged(segments[-tail:])]
             while self.keep is not None and len(self._segments) > 1 and self.last - self._segments[0].last >= self.keep:
-                self._segments.pop(0).path.unlink(missing_ok=True)
+                remove(self._segments.pop(0).path)
 
     def _merged(self, segments: list[Segment]) -> Segment:
         first, last = segments[0], segments[-1]
         path = self.directory / f"{first.first_pull:012d}-{last.last_pull:012d}.{first.first:012d}.results.arrow"
-        with StateDraft(path, self.schema) as draft:
+        with StateDraft(path, self.schema, _LEVELS) as draft:
             for batch in _batches(segments):
                 draft.add(batch)
             draft.commit({"last": last.last})
         for one in segments:
-            one.path.unlink(missing_ok=True)
+            remove(one.path)
         return Segment(first.first_pull, last.last_pull, first.first, last.last, path)
 
 

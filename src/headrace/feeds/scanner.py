@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import logging
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -22,7 +23,7 @@ from headrace.feeds.commits import Commits
 from headrace.feeds.documents import Document, read_document
 from headrace.feeds.feed_list import Feed, Stamp
 from headrace.feeds.feed_state import FeedState
-from headrace.feeds.fetcher import Answer, Fetcher, Request
+from headrace.feeds.fetcher import Answer, Fetcher, Request, shown_url
 from headrace.feeds.limits import FeedLimits
 from headrace.feeds.pulls import Outcome, Pull, moment
 from headrace.feeds.recorded import ReplayClock
@@ -30,7 +31,10 @@ from headrace.feeds.schedule import Schedule
 from headrace.feeds.seen import OnChange
 from headrace.feeds.store import Change, FeedStore
 from headrace.feeds.turns import Turns
+from headrace.sources.secret import hide_secrets
 from headrace.units import format_duration, parse_duration
+
+_log = logging.getLogger(__name__)
 
 _LOOK = 1.0  # seconds after which the list of feeds is looked at again, for those that another process added
 _FLUSH = 5.0  # seconds that the outcome of a pull without items may wait to be written
@@ -186,13 +190,15 @@ class Scanner:
 
     async def follow(self, after: int = 0) -> AsyncIterator[Pull]:
         """Iterate over the logged pulls with higher numbers, and go on with those to come, until the scanner is closed."""
+        commits = self._commits
         while True:
-            news = self._commits.news
+            # Both are taken before the log is read: what is committed while its end is looked for is read in another round.
+            news, closed = commits.news, commits.closed
             pulls = self.store.pulls(after)
             while (pull := await asyncio.to_thread(next, pulls, None)) is not None:
                 after = pull.number or after
                 yield pull
-            if self._commits.closed:
+            if closed:
                 return
             await news.wait()
 
@@ -338,17 +344,24 @@ class Scanner:
         """Return the state of a feed that is gone, or whose server asks to come later."""
         at, failures = self.clock.now(), state.failures + 1
         if answer.status == 410:
-            error = f"{state.url} is gone for good (410): it is not pulled again unless it is added again"
+            error = f"{shown_url(state.url)} is gone for good (410): it is not pulled again unless it is added again"
             return replace(_pulled(state, at, "gone", error), due=None, failures=failures)
         delay = self.schedule.after_refusal(state.url, failures, answer.retry_after, self._interval(state))
-        error = f"{state.url} answered {answer.status}: it is pulled again in {format_duration(delay)}"
+        error = f"{shown_url(state.url)} answered {answer.status}: it is pulled again in {format_duration(delay)}"
+        _log.info("%s", error)
         return replace(_pulled(state, at, "later", error), due=at + delay, failures=failures)
 
     def _failed(self, state: FeedState, error: Exception) -> FeedState:
         """Return the state of a feed that could not be pulled. One that has moved is looked for at its old address again."""
         at, failures = self.clock.now(), state.failures + 1
-        text = str(error) if isinstance(error, HeadraceError) else f"{type(error).__name__}: {shown(error)}"
+        text = hide_secrets(
+            str(error) if isinstance(error, HeadraceError) else f"{type(error).__name__}: {shown(error)}"
+        )
         delay = self.schedule.after_failure(state.url, failures, self._interval(state))
+        wait = format_duration(delay)
+        _log.info(
+            "%s failed (%d in a row) and is pulled again in %s: %s", shown_url(state.url), failures, wait, shown(text)
+        )
         state = replace(state, moved=None, due=at + delay, failures=failures)
         return _pulled(state, at, "failed", text[:_LONGEST_TEXT])
 

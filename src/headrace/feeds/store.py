@@ -9,8 +9,6 @@ state/
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,12 +23,13 @@ from headrace.clock import Clock, WallClock
 from headrace.errors import BadInput, DamagedLog, RunLogError
 from headrace.feeds.feed_list import Feed, FeedList
 from headrace.feeds.feed_state import FeedState
+from headrace.feeds.log_identity import STORE, log_identity, read_of_state
 from headrace.feeds.pull_log import Group, PullLog, read_pulls
 from headrace.feeds.pulls import Pull, moment
 from headrace.feeds.seen import NOTHING_SEEN, PAIR_TYPE, Seen, pair_column, pair_up, pairs_of
-from headrace.files import sync_directory
+from headrace.files import exists, locked, make_directory, names_in, paths_in, remove, size_of, sync_directory
 from headrace.paths import feeds_directory, local_path
-from headrace.runlog.files import CURE, DRAFT, read_state, write_state
+from headrace.runlog.files import CURE, DRAFT, write_state
 from headrace.units import parse_duration
 
 _SNAPSHOT = re.compile(r"(\d{10,})\.feeds\.arrow")
@@ -88,11 +87,11 @@ class FeedStore:
         self.horizon = parse_duration(horizon, name="horizon")
         self.keep = self.horizon if keep is None else parse_duration(keep, name="keep")
         self.clock = clock or WallClock()
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_directory(self.path, parents=True)
         self.list = FeedList(self.path)
         self.log = PullLog(self.path / "log")
         self._snapshots = self.path / "snapshots"
-        self._snapshots.mkdir(exist_ok=True)
+        make_directory(self._snapshots)
         self._memory = _Memory()
         self._notes: dict[str, FeedState] = {}
         self._holds: dict[str, int] = {}
@@ -143,7 +142,7 @@ class FeedStore:
         if self._held:
             return self._memory.next - 1
         snapshots = self._listed_snapshots()
-        removed = read_state(snapshots[-1]).facts["next"] - 1 if snapshots else 0
+        removed = read_of_state(snapshots[-1]).facts["next"] - 1 if snapshots else 0
         return max(removed, *(g.last for g in self.log.groups()), 0)
 
     def pulls(self, after: int = 0) -> Iterator[Pull]:
@@ -163,26 +162,23 @@ class FeedStore:
     @contextmanager
     def held(self) -> Iterator[FeedStore]:
         """Work here as the one scanner; another one is refused. At the end all states are on disk."""
-        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
+        with locked(self.path / "lock") as alone:
+            if not alone:
                 raise RunLogError(
                     f"another scanner works in {self.path}; stop it first, or give this one another state directory"
-                ) from error
-            self.log.clean()
-            for path in self._snapshots.glob(f"{DRAFT}*"):
-                path.unlink(missing_ok=True)
-            self._memory, self._notes = self._load(), {}
-            self._held = True
-            yield self
-            if self._notes:
-                self.commit()
-            self.compact()
-        finally:
-            self._held = False
-            os.close(fd)
+                )
+            try:
+                self.log.clean()
+                for path in paths_in(self._snapshots, f"{DRAFT}*"):
+                    remove(path)
+                self._memory, self._notes = self._load(), {}
+                self._held = True
+                yield self
+                if self._notes:
+                    self.commit()
+                self.compact()
+            finally:
+                self._held = False
 
     def note(self, change: Change) -> None:
         """Remember the change of a pull without items. It goes to disk with the next commit: a crash costs one more request."""
@@ -198,7 +194,7 @@ class FeedStore:
         pulls = [change.pull for change in changes if change.pull is not None]
         states = [*notes.values(), *(change.state for change in changes)]
         try:
-            facts = {"feeds": [state.as_json() for state in states]}
+            facts = {"feeds": [state.as_json() for state in states], STORE: log_identity(self.path)}
             group = self.log.write(memory.group + 1, pulls, facts, first=memory.next)
         except BaseException:
             self._notes = {**notes, **self._notes}
@@ -206,7 +202,7 @@ class FeedStore:
         for change in changes:
             memory.remember(change)
         memory.group, memory.next = group.last_group, group.last + 1
-        memory.log_bytes += group.path.stat().st_size
+        memory.log_bytes += size_of(group.path)
         if memory.log_bytes > max(_LEAST_LOG, memory.snapshot_bytes) or memory.group - memory.snapshot > _MOST_GROUPS:
             self.compact()
         return [replace(pull, number=number) for number, pull in enumerate(pulls, group.first)]
@@ -230,15 +226,16 @@ class FeedStore:
         urls = list(memory.states)
         rows = (_rows(i, memory.seen[url]) for i, url in enumerate(urls) if url in memory.seen)
         states = [memory.states[url].as_json() for url in urls]
-        write_state(path, _SNAPSHOT_SCHEMA, rows, {"feeds": states, "group": memory.group, "next": memory.next})
-        memory.snapshot, memory.log_bytes, memory.snapshot_bytes = memory.group, 0, path.stat().st_size
-        for old in self._snapshots.iterdir():
+        facts = {"feeds": states, "group": memory.group, "next": memory.next, STORE: log_identity(self.path)}
+        write_state(path, _SNAPSHOT_SCHEMA, rows, facts, 2)
+        memory.snapshot, memory.log_bytes, memory.snapshot_bytes = memory.group, 0, size_of(path)
+        for old in paths_in(self._snapshots):
             if old != path:
-                old.unlink(missing_ok=True)
+                remove(old)
         sync_directory(self._snapshots)
 
     def _listed_snapshots(self) -> list[Path]:
-        return sorted(path for path in self._snapshots.iterdir() if _SNAPSHOT.fullmatch(path.name))
+        return [self._snapshots / name for name in names_in(self._snapshots) if _SNAPSHOT.fullmatch(name)]
 
     # -- reading what is remembered -----------------------------------------------------------------------------------------
 
@@ -259,7 +256,7 @@ class FeedStore:
             if group.first_group <= memory.snapshot:
                 continue
             if group.first_group != memory.group + 1:
-                if snapshots and not snapshots[-1].exists():
+                if snapshots and not exists(snapshots[-1]):
                     raise FileNotFoundError(snapshots[-1])
                 raise DamagedLog(
                     f"group {memory.group + 1} is missing in {self.log.directory}, which has group {group.first_group}; {CURE}"
@@ -293,11 +290,11 @@ def _rows(feed: int, seen: Seen) -> pa.RecordBatch:
 
 
 def _read_snapshot(path: Path, memory: _Memory) -> None:
-    file = read_state(path)
+    file = read_of_state(path)
     urls = [entry["url"] for entry in file.facts["feeds"]]
     memory.states = {entry["url"]: FeedState.from_json(entry) for entry in file.facts["feeds"]}
     memory.group = memory.snapshot = file.facts["group"]
-    memory.next, memory.snapshot_bytes = file.facts["next"], path.stat().st_size
+    memory.next, memory.snapshot_bytes = file.facts["next"], size_of(path)
     for batch in file.batches():
         if batch.num_rows:
             feed, pair, last, current = batch.columns
@@ -308,7 +305,7 @@ def _read_snapshot(path: Path, memory: _Memory) -> None:
 
 
 def _apply(group: Group, memory: _Memory) -> None:
-    file = read_state(group.path)
+    file = read_of_state(group.path)
     for pull in read_pulls(group, file):
         pairs = pair_up(pull.identities, pull.contents).copy()
         before = memory.seen.get(pull.url, NOTHING_SEEN)
@@ -316,4 +313,4 @@ def _apply(group: Group, memory: _Memory) -> None:
     for entry in file.facts["feeds"]:
         memory.states[entry["url"]] = FeedState.from_json(entry)
     memory.group, memory.next = group.last_group, group.last + 1
-    memory.log_bytes += group.path.stat().st_size
+    memory.log_bytes += size_of(group.path)

@@ -49,7 +49,8 @@ HEADER = 32
 ENTRY = 8  # bytes of a column's entry in the directory
 _DATA = 4  # offset in an entry of the u32 that leads to the data; the bitmap's comes first
 VARIABLE = 0  # the "width" of strings and binary
-COLUMN_SLACK = 24  # bytes that alignment and the extra offset can cost a column beyond its rows, at most
+ALIGNMENT = 8  # of every part of a page
+OFFSET = 4  # bytes of an offset of a variable column, which has one more than rows
 
 SOUND, BAD_CHECKSUM, BAD_MAGIC, BAD_PLACE, BAD_LAYOUT = 0, 1, 2, 3, 4
 

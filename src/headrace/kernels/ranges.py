@@ -8,6 +8,8 @@ from headrace.kernels.jit import F64, I32, I64, boolean, float64, helper, i32, i
 
 EUCLIDEAN, MANHATTAN, CHEBYSHEV, COSINE = 0, 1, 2, 3
 _LARGE, _SMALL = 2.0**400, 2.0**-400  # coordinates beyond these are scaled, so that squares neither overflow nor vanish
+_LEAST_SQUARE, _MOST_SQUARE = 2.0**-600, 2.0**600  # sums of squares between these need no scaling
+_SUM_ERROR = 2.0**-50  # times the number of coordinates: how far cosines by sums in two orders are apart, at most
 
 
 @kernel(int64(I64, I64, I32, boolean, i64, i32, i32))
@@ -62,8 +64,45 @@ def in_range(values, a, size):
 
 
 @helper
+def products(one, a, other, b, size):
+    """Return the products u·v, u·u and v·v of two vectors. Sums have four parts each, which need not wait for each other."""
+    d0, d1, d2, d3 = 0.0, 0.0, 0.0, 0.0
+    x0, x1, x2, x3 = 0.0, 0.0, 0.0, 0.0
+    y0, y1, y2, y3 = 0.0, 0.0, 0.0, 0.0
+    whole = size - size % 4
+    for j in range(0, whole, 4):
+        u0, u1, u2, u3 = one[a + j], one[a + j + 1], one[a + j + 2], one[a + j + 3]
+        v0, v1, v2, v3 = other[b + j], other[b + j + 1], other[b + j + 2], other[b + j + 3]
+        d0 += u0 * v0
+        d1 += u1 * v1
+        d2 += u2 * v2
+        d3 += u3 * v3
+        x0 += u0 * u0
+        x1 += u1 * u1
+        x2 += u2 * u2
+        x3 += u3 * u3
+        y0 += v0 * v0
+        y1 += v1 * v1
+        y2 += v2 * v2
+        y3 += v3 * v3
+    for j in range(whole, size):
+        u = one[a + j]
+        v = other[b + j]
+        d0 += u * v
+        x0 += u * u
+        y0 += v * v
+    return (d0 + d1) + (d2 + d3), (x0 + x1) + (x2 + x3), (y0 + y1) + (y2 + y3)
+
+
+@helper
 def near_in_angle(one, a, other, b, size, eps):
     """Tell whether 1 - the cosine of two vectors is at most eps. Zeros, and what is not finite, are near nothing."""
+    dot, x, y = products(one, a, other, b, size)
+    if _LEAST_SQUARE < x < _MOST_SQUARE and _LEAST_SQUARE < y < _MOST_SQUARE:
+        beyond = 1.0 - dot / (np.sqrt(x) * np.sqrt(y)) - eps
+        if abs(beyond) > (size + 8) * _SUM_ERROR:
+            return beyond < 0.0
+    # What counts are sums in the order of coordinates.
     s = in_range(one, a, size)
     t = in_range(other, b, size)
     dot, x, y = 0.0, 0.0, 0.0

@@ -17,6 +17,7 @@ import pyarrow as pa
 from headrace.conditions import parse_on, renamed
 from headrace.cost.broadcast import BROADCAST
 from headrace.errors import BadInput, choice
+from headrace.files import exists, is_directory
 from headrace.pipeline.check_sampling import check_sampling
 from headrace.pipeline.document import BadPipeline, Document, Key, filled, near
 from headrace.pipeline.fields import filled_size
@@ -145,8 +146,8 @@ def _check_source(draft: Draft, source: Source | None, at: Key) -> Columns | Non
         return _declared(draft, at)
     if isinstance(source, FileSource | XmlSource):
         path = document.at(source.path)
-        if not path.is_dir():
-            found = "a file" if path.exists() else "nothing"
+        if not is_directory(path):
+            found = "a file" if exists(path) else "nothing"
             draft.note((*at, "path"), f"found {found} at {source.path!r}, expected a directory; make it first")
     if isinstance(source, XmlSource):
         return _check_twig(draft, source, at)
@@ -505,7 +506,7 @@ def check_sink(pipeline: Pipeline, schema: pa.Schema) -> None:
 
         path = pipeline.at(sink.path)
         check_partitions(delta_types(schema), sink.partition_by)
-        if path.is_dir() and DeltaTable.is_deltatable(str(path)):
+        if is_directory(path) and DeltaTable.is_deltatable(str(path)):
             check_schema(DeltaTable(str(path)), schema, sink.partition_by, path)
 
 
@@ -534,9 +535,9 @@ def _written(draft: Draft) -> Iterator[tuple[Key, Path]]:
 
 def _check_writable(path: Path) -> None:
     there = path
-    while not there.exists() and there != there.parent:
+    while not exists(there) and there != there.parent:
         there = there.parent
-    if not there.is_dir():
+    if not is_directory(there):
         raise NotADirectoryError(f"found a file at {there}, expected a directory")
-    if not os.access(there, os.W_OK | os.X_OK):
+    if not os.access(there, os.W_OK | os.X_OK):  # files: asks what the user may do, and touches nothing
         raise PermissionError(f"{there} cannot be written to; give another directory, or the right to write there")

@@ -292,7 +292,10 @@ class _SamplingCheck:
         if step.group_by is not None:
             group = self._check_estimated("group_by", step.group_by, whole)
         schema = None if whole is None else whole.schema
-        if schema is None or len(self.draft.problems) > before or self.draft.is_faulty(self.at):
+        timeless = (
+            isinstance(window, TimeWindow) and schema is not None and window.on not in schema.names
+        )  # noted before
+        if schema is None or timeless or len(self.draft.problems) > before or self.draft.is_faulty(self.at):
             grouped = () if step.group_by is None else (step.group_by, "other")
             times = ("at",) if isinstance(step.window, str) else ()
             return Columns((BATCH, *grouped, "quantity", "estimate", "low", "high", "rows", "kept", *times))

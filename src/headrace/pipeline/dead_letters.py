@@ -12,16 +12,16 @@ put back if the new run writes none: then the sink had the micro-batch already, 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from headrace.files import exists, is_directory, names_in, paths_in, remove_tree, replace
 from headrace.pipeline.reasons import why
+from headrace.runlog.files import count_rows
 from headrace.spark.dead_letter_file import BATCH, DeadLetterFile
 
 SCHEMA = pa.schema({"reason": pa.string(), "record": pa.string(), "source": pa.string()})
@@ -92,28 +92,30 @@ def settle(directory: Path, done: int, *, begin: bool = False) -> None:
         done: the last micro-batch that Spark has committed; -1 if none.
         begin: whether a run starts, which repeats later micro-batches.
     """
-    if not directory.is_dir():
+    if not is_directory(directory):
         return
-    for aside in sorted(directory.glob(f"{_ASIDE}*")):
+    for aside in paths_in(directory, f"{_ASIDE}*"):
         number = int(aside.name.removeprefix(_ASIDE))
-        if (directory / f"{BATCH}{number}").exists():
-            shutil.rmtree(aside)
+        if exists(directory / f"{BATCH}{number}"):
+            remove_tree(aside, errors=True)
         elif number <= done:
-            aside.rename(directory / f"{BATCH}{number}")
+            replace(aside, directory / f"{BATCH}{number}")
     if begin:
-        for folder in directory.glob(f"{BATCH}*"):
+        for folder in paths_in(directory, f"{BATCH}*"):
             number = int(folder.name.removeprefix(BATCH))
             if number > done:
-                folder.rename(directory / f"{_ASIDE}{number}")
+                replace(folder, directory / f"{_ASIDE}{number}")
 
 
 def last_done(checkpoint: Path) -> int:
     """Return the last micro-batch that Spark has committed in a checkpoint; -1 if none."""
     commits = checkpoint / "commits"
-    numbers = [int(p.name) for p in commits.iterdir() if p.name.isdigit()] if commits.is_dir() else []
+    numbers = [int(name) for name in names_in(commits) if name.isdigit()] if is_directory(commits) else []
     return max(numbers, default=-1)
 
 
 def count(directory: Path) -> int:
-    """Return the number of dead letters."""
-    return sum(pq.read_metadata(file).num_rows for file in directory.glob(f"{BATCH}*/part-*.parquet"))
+    """Return the number of dead letters; a damaged file of them is refused by name."""
+    folders = paths_in(directory, f"{BATCH}*", missing_ok=True)
+    letters = (file for folder in folders for file in paths_in(folder, "part-*.parquet"))
+    return sum(count_rows(file, unsummed=SCHEMA) for file in letters)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
-from headrace.errors import SUGGEST_ABOVE, BadInput
+from headrace.errors import SUGGEST_ABOVE, BadInput, shown
 from headrace.paths import local_path
 from headrace.sources.secret import hide_secrets, is_secret_name
 
@@ -27,6 +27,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HIDDEN = (
     4  # characters of a value from which it is looked for in texts that others wrote: "2" would be found everywhere
 )
+_DEEPEST = 32  # tables and arrays inside each other; the deepest that means something has six
 _MOST_BROKEN = 50  # lines that do not parse, after which the file is taken for something else than TOML
 _ASSIGNED = re.compile(r"\s*([A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')\s*=")
 
@@ -123,18 +124,46 @@ class Document:
 def read_document(path: Path, environment: Mapping[str, str]) -> Document:
     """Read a file. Lines that are not TOML, and variables that are not set, are noted in `problems`."""
     text = _read_text(path)
-    text, unread = _parsable(text, str(path))
-    raw = tomllib.loads(text)
-    document = Document(path, raw, dict(_lines(text)))
+    try:
+        text, unread = _parsable(text, str(path))
+        raw, lines = tomllib.loads(text), dict(_lines(text))
+    except BadPipeline:
+        raise
+    except RecursionError:  # tomllib calls itself for each bracket
+        raise _nested(path) from None
+    except ValueError as error:  # a number of more digits than Python takes
+        raise BadPipeline([Problem(str(path), 1, "", f"not TOML: {shown(error)}")]) from None
+    if _is_deep(raw):
+        raise _nested(path)
+    document = Document(path, raw, lines)
     document.problems.extend(problem for problem, _ in unread)
     document.broken.update(_keys_of_lines(text, {problem.line: name for problem, name in unread if name}))
     values = _fill(raw, (), environment, document)
     return Document(path, values, document.lines, document.secrets, document.problems, document.broken)
 
 
+def _nested(path: Path) -> BadPipeline:
+    words = (
+        f"values are nested more than {_DEEPEST} deep, which no pipeline needs; look for brackets that are not closed"
+    )
+    return BadPipeline([Problem(str(path), 1, "", words)])
+
+
+def _is_deep(values: dict[str, Any]) -> bool:
+    """Whether tables and arrays are nested so deep that what walks through them could run out of stack."""
+    ahead: list[tuple[Any, int]] = [(values, 0)]
+    while ahead:
+        value, depth = ahead.pop()
+        if depth > _DEEPEST:
+            return True
+        if isinstance(value, dict | list):
+            ahead += [(inner, depth + 1) for inner in (value.values() if isinstance(value, dict) else value)]
+    return False
+
+
 def _read_text(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with path.open("rb") as file:  # files: the user's own pipeline, which may come through a pipe
             content = file.read(_LARGEST + 1)
         text = content.decode()
     except FileNotFoundError:

@@ -28,7 +28,7 @@ def explain(pipeline: Pipeline, checked: Checked) -> dict[str, Any]:
     for step, schema in zip(steps, checked.schemas[1:], strict=True):
         step["gives"] = _columns(schema)
     budgets = [_budget(step) for step in pipeline.steps]
-    memory = sum(parse_size(size) for size in budgets if size is not None)
+    memory = sum(parse_size(size, name="memory") for size in budgets if size is not None)
     by_rows = [
         f"step {i}" for i, s in enumerate(pipeline.steps, 1) if isinstance(s, Sampling) and budgets[i - 1] is None
     ]
@@ -106,7 +106,7 @@ def _sample_memory(step: Sampling) -> str:
     """Say how much a step keeps: bytes, or rows."""
     budget = _budget(step)
     if budget is not None:
-        return f"{format_size(parse_size(budget))} an executor"
+        return f"{format_size(parse_size(budget, name='memory'))} an executor"
     if isinstance(step, JoinInPart):
         return f"for {step.tuples} rows of both sides together"
     of_each = "" if step.other is None else " of each side"

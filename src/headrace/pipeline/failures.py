@@ -20,7 +20,7 @@ _HEADER = re.compile(
 _FILE = re.compile(r"reading file (file:\S+?)\.\s")
 _GONE = re.compile(r"errors\.(?:NotARelation|UnfinishedRelation): (.+)")
 _DAMAGED = re.compile(r"errors\.DamagedRelation: (.+)")
-_PATH = re.compile(r"'(/[^']+)'|: (/\S+) \((?:No space|Read-only|Permission)")
+_PATH = re.compile(r"'(/[^']+)'|: (/\S+) \((?:No space|Read-only|Permission)|FileFault: (/.+?): (?=[A-Z])")
 
 
 def words_of(failure: Any, pipeline: Pipeline) -> str:
@@ -62,4 +62,4 @@ def _words(text: str, pipeline: Pipeline) -> str:
 
 def _at(text: str) -> str:
     found = _PATH.search(text)
-    return f" ({found[1] or found[2]})" if found else ""
+    return f" ({found[1] or found[2] or found[3]})" if found else ""

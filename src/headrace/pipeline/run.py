@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.clock import Clock
 from headrace.errors import HeadraceError, OutsideFailure
+from headrace.files import locked, make_directory
 from headrace.metrics import JoinStats
 from headrace.pipeline.dead_letters import count, last_done, settle
 from headrace.pipeline.failures import found_damage, words_of
@@ -70,6 +69,12 @@ class PipelineResult:
     stopped: bool
     """whether a stop was requested before the end of the source"""
     seconds: float
+    """how long the run took, from the start of its query to its end"""
+
+    @property
+    def rate(self) -> float:
+        """Rows per second of the run, where `status.rate` is of its last micro-batch."""
+        return self.status.rows / self.seconds if self.seconds > 0 else 0.0
 
 
 Watch = Callable[[PipelineStatus], None]
@@ -215,17 +220,12 @@ class _Meter:
 @contextmanager
 def _alone(pipeline: Pipeline) -> Iterator[None]:
     """Lock the state directory, since two runs with one checkpoint would overwrite each other's progress."""
-    pipeline.state.mkdir(parents=True, exist_ok=True)
-    fd = os.open(pipeline.state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    make_directory(pipeline.state, parents=True)
+    with locked(pipeline.state / "lock") as alone:
+        if not alone:
             raise refuse(
                 pipeline.document,
                 ("state",),
                 f"another run uses {pipeline.state}; stop it first, or give another state",
-            ) from None
+            )
         yield
-    finally:
-        os.close(fd)

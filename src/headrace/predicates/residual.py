@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from headrace.arrays import Bools
+from headrace.arrays import Bools, Int32s
 from headrace.conditions import Condition, check_condition
 from headrace.errors import BadInput
 from headrace.predicates.numbers import Types
@@ -55,6 +55,8 @@ class Residual:
                         f" {', '.join(schema.names)}"
                     )
         types: list[Types] = [{field.name: field.type for field in schema} for schema in (left, right)]
+        self.wide = any(pa.types.is_nested(types[side][name]) for side in (0, 1) for name in self.columns(side))
+        """whether rows have lists, so that pairs which share rows should not copy them for each pair"""
         terms, self._tests = split(condition, types[1], SIDES[1])
         self._terms = [term for term in terms if not term.prefilter]  # a test decides what a prefilter would let pass
         for part in (*terms, *self._tests):
@@ -67,16 +69,29 @@ class Residual:
     def keep(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Bools:
         """Tell for each i whether row i of the left and row i of the right satisfy the condition."""
         assert left.num_rows == right.num_rows, (left.num_rows, right.num_rows)
-        keep = np.ones(left.num_rows, np.uint8)
         each = np.arange(left.num_rows, dtype=np.int32)
+        return kept_by(self._tests, left, right, self._kept_by_terms((left, each), (right, each)))
+
+    def keep_pairs(self, left: tuple[pa.RecordBatch, Int32s], right: tuple[pa.RecordBatch, Int32s]) -> Bools:
+        """Tell for each i whether two rows satisfy the condition: of each side its rows, and the number of the row of pair i."""
+        keep = self._kept_by_terms(left, right)
+        if self._tests:
+            rows = np.flatnonzero(keep)
+            one, other = (batch.take(pa.array(number[rows])) for batch, number in (left, right))
+            keep[rows] = kept_by(self._tests, one, other, np.ones(rows.size, np.bool_))
+        return keep
+
+    def _kept_by_terms(self, left: tuple[pa.RecordBatch, Int32s], right: tuple[pa.RecordBatch, Int32s]) -> Bools:
+        (one, of_left), (other, of_right) = left, right
+        keep = np.ones(of_left.size, np.uint8)
         for term in self._terms:
-            values, there = term.read_left(left)
+            values, there = term.read_left(one)
             term.values = values
-            keep &= there.view(np.uint8)
-            term.read_right({name: right.column(name) for name in self.condition.right_columns})
-            term.keep(each, each, keep)
+            keep &= there[of_left].view(np.uint8)
+            term.read_right({name: other.column(name) for name in self.condition.right_columns})
+            term.keep(of_right, of_left, keep)
             term.values = values[:0]
-        return kept_by(self._tests, left, right, keep.view(np.bool_))
+        return keep.view(np.bool_)
 
 
 def kept_by(tests: Sequence[PairTest], left: pa.RecordBatch, right: pa.RecordBatch, keep: Bools) -> Bools:

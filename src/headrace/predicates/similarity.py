@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headrace.arrays import AnyArray, Bools, Int32s, Int64s, UInt8s, UInt64s
 from headrace.conditions import EditDistance, Jaccard
-from headrace.errors import BadInput, UnsupportedType, shown
+from headrace.errors import BadInput, UnsupportedType, missing_extra, shown
 from headrace.kernels.texts import EDIT_GRAM, FACTS, expand_similar, gram_sets, may_match, similar, text_facts
 from headrace.predicates.numbers import Types
 from headrace.predicates.pair_test import LeftRows, PairTest
@@ -190,8 +190,8 @@ def _distance_function() -> Callable[[AnyArray, AnyArray, int], AnyArray]:
     try:
         from rapidfuzz.distance import Levenshtein
         from rapidfuzz.process import cpdist
-    except ModuleNotFoundError:
-        raise BadInput("edit_distance needs the extra 'text'; run pip install 'headrace[text]'") from None
+    except ModuleNotFoundError as error:
+        raise missing_extra("edit_distance", error) from None
 
     def distances(one: AnyArray, other: AnyArray, most: int) -> AnyArray:
         found: AnyArray = cpdist(one, other, scorer=Levenshtein.distance, score_cutoff=most)

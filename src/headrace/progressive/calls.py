@@ -8,7 +8,7 @@ from weakref import ReferenceType, ref
 import pyarrow as pa
 
 from headrace.errors import BadInput, SpillError
-from headrace.memory import MemoryBudget
+from headrace.memory import FreedMemory, MemoryBudget
 from headrace.progressive.stats import ProgressiveStats
 
 
@@ -25,6 +25,7 @@ class Calls:
 
     def __init__(self, stats: ProgressiveStats, budget: MemoryBudget) -> None:
         self._stats, self._budget = stats, budget
+        self._freed = FreedMemory(budget.limit)
         self._reader: ReferenceType[Iterator[pa.RecordBatch]] | None = None  # of results that are not read to the end
         self._called = ""  # what they are results of: "insert" or "finish"
         self._broken: BaseException | None = None
@@ -71,6 +72,7 @@ class Calls:
     def sent(self, out: pa.RecordBatch) -> pa.RecordBatch:
         """Count results that are sent now."""
         self._stats.results += out.num_rows
+        self._freed.add(out.nbytes, out.num_rows)
         return out
 
     def _send(self, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -18,6 +18,7 @@ from headrace.progressive.memory.spill import SpilledRows, cells_of
 from headrace.progressive.output import BatchRows
 from headrace.progressive.policies.stats import PartitionStats
 from headrace.progressive.stats import ProgressiveStats
+from headrace.row_copies import cuts, largest_row, row_sizes
 
 _START = (0, -1)  # the first right segment, from where it may match
 
@@ -190,12 +191,19 @@ class DiskJoiner:
                 keep,
             )
             which = np.flatnonzero(keep)
-            out, _ = self._sides.output.make(
-                BatchRows(mine.rows, rows[which]), BatchRows(theirs.rows, other_rows[which])
-            )
-            self._stats.disk_disk += out.num_rows
-            yield out
+            rows, other_rows = rows[which], other_rows[which]
+            for some in self._that_fit(mine.rows, rows, theirs.rows, other_rows):
+                left, right = BatchRows(mine.rows, rows[some]), BatchRows(theirs.rows, other_rows[some])
+                out, _ = self._sides.output.make(left, right)
+                self._stats.disk_disk += out.num_rows
+                yield out
         join.right_at = reached
+
+    def _that_fit(self, left: pa.RecordBatch, rows: Int32s, right: pa.RecordBatch, others: Int32s) -> Iterator[slice]:
+        """Divide pairs so that their rows fit working memory, or one pair does not."""
+        if rows.size * (largest_row(left) + largest_row(right)) <= self._sides.work:
+            return iter([slice(0, rows.size)])
+        return cuts(row_sizes(left, rows) + row_sizes(right, others), self._sides.work)
 
     def _next_block(self, join: DiskJoin) -> LeftBlock | None:
         """Read the left block that begins at `left_at`, and make its hash table; None at the end."""

@@ -232,15 +232,16 @@ class ProgressiveJoin:
         for reach in [home] if partitioning.identity else partitioning.reach_in_steps(number, keys, cells):
             for entries, slots in other.match(reach.cell, reach.row, keys.values, most):
                 order = other.by_chunk(slots)
-                slots = slots[order]
-                mine = BatchRows(batch, reach.row[entries[order]])
-                out, which = self._sides.output.make(*left_and_right(number, mine, MemoryRows(other, slots)))
-                made = slots if which is None else slots[which]
-                self.partition_stats.made_results(other.number, other.partition[made])
-                if other.results.size:
-                    np.add.at(other.results, made, np.int32(1))
-                self.stats.in_memory += out.num_rows
-                yield out
+                rows, slots = reach.row[entries[order]], slots[order]
+                for some in other.pairs_that_fit(batch, rows, slots, self._sides.work):
+                    mine, theirs = BatchRows(batch, rows[some]), MemoryRows(other, slots[some])
+                    out, which = self._sides.output.make(*left_and_right(number, mine, theirs))
+                    made = theirs.slots if which is None else theirs.slots[which]
+                    self.partition_stats.made_results(other.number, other.partition[made])
+                    if other.results.size:
+                        np.add.at(other.results, made, np.int32(1))
+                    self.stats.in_memory += out.num_rows
+                    yield out
 
     def _keep(self, number: int, piece: Piece) -> None:
         """Put rows that have probed into memory. If there is no room and none can be made, nothing has changed."""

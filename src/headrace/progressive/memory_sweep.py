@@ -107,7 +107,9 @@ class MemorySweep:
                 rows, arrived = entries.row[entry], other.arrived[slots]
                 fresh = np.flatnonzero((arrived > since[rows]) & (arrived < stamp))
                 order = fresh[other.by_chunk(slots[fresh])]
-                mine, theirs = BatchRows(block.rows, rows[order]), MemoryRows(other, slots[order])
-                out, _ = sides.output.make(*left_and_right(number, mine, theirs))
-                self._stats.memory_disk += out.num_rows
-                yield out
+                rows, slots = rows[order], slots[order]
+                for some in other.pairs_that_fit(block.rows, rows, slots, sides.work):
+                    mine, theirs = BatchRows(block.rows, rows[some]), MemoryRows(other, slots[some])
+                    out, _ = sides.output.make(*left_and_right(number, mine, theirs))
+                    self._stats.memory_disk += out.num_rows
+                    yield out

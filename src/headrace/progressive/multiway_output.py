@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from headrace.arrays import Bools, Int32s
 from headrace.errors import BadInput
-from headrace.progressive.memory.row_chunks import take
 from headrace.progressive.memory.side_memory import SideMemory
 from headrace.progressive.output import PairRows
+from headrace.row_copies import take
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from headrace.conditions import AllOf, Condition, Equal
 from headrace.errors import BadInput
 from headrace.predicates import Residual
 from headrace.progressive.grids.partitioning import LEFT, SIDES
-from headrace.progressive.memory.row_chunks import take
 from headrace.progressive.memory.side_memory import SideMemory
+from headrace.row_copies import take
 
 
 class PairRows(Protocol):
@@ -38,6 +38,13 @@ class BatchRows:
         batch = self.batch if columns is None else self.batch.select(list(columns))
         return take(batch, self.rows if which is None else self.rows[which])
 
+    def distinct(self, columns: Sequence[str]) -> tuple[pa.RecordBatch, Int32s]:
+        """Copy each row once."""
+        used = np.zeros(self.batch.num_rows, np.bool_)
+        used[self.rows] = True
+        number = np.cumsum(used, dtype=np.int32) - np.int32(1)
+        return take(self.batch.select(list(columns)), np.flatnonzero(used)), number[self.rows]
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryRows:
@@ -49,6 +56,14 @@ class MemoryRows:
     def take(self, columns: Sequence[str] | None = None, which: Bools | None = None) -> pa.RecordBatch:
         """Copy the rows out of the side's memory."""
         return self.side.rows(self.slots if which is None else self.slots[which], columns)
+
+    def distinct(self, columns: Sequence[str]) -> tuple[pa.RecordBatch, Int32s]:
+        """Copy the row of each slot once."""
+        slots, number = np.unique(self.slots, return_inverse=True)
+        order = self.side.by_chunk(slots)
+        place = np.empty(order.size, np.int32)
+        place[order] = np.arange(order.size, dtype=np.int32)
+        return self.side.rows(slots[order], columns), place[number]
 
 
 class Output:
@@ -96,7 +111,11 @@ class Output:
         """Ask pairs for what is still to be tested. Returns a mask of those that satisfy it; None if all do."""
         if self._residual is None:
             return None
-        which = self._residual.keep(left.take(self._residual.columns(0)), right.take(self._residual.columns(1)))
+        asked = self._residual.columns(0), self._residual.columns(1)
+        if self._residual.wide:
+            which = self._residual.keep_pairs(_distinct(left, asked[0]), _distinct(right, asked[1]))
+        else:
+            which = self._residual.keep(left.take(asked[0]), right.take(asked[1]))
         return None if which.all() else which
 
     def results(self, left: PairRows, right: PairRows, which: Bools | None) -> pa.RecordBatch:
@@ -107,6 +126,14 @@ class Output:
     def empty(self) -> pa.RecordBatch:
         """Return a batch of no results."""
         return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in self.schema], schema=self.schema)
+
+
+def _distinct(rows: PairRows, columns: Sequence[str]) -> tuple[pa.RecordBatch, Int32s]:
+    """Columns of rows, and the number of each pair's row among them; of rows in memory each is there once."""
+    if isinstance(rows, BatchRows | MemoryRows):
+        return rows.distinct(columns)
+    batch = rows.take(columns)
+    return batch, all_rows(batch.num_rows)
 
 
 def _equalities(condition: Condition) -> list[Equal]:

@@ -148,6 +148,8 @@ def plain_table(table: pa.Table, schema: pa.Schema, *, truncate: bool = False) -
     arrays = []
     for field in schema:
         column = flat[field.name]
+        if pa.types.is_dictionary(column.type):
+            column = pa.chunked_array([decoded(chunk) for chunk in column.chunks], plain_type(field.name, column.type))
         if column.type != field.type:
             cut = truncate and beyond_spark(column.type)
             try:
@@ -160,6 +162,12 @@ def plain_table(table: pa.Table, schema: pa.Schema, *, truncate: bool = False) -
             _check_text(field.name, column)
         arrays.append(column)
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def decoded(array: pa.DictionaryArray) -> pa.Array:
+    """Return a dictionary array's values in their plain form: Arrow cannot take views, which Polars has, out of a dictionary."""
+    plain = array.dictionary.cast(plain_type("", array.type.value_type))
+    return pa.DictionaryArray.from_arrays(array.indices, plain).dictionary_decode()
 
 
 def _check_text(name: str, column: pa.ChunkedArray) -> None:

@@ -2,42 +2,49 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import os
-import shutil
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
 
-from headrace.errors import BadInput, choice
-from headrace.files import sync_directory
-from headrace.paths import local_path
+from headrace.clock import SystemClock
+from headrace.errors import BadInput, choice, listed, shown
+from headrace.files import (
+    Lease,
+    exchange,
+    exists,
+    make_directory,
+    remove_abandoned,
+    remove_tree,
+    rename_exclusively,
+)
+from headrace.kernels.pages import ALIGNMENT
 from headrace.relation.columns import in_microseconds, plain_schema, plain_table
 from headrace.relation.disk import Disk
 from headrace.relation.frequency_order import FrequencyRanks, FrequencySorter
-from headrace.relation.manifest import UNFINISHED, Manifest, commit, directory_at, drafts, versions, writing
+from headrace.relation.input_data import is_spark, refuse_index, source_of
+from headrace.relation.manifest import UNFINISHED, Manifest, commit, directory_at, versions, writing
+from headrace.relation.manifest_check import MOST_PAGE_SIZE
 from headrace.relation.reader import Version
 from headrace.relation.sorter import ExternalSorter, batches_of
 from headrace.relation.writer import Layout, ShardWriter
-from headrace.units import parse_size
+from headrace.units import format_duration, format_size, parse_size
 
-if TYPE_CHECKING:
-    from pyarrow.dataset import Dataset
+_log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int | None], None]
 
 _SECTOR = 4096  # bytes; O_DIRECT needs reads of whole sectors
-_AT_FDCWD = -100  # renameat2: paths are relative to the working directory
-_NO_REPLACE, _EXCHANGE = 1, 2  # flags of renameat2
+# A shard's number has 15 bits of a page's place, which is a signed 64-bit number: see `reader.SHARD_SHIFT`.
+_MOST_SHARDS = (1 << 15) - 1
 
 
 def create_relation(
@@ -57,37 +64,55 @@ def create_relation(
     nanoseconds: str = "refuse",
 ) -> None:
     """Write and commit version 1 of a relation; see Relation.create."""
+    clock = SystemClock()
+    begun = clock.now()
     choice("null_keys", null_keys, ("refuse", "drop"))
     truncate = choice("nanoseconds", nanoseconds, ("refuse", "truncate")) == "truncate"
-    if root.exists():
+    if exists(root):
         if not overwrite:
             raise BadInput(f"{root} exists; pass overwrite=True to replace it, or choose another path")
         versions(root)  # refuses to replace anything but a relation
     notes: dict[str, Any] = {}
     if hasattr(data, "snapshot"):  # hr.postgresql or hr.delta, whose version is noted in the manifest
         data, notes = data.snapshot()
-    if shards < 1:
-        raise BadInput(f"shards={shards} is not possible; a relation has 1 shard or more")
-    schema, batches, total = source_of(data)
-    layout = _layout(schema, key, page_size, fill, truncate=truncate)
-    ranks = _frequency_ranks(order, frequencies, layout, spark=_is_spark(data))
+    if isinstance(shards, bool) or not isinstance(shards, int | np.integer) or shards < 1:
+        raise BadInput(f"shards={shown(shards)} is not possible; give a whole number, 1 or more")
+    if shards > _MOST_SHARDS:
+        raise BadInput(
+            f"shards={shards} is too many; a relation has {_MOST_SHARDS:,} at most, and a few for each core do"
+        )
+    limit = parse_size(memory, name="memory")
+    if progress is not None and not callable(progress):
+        raise BadInput(f"progress={shown(progress)} is not a function; give one of rows done and rows in all, or None")
+    schema: pa.Schema
+    batches: Any
+    total: int | None = None
+    if is_spark(data):
+        from headrace.relation.spark_create import arrow_schema
+
+        schema, batches = arrow_schema(data), data
+    else:
+        schema, batches, total = source_of(data)
+    names = _key_names(key, schema)
+    refuse_index(data, names, "key=")
+    layout = _layout(schema, names, page_size, fill, truncate=truncate)
+    ranks = _frequency_ranks(order, frequencies, layout, spark=is_spark(data))
     if ranks:
         layout = replace(layout, order="frequency")
     fill_directory: Callable[..., Manifest] = partial(_create_from_arrow, ranks)
-    if _is_spark(data):
+    if is_spark(data):
         from headrace.relation.spark_create import create_from_spark as fill_directory
-    root.parent.mkdir(parents=True, exist_ok=True)
-    for left in drafts(root):
-        _remove_if_dead(left)
-    draft = root.with_name(f"{root.name}{UNFINISHED}{os.getpid()}-{uuid.uuid4().hex[:8]}")
-    draft.mkdir()
-    try:
+    make_directory(root.parent, parents=True)
+    for left in remove_abandoned(root.parent, f"{root.name}{UNFINISHED}"):
+        _log.info("removed %s, which a create left that was stopped", left)
+    with Lease(root.parent, f"{root.name}{UNFINISHED}") as lease:
+        draft = lease.directory
         manifest = fill_directory(
             draft,
             batches,
             layout,
             shards,
-            parse_size(memory),
+            limit,
             null_keys,
             (lambda done: progress(done, total)) if progress else (lambda done: None),
         )
@@ -95,13 +120,16 @@ def create_relation(
         commit(draft, manifest)
         with closing(Version(draft, manifest, Disk())) as made:  # before it takes the place of one that is sound
             made.check_sidecars()
-        if overwrite and root.exists():
+        if overwrite and exists(root):
             _replace(draft, root)
         else:
-            _rename(draft, root, _NO_REPLACE)
-        sync_directory(root.parent)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+            _name(draft, root)
+        _log.info(
+            "created %s: %s in %s",
+            root,
+            manifest.summary(),
+            format_duration(clock.now() - begun),
+        )
 
 
 def _replace(draft: Path, root: Path) -> None:
@@ -115,19 +143,28 @@ def _replace(draft: Path, root: Path) -> None:
         with writing(root, wait=True):
             # If another relation has come there meanwhile, this is the lock of the one before.
             if directory_at(root) == place:
-                _rename(draft, root, _EXCHANGE)
+                _in_one_step(exchange, draft, root)
                 return
 
 
-def _rename(draft: Path, root: Path, how: int) -> None:
-    """Rename atomically: to a free name, or by exchanging the two directories, so that one of them is always there."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(_AT_FDCWD, os.fsencode(draft), _AT_FDCWD, os.fsencode(root), how) == 0:
-        return
-    code = ctypes.get_errno()
-    if code == errno.EEXIST:
-        raise BadInput(f"{root} was created meanwhile; pass overwrite=True to replace it, or choose another path")
-    raise OSError(code, f"{root} cannot be given its name in one step: {os.strerror(code)}")
+def _name(draft: Path, root: Path) -> None:
+    """Give a relation its name, if that is free."""
+    try:
+        _in_one_step(rename_exclusively, draft, root)
+    except FileExistsError as error:
+        raise BadInput(
+            f"{root} was created meanwhile; pass overwrite=True to replace it, or choose another path"
+        ) from error
+
+
+def _in_one_step(rename: Callable[[Path, Path], None], draft: Path, root: Path) -> None:
+    """Rename; explains the refusal of a file system that cannot do it at once."""
+    try:
+        rename(draft, root)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        raise OSError(error.errno, f"{root} cannot be given its name in one step: {error.strerror}") from error
 
 
 def _frequency_ranks(order: str, frequencies: Any, layout: Layout, *, spark: bool) -> FrequencyRanks | None:
@@ -151,19 +188,25 @@ def _frequency_ranks(order: str, frequencies: Any, layout: Layout, *, spark: boo
     return FrequencyRanks(frequencies, layout.codec)
 
 
-def _is_spark(data: Any) -> bool:
-    return hasattr(data, "sparkSession")
+def _key_names(key: Any, schema: pa.Schema) -> tuple[str, ...]:
+    """Return the key columns' names; refuses what names none."""
+    names = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, Iterable) else (key,)
+    if not all(isinstance(name, str) for name in names):
+        raise BadInput(
+            f"key={shown(key)} is not a column's name; give the column or columns to join on: the data have"
+            f" {listed(schema.names)}"
+        )
+    return names
 
 
-def _layout(
-    schema: pa.Schema, key: str | Sequence[str], page_size: int | str, fill: float, *, truncate: bool
-) -> Layout:
-    names = (key,) if isinstance(key, str) else tuple(key)
-    size = parse_size(page_size)
+def _layout(schema: pa.Schema, names: tuple[str, ...], page_size: int | str, fill: float, *, truncate: bool) -> Layout:
+    size = parse_size(page_size, name="page_size")
     if size % _SECTOR:
         raise BadInput(f"page_size={page_size!r} is not a multiple of 4KiB; use 8KiB, say")
-    if not 0 < fill <= 1:
-        raise BadInput(f"fill={fill} is not a share of a page; use a number above 0 and up to 1")
+    if size > MOST_PAGE_SIZE:
+        raise BadInput(f"page_size={page_size!r} is too large; a page has {format_size(MOST_PAGE_SIZE)} at most")
+    if isinstance(fill, bool) or not isinstance(fill, int | float | np.number) or not 0 < fill <= 1:
+        raise BadInput(f"fill={shown(fill)} is not a share of a page; use a number above 0 and up to 1")
     plain = plain_schema(schema)
     if len(set(names)) < len(names):
         raise BadInput(f"key={list(names)} names a column twice; name each once")
@@ -172,65 +215,21 @@ def _layout(
     for name in names:
         if name not in plain.names:
             raise BadInput(
-                f"key names {name!r}, which the data does not have; its columns are {', '.join(plain.names)}"
+                f"key names {name!r}, which the data does not have; its columns are {listed(plain.names, like=name)}"
             )
     plain = in_microseconds(plain, names, truncate=truncate)
     layout = Layout.of(plain, names, size, fill)
-    if layout.overhead + layout.fixed > size:
+    needed = layout.overhead + layout.fixed
+    if needed > size:
+        # Nulls take an aligned bitmap a column. Texts come on top of what is known of a row by its types.
+        beside = sum(column.width == 0 for column in layout.payload)
+        size_for_all = -(-(needed + len(layout.payload) * ALIGNMENT) // _SECTOR) * _SECTOR
         raise BadInput(
-            f"a row of {len(plain)} columns needs {layout.overhead + layout.fixed:,} bytes and a page has {size:,}; use a"
-            " larger page_size"
+            f"a row of {len(plain):,} columns needs {needed:,} bytes and a page has {size:,}; create the relation with"
+            f" page_size={size_for_all} or more"
+            + (f": the bytes of {beside:,} columns of text or binary come on top" if beside else "")
         )
     return layout
-
-
-def source_of(data: Any) -> tuple[pa.Schema, Any, int | None]:
-    """Return the schema, the batches (or the Spark DataFrame itself) and, where known, the number of rows."""
-    from pyarrow import dataset  # imports pandas, 45 MiB, which workers that create no relation can do without
-
-    if _is_spark(data):
-        from headrace.relation.spark_create import arrow_schema
-
-        return arrow_schema(data), data, None
-    if isinstance(data, str | Path):
-        data = local_path(data, "data")
-        if not data.exists():
-            raise BadInput(f"there are no data at {data}; expected a Parquet file or a directory of such")
-        data = dataset.dataset(data, format="parquet", partitioning="hive")
-    elif type(data).__module__.split(".")[0] == "pandas":
-        data = pa.Table.from_pandas(data, preserve_index=False)
-    if isinstance(data, dataset.Dataset):
-        return data.schema, _dataset_batches(data), data.count_rows()
-    if isinstance(data, pa.Table):
-        return data.schema, data.to_batches(max_chunksize=1 << 20), data.num_rows
-    if isinstance(data, pa.RecordBatchReader):
-        return data.schema, data, None
-    raise BadInput(
-        f"data is a {type(data).__name__}; expected a Spark DataFrame, a pyarrow Table, RecordBatchReader or Dataset, a pandas"
-        " frame, or the path of Parquet files"
-    )
-
-
-def _dataset_batches(data: Dataset) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a dataset with as little read-ahead as possible."""
-    from pyarrow.dataset import ParquetFileFragment
-
-    try:
-        fragments = list(data.get_fragments())
-    except ValueError:  # a filtered dataset has no fragments; only the scanner can read it
-        yield from data.to_batches(batch_size=1 << 16, batch_readahead=1, fragment_readahead=1)
-        return
-    for fragment in fragments:
-        plain = isinstance(fragment, ParquetFileFragment)
-        if plain and fragment.physical_schema.equals(data.schema):
-            # The scanner decodes row groups ahead, several hundred MB of them; this reader does not.
-            with fragment.open() as source:
-                reader = pyarrow.parquet.ParquetFile(source, pre_buffer=False)
-                yield from reader.iter_batches(batch_size=1 << 16)
-        else:
-            yield from fragment.to_batches(
-                schema=data.schema, batch_size=1 << 16, batch_readahead=1, fragment_readahead=1
-            )
 
 
 def _create_from_arrow(
@@ -244,7 +243,7 @@ def _create_from_arrow(
     progress: Callable[[int], None],
 ) -> Manifest:
     scratch = root / "scratch"
-    scratch.mkdir()
+    make_directory(scratch)
     sorter = (
         FrequencySorter(layout, shards, memory, scratch, null_keys, ranks)
         if ranks
@@ -258,21 +257,23 @@ def _create_from_arrow(
             sorter.add(plain_table(table, layout.schema, truncate=True))
             progress(sorter.rows // 2)
     sorter.finish()
+    if sorter.dropped:
+        _log.info("dropped %s rows with a null key", f"{sorter.dropped:,}")
     facts, nulls = [], dict.fromkeys((c.name for c in layout.payload), 0)
     variable = {c.name: 0 for c in layout.payload if c.width == 0}
     written = 0
     for shard in range(shards):
-        writer = ShardWriter(root, layout, shard, 1)
-        for table in sorter.shard(shard):
-            writer.write(table)
-            written += table.num_rows
-            progress((sorter.rows + written) // 2)
-        facts.append(writer.close())
+        with ShardWriter(root, layout, shard, 1) as writer:
+            for table in sorter.shard(shard):
+                writer.write(table)
+                written += table.num_rows
+                progress((sorter.rows + written) // 2)
+            facts.append(writer.close())
         for name, count in writer.builder.nulls.items():
             nulls[name] += count
         for name, count in writer.builder.variable_bytes.items():
             variable[name] += count
-    shutil.rmtree(scratch)
+    remove_tree(scratch, errors=True)
     return Manifest(
         version=1,
         schema=layout.schema,
@@ -284,10 +285,3 @@ def _create_from_arrow(
         variable_bytes=variable,
         order=layout.order,
     )
-
-
-def _remove_if_dead(draft: Path) -> None:
-    """Remove the directory of an unfinished create, unless its process still runs."""
-    pid = draft.name.split(UNFINISHED, 1)[1].split("-", 1)[0]
-    if not (pid.isdigit() and Path(f"/proc/{pid}").exists()):
-        shutil.rmtree(draft, ignore_errors=True)

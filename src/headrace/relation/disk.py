@@ -20,10 +20,10 @@ import numpy as np
 from headrace.arrays import Int32s, Int64s
 from headrace.clock import ManualClock
 from headrace.errors import BadInput, choice
-from headrace.files import open_regular
+from headrace.files import LocalFiles, files, open_regular
 from headrace.kernels.plan import plan_greedy, plan_optimal
 from headrace.metrics import Factors, Overhead
-from headrace.relation.read_pool import PendingReads, read_pool, read_runs
+from headrace.relation.read_pool import PendingReads, read_pool, read_runs, read_runs_one_by_one
 from headrace.relation.request_costs import RequestCosts
 
 DiskKind = Literal["buffered", "direct", "simulated"]
@@ -73,7 +73,7 @@ class Disk:
     _: KW_ONLY
     seek: float = 9e-6
     transfer: float = 2.4e-6
-    workers: int = 32
+    workers: int = 64
     plan: PlanKind = "optimal"
     longest: int = 200
     factors: Factors = field(default_factory=Factors)
@@ -106,7 +106,10 @@ class Disk:
                     f"disk='direct' is not possible for {path}: the file system refuses O_DIRECT ({error.strerror}); use"
                     " disk='buffered', or put the relation on another file system"
                 ) from error
-        return open_regular(path)
+        fd = open_regular(path)
+        # Requests are planned. What the system would read ahead of them is not wanted, and takes the disk's time.
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+        return fd
 
     def spend(self, steps: Mapping[str, int]) -> None:
         """Charge steps of a join, counted by the names of `Factors`, to the clock of a simulated machine; others ignore it."""
@@ -174,21 +177,18 @@ class Disk:
         seek, transfer = self.costs(page_size)
         if chunk is not None:
             transfer += self.scan_costs(page_size)[0] / chunk
-        n = places.size
-        first, length = np.empty(n, np.int64), np.empty(n, np.int64)
-        chosen = np.empty(n, np.int32)
         if plan == "none":
-            count = plan_greedy(places, 0, 1, chosen, first, length)
-        elif not bridge:
-            count = plan_greedy(places, 0, longest, chosen, first, length)
-        elif plan == "optimal":
-            count = plan_optimal(
-                places, seek, transfer, longest, np.empty(n + 1), chosen, np.empty(n, np.int32), first, length
-            )
-        else:
-            gap = int(seek / transfer)
-            count = plan_greedy(places, gap, longest, chosen, first, length)
-        return first[:count], length[:count]
+            return _greedy(places, 0, 1)
+        if not bridge:
+            return _greedy(places, 0, longest)
+        if plan == "greedy":
+            return _greedy(places, int(seek / transfer), longest)
+        if self._learned is None or self.cached:
+            return _optimal(places, seek, transfer, longest)
+        trial, gap = self._learned.trial(places.size)
+        others = _greedy(places[:trial], gap, longest)
+        rest = _optimal(places[trial:], seek, transfer, longest)
+        return np.append(others[0], rest[0]), np.append(others[1], rest[1])
 
     def start(
         self,
@@ -204,8 +204,11 @@ class Disk:
             transfer = self.transfer * page_size / 8192
             self.clock.advance(self._arm(fds, offsets, sizes) + float(sizes.sum()) / page_size * transfer)
         n, total = fds.size, int(sizes.sum())
+        if type(files()) is not LocalFiles:  # what they cost is no cost of a disk: 0 bytes tell it nothing
+            bad = read_runs_one_by_one(fds, offsets, sizes, targets)
+            return DiskReads(self, n, 0, 1, PendingReads(bad=bad))
         # Long runs keep the disk busy with few requests in flight.
-        threads = min(self.workers, most, n, max(4, 2 * self.workers * n * page_size // total))
+        threads = min(self.workers, most, n, max(4, 8 * self.workers * n * page_size // total))
         alone = self.cached or self.workers == 1 or most == 1 or (n == 1 and total <= 4 * page_size)
         reading = None if alone else read_pool().start(fds, offsets, sizes, targets, threads)
         if reading is None:
@@ -222,6 +225,21 @@ class Disk:
         there += self._end == (int(fds[0]), int(offsets[0]))
         self._end = int(fds[-1]), int(ends[-1])
         return there * self.follow + (fds.size - there) * self.seek
+
+
+def _greedy(places: Int64s, gap: int, longest: int) -> tuple[Int64s, Int64s]:
+    n = places.size
+    first, length = np.empty(n, np.int64), np.empty(n, np.int64)
+    count = plan_greedy(places, gap, longest, np.empty(n, np.int32), first, length)
+    return first[:count], length[:count]
+
+
+def _optimal(places: Int64s, seek: float, transfer: float, longest: int) -> tuple[Int64s, Int64s]:
+    n = places.size
+    first, length = np.empty(n, np.int64), np.empty(n, np.int64)
+    scratch = np.empty(n + 1), np.empty(n, np.int32), np.empty(n, np.int32)
+    count = plan_optimal(places, seek, transfer, longest, *scratch, first, length)
+    return first[:count], length[:count]
 
 
 @dataclass

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from headrace.arrays import Int32s, Int64s, UInt64s
 from headrace.errors import BadInput
+from headrace.relation.input_data import refuse_index, table_of
 from headrace.relation.keys import KeyCodec, Keys, positions
 from headrace.relation.reader import SecondaryIndex, Version
 from headrace.relation.sorter import ExternalSorter
@@ -89,7 +90,8 @@ class FrequencyRanks:
     Parameters
     ----------
     frequencies
-        A pyarrow Table or RecordBatch, or a pandas frame: the key columns, and "frequency", a number. It is held in memory.
+        A table in any of the forms that `Relation.create` takes: the key columns, and "frequency", a number. It is held
+        in memory.
     codec
         The codec of the relation's key.
     """
@@ -121,15 +123,8 @@ class FrequencyRanks:
 
 
 def _table(frequencies: Any, codec: KeyCodec) -> pa.Table:
-    if type(frequencies).__module__.split(".")[0] == "pandas":
-        frequencies = pa.Table.from_pandas(frequencies, preserve_index=False)
-    if isinstance(frequencies, pa.RecordBatch):
-        frequencies = pa.Table.from_batches([frequencies])
-    if not isinstance(frequencies, pa.Table):
-        raise BadInput(
-            f"frequencies is a {type(frequencies).__name__}; expected a pyarrow Table or a pandas frame with the key columns"
-            f" ({', '.join(codec.names)}) and 'frequency'"
-        )
+    refuse_index(frequencies, codec.names, "frequencies: ")
+    frequencies = table_of(frequencies, "frequencies")
     for name in (*codec.names, "frequency"):
         if frequencies.schema.names.count(name) != 1:
             raise BadInput(

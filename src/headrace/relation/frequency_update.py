@@ -7,13 +7,11 @@ after                [ak]  [cf]' [bx]  [dgn]'       were the least popular; `com
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pyarrow as pa
 
 from headrace.arrays import Bools, Int32s, Int64s
-from headrace.files import open_new, write_all
+from headrace.files import open_new
 from headrace.relation.keys import positions
 from headrace.relation.manifest import FileFacts, ShardFacts
 from headrace.relation.reader import FILE_SHIFT, SecondaryIndex
@@ -40,12 +38,12 @@ class FrequencyShardChange(ShardChange):
             for piece in pieces(np.flatnonzero(affected), np.zeros(index.pages, np.uint8)):
                 run, anchor, freed = self._rewrite_piece(index, piece, target, pages)
                 if run.count:
-                    write_all(file, run.pages.data)
+                    file.write(run.pages.data)
                     entries.add(run, pages)
                 used += run.used_bytes - freed
                 pages += run.count
                 anchors.append(anchor)
-            os.fsync(file.fileno())
+            file.sync()
         kept = np.flatnonzero(~affected)
         order = np.argsort(np.concatenate([kept, *anchors]), kind="stable")
         number = np.empty(order.size, np.int32)  # of each page, kept ones first, among all pages by popularity

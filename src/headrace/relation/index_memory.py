@@ -66,7 +66,7 @@ class IndexLevels:
         Example
         -------
         >>> IndexLevels.of_entries(10_000_000, 8192).pages
-        (21098, 45, 1)
+        (20921, 44, 1)
         """
         layout = index_layout(page_size, integer=text_bytes is None)
         each = int((page_size - layout.overhead) / (layout.fixed + (text_bytes or 0.0)))

@@ -86,7 +86,8 @@ class IndexPool:
         self.reader = reader
         self._stats = stats
         self._frames = frames
-        self._memory: UInt8s = np.frombuffer(mmap.mmap(-1, max(1, frames) * files.page_size), np.uint8)
+        memory = mmap.mmap(-1, max(1, frames) * files.page_size)  # files: memory without a file
+        self._memory: UInt8s = np.frombuffer(memory, np.uint8)
         self._clear()
 
     def _clear(self) -> None:

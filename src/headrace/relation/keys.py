@@ -19,7 +19,7 @@ from headrace.arrays import AnyArray, Bools, Int32s, Int64s, UInt8s, UInt64s
 from headrace.errors import BadInput, DamagedRelation, UnsupportedType, shown
 from headrace.kernels import hashing, index, pages, store, unique
 from headrace.kernels import keys as kernels
-from headrace.relation.columns import NO_BYTES, Buffers, address, from_arrow, plain_type, to_arrow
+from headrace.relation.columns import NO_BYTES, Buffers, address, decoded, from_arrow, plain_type, to_arrow
 
 _LONGEST_INT_DECIMAL = 18  # digits of a decimal that always fits into 64 bits
 
@@ -242,7 +242,7 @@ class KeyCodec:
             if isinstance(array, pa.ChunkedArray):
                 array = array.combine_chunks()
             if pa.types.is_dictionary(array.type):
-                array = array.dictionary_decode()
+                array = decoded(array)
             if array.type != type_ and not (pa.types.is_integer(array.type) and pa.types.is_integer(type_)):
                 array = _cast(array, type_)
             if array.null_count:

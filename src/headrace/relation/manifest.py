@@ -13,10 +13,10 @@ A version exists from the moment its manifest has its name, and a manifest gets 
 from __future__ import annotations
 
 import base64
+import difflib
 import errno
-import fcntl
 import json
-import os
+import logging
 import re
 import stat
 import uuid
@@ -28,18 +28,56 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
-from headrace.errors import DamagedRelation, NewerFormat, NotARelation, UnfinishedRelation, VersionConflict, VersionGone
-from headrace.files import NotRegular, open_new, read_regular, sync_directory, write_all
+from headrace.errors import (
+    SUGGEST_ABOVE,
+    BadInput,
+    DamagedRelation,
+    NewerFormat,
+    NotARelation,
+    UnfinishedRelation,
+    VersionConflict,
+    VersionGone,
+    shown,
+)
+from headrace.files import (
+    NotRegular,
+    close,
+    create_exclusively,
+    draft_name,
+    exists,
+    is_directory,
+    lock,
+    make_directory,
+    names_in,
+    open_directory,
+    open_lock,
+    open_new,
+    open_regular,
+    paths_in,
+    read_regular,
+    remove,
+    remove_abandoned,
+    status,
+    sync_directory,
+)
 from headrace.relation.batch_versions import versions_of_last_batches
 from headrace.relation.manifest_check import ManifestCheck
+from headrace.units import format_size
+
+_log = logging.getLogger(__name__)
 
 # The latest. A manifest has 5 if a shard has index pages, 4 if rows stored by frequency were changed, 3 if it has notes, 2 if it
 # is stored by frequency, else 1.
 FORMAT = 5
+_MOST_BYTES = (
+    256 << 20
+)  # of a manifest: that of 32,767 shards has some 30 MB, and a damaged one must not ask for gigabytes
 StorageOrder = Literal["key", "frequency"]
-UNFINISHED = ".unfinished-"  # a relation is created in a sibling directory, NAME.unfinished-PID-XXXXXXXX
+SCRATCH = "scratch-"  # directories in a relation for spilled runs, each with the lease of its writer
+UNFINISHED = ".unfinished-"  # a relation is created in a sibling directory, see `Lease`
 # Names as `manifest_path` gives them. Whoever opened version 9 for the sake of manifest-0000009.json would never find it.
 _MANIFEST = re.compile(r"manifest-([0-9]{6}|[1-9][0-9]{6,})\.json")
 
@@ -131,6 +169,12 @@ class Manifest:
     notes: dict[str, Any] = field(default_factory=dict)
     created: str = field(default_factory=lambda: Manifest.now())
 
+    def summary(self) -> str:
+        """Return what the version holds, in the words of a log line."""
+        pages = sum(shard.pages for shard in self.shards)
+        nbytes = sum(file.bytes for shard in self.shards for file in shard.files)
+        return f"version {self.version}, {self.rows:,} rows in {pages:,} pages, {format_size(nbytes)}"
+
     @staticmethod
     def now() -> str:
         # Shown to people only; nothing depends on it.
@@ -173,7 +217,7 @@ class Manifest:
     @classmethod
     def load(cls, path: Path) -> Manifest:
         try:
-            body = json.loads(read_regular(path))
+            body = json.loads(read_regular(path, most=_MOST_BYTES))
             if body["relation"] != "headrace":
                 raise KeyError("relation")
             written = int(body["format"])
@@ -188,7 +232,11 @@ class Manifest:
                 f"{path} has format {written}, written by a later Headrace; this one reads formats up to {FORMAT}:"
                 " upgrade Headrace, or create the relation again"
             )
-        if body.pop("checksum", None) != _checksum(body):
+        try:
+            same = body.pop("checksum", None) == _checksum(body)
+        except RecursionError as error:  # what can be read may be too deep to be written
+            raise DamagedRelation(path, "it is not the manifest of a Headrace relation") from error
+        if not same:
             raise DamagedRelation(path, "its checksum does not match its text")
         try:
             schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["schema"], validate=True)))
@@ -223,91 +271,113 @@ def manifest_path(root: Path, version: int) -> Path:
 
 def versions(root: Path) -> list[int]:
     """List the versions, oldest first. Refuses a path that is not a relation, and says what it is instead."""
-    if not root.exists():
+    if not exists(root):
         unfinished = drafts(root)
         if unfinished:
             raise UnfinishedRelation(
                 f"{root} was never finished: its creation stopped and left {unfinished[0].name}; create it again"
             )
-        raise NotARelation(f"there is no relation at {root}; create one with Relation.create")
-    if not root.is_dir():
+        raise NotARelation(f"there is no relation at {root}; create one with Relation.create{_near(root)}")
+    if not is_directory(root):
         raise NotARelation(f"{root} is a file; a Headrace relation is a directory")
     if UNFINISHED in root.name:
         raise UnfinishedRelation(f"{root} is what a stopped creation left; create the relation again")
-    found = sorted(int(m[1]) for p in root.iterdir() if (m := _MANIFEST.fullmatch(p.name)))
+    found = sorted(int(m[1]) for name in names_in(root) if (m := _MANIFEST.fullmatch(name)))
     if not found:
-        raise NotARelation(f"{root} is not a Headrace relation: it has no manifest")
+        inside = [p.name for p in paths_in(root) if is_relation(p)]
+        meant = f"; it holds relations: did you mean {str(root / inside[0])!r}?" if inside else ""
+        raise NotARelation(f"{root} is not a Headrace relation: it has no manifest{meant}")
     return found
+
+
+def _near(root: Path) -> str:
+    """Return the question whether a relation beside the path was meant, if one has a similar name."""
+    try:
+        beside = [p.name for p in paths_in(root.parent) if is_relation(p)]
+    except OSError:
+        return ""
+    close = difflib.get_close_matches(root.name, beside, n=1, cutoff=SUGGEST_ABOVE)
+    return f" (did you mean {str(root.with_name(close[0]))!r}?)" if close else ""
+
+
+def is_relation(path: Path) -> bool:
+    """Whether a path is that of a directory with a manifest."""
+    try:
+        return UNFINISHED not in path.name and is_directory(path) and any(map(_MANIFEST.fullmatch, names_in(path)))
+    except OSError:
+        return False
 
 
 def directory_at(root: Path) -> tuple[int, int] | None:
     """Return what tells the directory at a path from another in its place; None if there is none."""
     try:
-        found = root.stat()
+        found = status(root)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return None if found is None else (found.st_dev, found.st_ino)
 
 
 def drafts(root: Path) -> list[Path]:
     """List the directories of unfinished creates of this relation, stopped or still running."""
-    if not root.parent.is_dir():
+    if not is_directory(root.parent):
         return []
-    return sorted(p for p in root.parent.iterdir() if p.name.startswith(f"{root.name}{UNFINISHED}"))
+    return [p for p in paths_in(root.parent) if p.name.startswith(f"{root.name}{UNFINISHED}")]
 
 
 def commit(root: Path, manifest: Manifest) -> None:
     """Commit a version by giving its manifest its name. The files are on disk already; no version is ever replaced."""
     check_sizes(root, manifest)
     path = manifest_path(root, manifest.version)
-    draft = path.with_suffix(f".draft-{os.getpid()}")
+    draft = draft_name(path)
     try:
         with open_new(draft) as file:
-            write_all(file, manifest.dump())
-            os.fsync(file.fileno())
-        os.link(draft, path)
-    except FileExistsError as error:
-        raise VersionConflict(
-            f"version {manifest.version} of {root} was committed by another writer; open the relation again and retry"
-        ) from error
+            file.write(manifest.dump())
+            file.sync()
+        # The bytes of the version's files are on disk, and now their names are: a power cut could keep the manifest's name alone.
+        sync_directory(root)
+        if not create_exclusively(draft, path):
+            raise VersionConflict(
+                f"version {manifest.version} of {root} was committed by another writer; open the relation again and retry"
+            )
     finally:
-        draft.unlink(missing_ok=True)
-    sync_directory(root)
+        with suppress(OSError):  # the next writer removes it
+            remove(draft)
 
 
 def check_sizes(root: Path, manifest: Manifest) -> None:
     """Refuse to commit a version one of whose files is not as long as it was written."""
     for number, shard in enumerate(manifest.shards):
         for file in shard.all_files():
-            try:
-                size = (root / file.name).stat(follow_symlinks=False).st_size
-            except FileNotFoundError as error:
-                raise DamagedRelation(
-                    root / file.name, "the file is missing; nothing was committed", shard=number
-                ) from error
-            if size != file.bytes:
+            found = status(root / file.name, follow=False)
+            if found is None:
+                raise DamagedRelation(root / file.name, "the file is missing; nothing was committed", shard=number)
+            if found.st_size != file.bytes:
                 raise DamagedRelation(
                     root / file.name,
-                    f"it has {size:,} bytes where {file.bytes:,} were written; nothing was committed. Is the disk full?",
+                    f"it has {found.st_size:,} bytes where {file.bytes:,} were written; nothing was committed. Is the disk full?",
                     shard=number,
                 )
 
 
 def pin(root: Path, version: int | None) -> tuple[Manifest, int]:
     """Lock a version (the latest by default) against removal; returns its manifest and the descriptor of the lock."""
+    if version is not None and (isinstance(version, bool) or not isinstance(version, int | np.integer)):
+        raise BadInput(
+            f"version={shown(version)} is not a version's number; give a whole number, or None for the latest"
+        )
     while True:
         existing = versions(root)
         wanted = existing[-1] if version is None else version
         if wanted not in existing:
             raise VersionGone(f"{root} has no version {wanted}; it has {', '.join(map(str, existing))}")
         fd = _lock_file(root, f"{wanted:06d}")
-        fcntl.flock(fd, fcntl.LOCK_SH)
         try:
+            lock(fd, shared=True, wait=True)
             return Manifest.load(manifest_path(root, wanted)), fd
         except FileNotFoundError:  # a writer removed the version before the lock was taken
-            os.close(fd)
+            close(fd)
         except BaseException:
-            os.close(fd)
+            close(fd)
             raise
 
 
@@ -316,66 +386,87 @@ def writing(root: Path, *, wait: bool = False) -> Iterator[None]:
     """Hold the writer's lock of a relation. If another writer has it, wait for it, or refuse."""
     fd = _lock_file(root, "writer")
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError as error:
+        if not lock(fd, wait=wait):
             raise VersionConflict(
                 f"another writer is at work on {root}; one apply or compact runs at a time: retry when it is done"
-            ) from error
+            )
         yield
     finally:
-        os.close(fd)
+        close(fd)
 
 
 def remove_old(root: Path) -> list[int]:
     """Remove old versions that no reader holds, and files that no version names. The caller holds the writer's lock."""
     removed = []
-    for version in sorted({*versions(root)[:-1]} - versions_of_last_batches(root)):
+    there = versions(root)
+    for version in sorted({*there[:-1]} - versions_of_last_batches(root, there)):
         fd = _lock_file(root, f"{version:06d}")
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            manifest_path(root, version).unlink()
-            (root / "locks" / f"{version:06d}").unlink(missing_ok=True)
-            removed.append(version)
-        except (BlockingIOError, IsADirectoryError):
+            if lock(fd):
+                remove(manifest_path(root, version))
+                remove(root / "locks" / f"{version:06d}")
+                removed.append(version)
+                _log.debug("removed version %d of %s, which nobody reads any more", version, root)
+        except IsADirectoryError:
             pass
         finally:
-            os.close(fd)
+            close(fd)
+    remove_unnamed(root)
+    return removed
+
+
+def remove_unnamed(root: Path) -> None:
+    """Remove files that no version names: of old versions, and of writers that failed. The caller holds the writer's lock."""
     kept: set[str] = set()
     for version in versions(root):
         try:
             shards = Manifest.load(manifest_path(root, version)).shards
         except DamagedRelation:
-            return removed  # what it names is not known, so no file is known to be nobody's
+            return  # what it names is not known, so no file is known to be nobody's
         kept |= {name for shard in shards for name in shard.names()}
-    for path in root.iterdir():
+    for path in paths_in(root):
         if (path.name.startswith("shard-") and path.name not in kept) or ".draft-" in path.name:
-            with suppress(FileNotFoundError, IsADirectoryError):
-                path.unlink()
-    return removed
+            with suppress(IsADirectoryError):
+                remove(path)
+    remove_abandoned(root, SCRATCH)
+    # A writer that was killed between removing a version and its lock has left that. Whoever holds it still reads a version that
+    # is gone for good: numbers are not given out again.
+    held = {f"{version:06d}" for version in versions(root)}
+    for path in paths_in(root / "locks"):
+        if path.name.isdigit() and path.name not in held:
+            with suppress(IsADirectoryError):
+                remove(path)
+
+
+def _open_lock(root: Path, path: Path) -> int:
+    """Open the file of a lock, in a directory that is made if it is not there."""
+    while True:
+        try:
+            make_directory(path.parent)
+            found = status(path.parent, follow=False)
+            if found is not None and not stat.S_ISDIR(found.st_mode):
+                raise DamagedRelation(path.parent, "it is a symbolic link; expected a directory of the relation's own")
+            return open_lock(path)
+        except FileNotFoundError as error:
+            if not is_directory(root):
+                raise NotARelation(f"there is no relation at {root} any more") from error
+            # Another relation has taken the place of this one since its directory of locks was made, and has none yet.
 
 
 def _lock_file(root: Path, name: str) -> int:
+    """Open the file of a lock. Where it cannot be written to, a reader locks what is there, or nothing."""
     path = root / "locks" / name
     try:
-        path.parent.mkdir(exist_ok=True)
-        if path.parent.is_symlink():
-            raise DamagedRelation(path.parent, "it is a symbolic link; expected a directory of the relation's own")
-        # O_NONBLOCK: a FIFO of that name would block the open for ever.
-        flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        fd = os.open(path, flags, 0o666)
-    except FileNotFoundError as error:
-        raise NotARelation(f"there is no relation at {root} any more") from error
+        return _open_lock(root, path)
     except FileExistsError as error:
         raise DamagedRelation(path.parent, "it is not a directory; remove it, and it is made anew") from error
+    except NotRegular as error:
+        raise DamagedRelation(path, "it is not a regular file; remove it, and it is made anew") from error
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO):
-            raise DamagedRelation(path, "it is not a regular file; remove it, and it is made anew") from error
-        # Without permission to write, read without a lock: nobody removes a version from a read-only file system.
         if error.errno not in (errno.EROFS, errno.EACCES) or name == "writer":
             raise
-        return os.open(root, os.O_RDONLY | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise DamagedRelation(path, "it is not a regular file; remove it, and it is made anew")
-    return fd
+    try:
+        return open_regular(path)  # of another user, who lets this one read
+    except OSError:
+        # Nobody removes a version from a read-only file system.
+        return open_directory(root)

@@ -9,58 +9,66 @@ hash of a key, so they hold for every version of the relation.
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from headrace import files
 from headrace.errors import BadInput, DamagedRelation
-from headrace.files import NotRegular, open_regular
 from headrace.relation.frequency_order import CountedRanks, FrequencyRanks, FrequencySorter, Ranks, RanksFromNow
-from headrace.relation.manifest import Manifest, StorageOrder, commit
+from headrace.relation.manifest import SCRATCH, Manifest, StorageOrder, commit
 from headrace.relation.sidecar import read_arrays, write_arrays
 from headrace.relation.sketch import Sketch
 from headrace.relation.sorter import ExternalSorter
-from headrace.relation.update import scan_tables
+from headrace.relation.update import RowCounter, scan_tables
 from headrace.relation.writer import write_shards
 
 if TYPE_CHECKING:
     from headrace.relation.relation import Relation
 
 _FILE = "popularity.counts"
-_SCRATCH = "scratch-"  # directories for spilled runs; the writer's lock is held, so one that is found was left by a killed writer
+_MOST_BYTES = 1 << 30  # of that file: more than any join counts in, and a damaged one must not ask for more
 
 
 def note_popularity(relation: Relation, counts: Sketch) -> None:
     """Keep counts beside a relation, in place of those that were there."""
-    draft = relation.path / f"{_FILE}.draft-{os.getpid()}"
+    path = relation.path / _FILE
     while True:
-        write_arrays(draft, {"counts": counts.dump()}, _tag(relation))
+        draft = files.draft_name(path)
         try:
-            draft.replace(relation.path / _FILE)
+            write_arrays(draft, {"counts": counts.dump()}, _tag(relation))
+            files.replace(draft, path)
         except FileNotFoundError:  # a writer of the relation took it for what a killed one left
-            continue
-        return
+            if not files.is_directory(relation.path):
+                raise
+        except OSError:
+            with suppress(OSError):
+                files.remove(draft)
+            raise
+        else:
+            return
 
 
 def noted_popularity(relation: Relation) -> Sketch | None:
     """Read the counts that were kept beside a relation; None if there are none."""
     path = relation.path / _FILE
     try:
-        fd = open_regular(path)
+        fd = files.open_regular(path)
     except FileNotFoundError:
         return None
-    except NotRegular as error:
+    except files.NotRegular as error:
         raise DamagedRelation(path, "it is not a regular file") from error
     try:
-        arrays = read_arrays(fd, path, None, os.fstat(fd).st_size, _tag(relation))
+        size = os.fstat(fd).st_size
+        if size > _MOST_BYTES:
+            raise DamagedRelation(path, f"it has {size:,} bytes; remove it, and let a join measure again")
+        arrays = read_arrays(fd, path, None, size, _tag(relation))
     finally:
-        os.close(fd)
+        files.close(fd)
     dumped = arrays.get("counts", np.empty(0, np.uint8))
     if not Sketch.sound(dumped):
         raise DamagedRelation(path, "its arrays are not those of such a file; remove it, and let a join measure again")
@@ -72,25 +80,28 @@ def _tag(relation: Relation) -> int:
     return int(relation.identity[:7] or "0", 16)
 
 
-def reorder(relation: Relation, order: StorageOrder, popularity: Ranks | None, memory: int) -> int:
+def reorder(
+    relation: Relation,
+    order: StorageOrder,
+    popularity: Ranks | None,
+    memory: int,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> int:
     """Commit a version with all rows stored in another order, by an external sort; see `Relation.compact`."""
     version, manifest = relation.opened, relation.opened.manifest
     layout, number, shards = replace(version.layout, order=order), manifest.version + 1, range(len(manifest.shards))
-    for left in relation.path.glob(f"{_SCRATCH}*"):
-        shutil.rmtree(left, ignore_errors=True)
-    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=relation.path))
-    try:
+    counted = RowCounter(progress, manifest.rows, passes=2)  # once to be sorted, once to be written
+    with files.leased_directory(relation.path, SCRATCH) as scratch:
         if order == "frequency":
             ranks = RanksFromNow(version, popularity)
             sorter: ExternalSorter = FrequencySorter(layout, len(shards), memory, scratch, "refuse", ranks)
         else:
             sorter = ExternalSorter(layout, len(shards), memory, scratch, "refuse")
-        for table in _rows(relation):
+        for table in counted(_rows(relation)):
             sorter.add(table)
         sorter.finish()
-        facts, nulls, variable = write_shards(relation.path, layout, number, (sorter.shard(shard) for shard in shards))
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        rows = (counted(sorter.shard(shard)) for shard in shards)
+        facts, nulls, variable = write_shards(relation.path, layout, number, rows)
     changed = replace(manifest, version=number, shards=facts, nulls=nulls, variable_bytes=variable, order=order)
     commit(relation.path, replace(changed, created=Manifest.now()))
     return number

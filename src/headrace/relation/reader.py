@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headrace.arrays import AnyArray, Bools, Int32s, Int64s, UInt8s, UInt32s, UInt64s
 from headrace.errors import DamagedRelation, MemoryRefused, RelationError
-from headrace.files import NotRegular, open_regular
+from headrace.files import NotRegular, close, open_regular
 from headrace.kernels.filter import WORDS
 from headrace.kernels.hashing import shards_of
 from headrace.kernels.pages import BAD_CHECKSUM, BAD_LAYOUT, BAD_MAGIC, BAD_PLACE, expand_rows, page_facts, verify
@@ -39,7 +39,7 @@ PAGE_MASK = (1 << FILE_SHIFT) - 1
 #: Read requests that a half of the read buffer has room for at least: a longer one would leave the disk idle beside it.
 REQUESTS_A_HALF = 4
 
-_DAMAGE = {
+PAGE_DAMAGE = {
     BAD_CHECKSUM: "its checksum does not match its bytes",
     BAD_MAGIC: "it is not a page of a Headrace relation",
     BAD_PLACE: "it belongs to another place",
@@ -232,9 +232,20 @@ class PageFacts:
 
 
 class Version:
-    """An open version: its manifest, open files and indexes. Filters and pages are read when asked for."""
+    """An open version: its manifest, open files and indexes. Filters and pages are read when asked for.
 
-    def __init__(self, root: Path, manifest: Manifest, disk: Disk) -> None:
+    Parameters
+    ----------
+    root, manifest, disk
+        The relation's directory, what the version consists of, and how its pages are read.
+    unopened
+        Receives the damage of each file that is missing or has another size, which is then not read. By default the first one is
+        raised.
+    """
+
+    def __init__(
+        self, root: Path, manifest: Manifest, disk: Disk, unopened: list[DamagedRelation] | None = None
+    ) -> None:
         self.root = root
         self.manifest = manifest
         self.disk = disk
@@ -250,6 +261,7 @@ class Version:
         self._tags = np.array([file.tag for file in files], np.int64)
         self._checked = CheckedPages(np.array([file.pages for file in files], np.int64))
         self._sidecars: dict[str, int] = {}
+        self._unopened = unopened
         self._closed = [False]  # a list, so that copies made by `with_indexes` share it
         self._open_files()
 
@@ -276,6 +288,15 @@ class Version:
         self._fds, self.index_fds = np.array(fds, np.int32), np.array(index_fds, np.int32)
 
     def _open(self, file: FileFacts, shard: int, *, direct: bool) -> int:
+        try:
+            return self._open_whole(file, shard, direct=direct)
+        except DamagedRelation as error:
+            if self._unopened is None:
+                raise
+            self._unopened.append(error)
+            return -1
+
+    def _open_whole(self, file: FileFacts, shard: int, *, direct: bool) -> int:
         path = self.root / file.name
         try:
             fd = self.disk.open(path) if direct else open_regular(path)
@@ -285,7 +306,7 @@ class Version:
             raise DamagedRelation(path, "it is not a regular file", shard=shard) from error
         size = os.fstat(fd).st_size
         if size != file.bytes:
-            os.close(fd)
+            close(fd)
             what = "truncated" if size < file.bytes else "something was added"
             raise DamagedRelation(
                 path, f"it has {size:,} bytes where {file.bytes:,} were written ({what})", shard=shard
@@ -299,7 +320,8 @@ class Version:
     def close(self) -> None:
         self._closed[0] = True
         for fd in (*self._fds, *self.index_fds, *self._sidecars.values()):
-            os.close(int(fd))
+            if fd >= 0:
+                close(int(fd))
         self._fds = self.index_fds = np.empty(0, np.int32)
         self._sidecars = {}
 
@@ -408,6 +430,9 @@ class Version:
         if bool((low == high).all()) and low.min(initial=0) >= 0:
             return KeyPages(numbers, index.place(low))
         spans = np.where(low >= 0, high - low + 1, 0)
+        if spans.min(initial=0) < 0:
+            path = self.root / self.manifest.shards[number].index.name
+            raise DamagedRelation(path, "its keys are out of order", shard=number)
         within = np.arange(int(spans.sum())) - np.repeat(np.cumsum(spans) - spans, spans)
         return KeyPages(np.repeat(numbers, spans), index.place(np.repeat(low, spans) + within))
 
@@ -500,7 +525,7 @@ class _PageCheck:
         widths = version.layout.widths
         if verify(addresses, version.page_size, shards, numbers, widths, bit_of, self.checked, verdict):
             bad = int(np.flatnonzero(verdict)[0])
-            raise version.damaged(int(self.places[a + bad]), _DAMAGE[int(verdict[bad])])
+            raise version.damaged(int(self.places[a + bad]), PAGE_DAMAGE[int(verdict[bad])])
 
 
 class PageReader:
@@ -541,9 +566,8 @@ class PageReader:
             )
         if buffer is None:
             # An anonymous mapping is page-aligned, as direct reads need, and is returned to the system when dropped.
-            buffer = np.frombuffer(
-                mmap.mmap(-1, (self.pages if whole else 2 * self.half) * version.page_size), np.uint8
-            )
+            pages = self.pages if whole else 2 * self.half
+            buffer = np.frombuffer(mmap.mmap(-1, pages * version.page_size), np.uint8)  # files: memory without a file
         self._buffer = buffer
         self._end = -1  # place after the last page read: where the arm of a simulated disk is
 
@@ -597,7 +621,7 @@ class PageReader:
                     runs = slice(rounds[r + len(pending)], rounds[r + len(pending) + 1])
                     # A small buffer means a small budget: use no more threads than it has room for.
                     some = fds[runs], offsets[runs], sizes[runs], targets[runs]
-                    pending.append(version.disk.start(*some, size, most=max(1, self.half // 8)))
+                    pending.append(version.disk.start(*some, size, most=max(1, self.half // 4)))
                 bad = pending[0].wait()
                 pending.pop(0)
                 if bad >= 0:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import copy
-import os
+import logging
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import BadInput, RelationError, RelationReplaced, choice, shown
+from headrace.clock import SystemClock
+from headrace.errors import BadInput, RelationError, RelationReplaced, choice, listed, shown
+from headrace.files import close
 from headrace.kernels.pages import expand_rows
 from headrace.metrics import JoinStats
 from headrace.paths import local_path
@@ -24,15 +26,23 @@ from headrace.relation.columns import Column
 from headrace.relation.create import Progress, create_relation
 from headrace.relation.disk import Disk, DiskKind, disk_of
 from headrace.relation.index_memory import IndexLevels
+from headrace.relation.input_data import refuse_index, table_of
 from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys
-from headrace.relation.manifest import Manifest, StorageOrder, directory_at, pin, remove_old, writing
+from headrace.relation.manifest import Manifest, StorageOrder, directory_at, pin, remove_old, remove_unnamed, writing
 from headrace.relation.popularity import note_popularity, ranks_by, reorder
 from headrace.relation.reader import PageFacts, PageReader, Version, key_column, stored_keys
+from headrace.relation.relation_html import relation_html
+from headrace.relation.rows_out import first_rows, reader_of, whole_table
 from headrace.relation.sketch import Sketch
 from headrace.relation.store import TupleStore
 from headrace.relation.update import Change
 from headrace.relation.verify import verify_version
-from headrace.units import parse_size
+from headrace.units import format_duration, parse_size
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_log = logging.getLogger(__name__)
 
 _SCAN_BUFFER = 16 << 20  # bytes of the read buffer of a scan or a lookup: long runs, and little memory
 _LOOKUP_KEYS = 1 << 16  # keys of a lookup that are handled at a time
@@ -93,8 +103,10 @@ class Relation:
         Parameters
         ----------
         data
-            A Spark DataFrame (written by its executors), a pyarrow Table, RecordBatchReader or Dataset, a pandas
-            frame, or the path of Parquet files. Or hr.postgresql(...) or hr.delta(...), which `hr.refresh` follows later.
+            A Spark DataFrame (written by its executors), a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas
+            frame, a Polars DataFrame or LazyFrame, a DuckDB relation, anything else with `__arrow_c_stream__` or
+            `__arrow_c_array__`, or the path of Parquet files or of a CSV file with a header (.csv, .csv.gz). Or
+            hr.postgresql(...) or hr.delta(...), which `hr.refresh` follows later.
         key
             The key column, or several. Duplicate keys are allowed.
         shards
@@ -135,17 +147,21 @@ class Relation:
             frequencies=frequencies,
             nanoseconds=nanoseconds,
         )
-        return cls.open(root, disk=disk)
+        return cls._open_latest(root, None, disk_of(disk))
 
     @classmethod
     def open(cls, path: str | Path, *, version: int | None = None, disk: DiskKind | Disk = "buffered") -> Relation:
         """Open the latest version, or a given one that still exists."""
-        root = local_path(path)
-        how = disk_of(disk)
+        relation = cls._open_latest(local_path(path), version, disk_of(disk))
+        _log.info("opened %s: %s", relation.path, relation._manifest.summary())
+        return relation
+
+    @classmethod
+    def _open_latest(cls, root: Path, version: int | None, disk: Disk) -> Relation:
         while True:
             place = directory_at(root)
             try:
-                relation = cls._open(root, version, how)
+                relation = cls._open(root, version, disk)
             except (RelationError, OSError):
                 if directory_at(root) == place:
                     raise
@@ -161,7 +177,7 @@ class Relation:
         try:
             return cls(root, manifest, lock, disk)
         except BaseException:
-            os.close(lock)
+            close(lock)
             raise
 
     def refresh(self) -> Relation:
@@ -373,6 +389,31 @@ class Relation:
         # Pages come in the order of the disk; the result is sorted by key and, for one key, in the order of its pages.
         return together.take(pa.array(np.lexsort((pair, pairs.key[pair]))))
 
+    def head(self, n: int = 5, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the first n rows in the order in which they are stored; only the pages that hold them are read."""
+        return first_rows(self, n, columns)
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return all rows as one table in memory, of the named columns in that order or of all as in `schema`.
+
+        Refused with MemoryRefused where the machine has not that much free memory: `to_reader` and `scan` give any number of rows
+        in batches.
+        """
+        return whole_table(self, columns)
+
+    def to_pandas(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """Return all rows as a pandas frame, as `to_arrow` does; the key is a column like others."""
+        frame: pd.DataFrame = whole_table(self, columns, objects=True).to_pandas()
+        return frame
+
+    def to_reader(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        """Return a reader of all rows, for what takes a stream of batches: pages are read as batches are asked for."""
+        return reader_of(self, columns)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return all rows as a stream of Arrow's C interface: Polars, DuckDB, pyarrow and others read the relation by it."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
     def scan(self, *, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield every row, shard by shard in the order of the pages, in batches of bounded size."""
         payload = self.payload(columns)
@@ -393,10 +434,12 @@ class Relation:
         known = {column.name: column for column in self._version.payload}
         if columns is None:
             return self._version.payload
+        if isinstance(columns, str):
+            raise BadInput(f"columns={columns!r} is one text; give a list of names: [{columns!r}]")
         for name in columns:
             if name not in known and name not in self.key:
                 raise BadInput(
-                    f"columns names {name!r}, which the relation does not have; choose from {', '.join(known)}"
+                    f"columns names {name!r}, which the relation does not have; choose from {listed(list(known), like=name)}"
                 )
         return tuple(known[name] for name in dict.fromkeys(columns) if name in known)
 
@@ -415,10 +458,10 @@ class Relation:
     ) -> int:
         """Write a new version with rows replaced, added or removed; returns its number.
 
-        Rows of `upserts` (a table with the relation's columns) replace all rows with the same key; keys of `deletes` lose all
-        theirs. Readers go on with the version they opened, and so does this handle: `refresh` opens the new version. What
-        `snapshot_diff` found is taken as it is. Where rows are stored by popularity, those of a key stay at its rank, and a key
-        that is new comes last.
+        Rows of `upserts` (the relation's columns, in any form that `create` takes but a Spark DataFrame) replace all rows with
+        the same key; keys of `deletes` lose all theirs. Readers go on with the version they opened, and so does this handle:
+        `refresh` opens the new version. What `snapshot_diff` found is taken as it is. Where rows are stored by popularity, those
+        of a key stay at its rank, and a key that is new comes last.
 
         Parameters
         ----------
@@ -448,7 +491,12 @@ class Relation:
         return self._change(change, wait=True)
 
     def compact(
-        self, *, order: StorageOrder | None = None, popularity: Any = None, memory: int | str = "512MiB"
+        self,
+        *,
+        order: StorageOrder | None = None,
+        popularity: Any = None,
+        memory: int | str = "512MiB",
+        progress: Progress | None = None,
     ) -> int:
         """Rewrite everything in order at the fill factor, as a new version; returns its number.
 
@@ -461,6 +509,8 @@ class Relation:
             default what `note_popularity` kept. Keys of equal popularity, or none, stay in the order they have.
         memory
             Bytes that sorting by popularity may hold; more is spilled beside the relation.
+        progress
+            Called with the rows done and the total.
         """
         wanted = self.order if order is None else choice("order", order, ("key", "frequency"))
         if popularity is not None and order != "frequency":
@@ -471,11 +521,11 @@ class Relation:
 
         def change(latest: Relation) -> int:
             if wanted == "key" and latest.order == "key":
-                return update.compact(latest)
+                return update.compact(latest, progress)
             ranks = ranks_by(latest, popularity) if order == "frequency" else None
-            return reorder(latest, wanted, ranks, limit)  # type: ignore[arg-type]
+            return reorder(latest, wanted, ranks, limit, progress)  # type: ignore[arg-type]
 
-        return self._change(change, decided=False)
+        return self._change(change, decided=False, what="compacted")
 
     def note_popularity(self, counts: Sketch | None) -> None:
         """Keep what a join measured (`join.popularity`) beside the relation, for `compact(order="frequency")`.
@@ -486,30 +536,48 @@ class Relation:
             raise BadInput("the join has measured nothing; make it with measure=True")
         note_popularity(self, counts)
 
-    def _change(self, change: Callable[[Relation], int], *, wait: bool = False, decided: bool = True) -> int:
+    def _change(
+        self, change: Callable[[Relation], int], *, wait: bool = False, decided: bool = True, what: str = "changed"
+    ) -> int:
         """Commit a change of the latest version. `decided`: whoever made it answers for what earlier writers have committed."""
+        clock = SystemClock()
+        begun = clock.now()
         with writing(self.path, wait=wait):
-            with self.refresh() as latest:
+            with Relation._open_latest(self.path, None, self.disk) as latest:
                 latest.check_identity(self.identity)
                 known = decided or latest.version == self._known
-                version = change(latest)
+                try:
+                    version = change(latest)
+                except BaseException:
+                    with suppress(OSError, RelationError):  # what the change met is told; the next one removes these
+                        remove_unnamed(self.path)
+                    raise
+                made = version != latest.version
             # The new version opens before an old one goes.
-            with Relation.open(self.path, version=version) as new:
+            with Relation._open_latest(self.path, version, disk_of("buffered")) as new:
                 new.opened.check_sidecars()
+                if made:
+                    seconds = format_duration(clock.now() - begun)
+                    _log.info("%s %s: %s in %s", what, self.path, new._manifest.summary(), seconds)
             # The writer's lock is still held, so a file that no manifest names is not one that another writer is writing.
             remove_old(self.path)
         if known:
             self._known = version
         return version
 
+    def _repr_html_(self) -> str:
+        return relation_html(self)
+
     def __repr__(self) -> str:
         return f"Relation({str(self.path)!r}, version={self.version}, rows={self.num_rows:,}, pages={self.num_pages:,})"
 
 
 def key_arrays(relation: Relation, keys: Any) -> list[pa.Array]:
-    """Return the key columns of a list, an array, a table or a pandas frame; refuses what does not fit the key's type."""
-    if type(keys).__module__.split(".")[0] == "pandas":
-        keys = pa.Table.from_pandas(keys, preserve_index=False) if hasattr(keys, "columns") else pa.array(keys)
+    """Return the key columns of a list, an array, a series or a table; refuses what does not fit the key's type."""
+    if len(relation.key) == 1 and (isinstance(keys, str | bytes | int | float) or keys is None):
+        raise BadInput(f"keys={shown(keys)} is one value of {relation.key[0]!r}; give a list: [{shown(keys)}]")
+    refuse_index(keys, relation.key, "the keys: ")
+    keys = _in_arrow(keys)
     if isinstance(keys, pa.Table | pa.RecordBatch):
         missing = [name for name in relation.key if name not in keys.schema.names]
         if missing:
@@ -528,6 +596,20 @@ def key_arrays(relation: Relation, keys: Any) -> list[pa.Array]:
         columns = [_listed(keys, relation.schema.field(relation.key[0]))]
     relation.codec.check([pa.field(name, c.type) for name, c in zip(relation.key, columns, strict=True)])
     return columns
+
+
+def _in_arrow(keys: Any) -> Any:
+    """Return keys of other libraries as a table or an array of Arrow; lists and what is Arrow's already stay as they are."""
+    if isinstance(keys, pa.Array | pa.ChunkedArray):
+        return keys
+    if type(keys).__module__.split(".")[0] == "pandas" and not hasattr(keys, "columns"):
+        return pa.array(keys)
+    if hasattr(keys, "to_arrow") and hasattr(keys, "dtype"):  # a series of Polars
+        return keys.to_arrow()
+    # The class is asked: a lazy frame of Polars would resolve its columns.
+    if any(hasattr(type(keys), name) for name in ("columns", "__arrow_c_stream__", "__arrow_c_array__")):
+        return table_of(keys, "the keys")
+    return keys
 
 
 def _listed(keys: Any, field: pa.Field) -> pa.Array:
@@ -562,6 +644,8 @@ def _rows_of(
 
 
 def _release(version: Version, lock: int) -> None:
-    version.close()
-    with suppress(OSError):
-        os.close(lock)
+    try:
+        version.close()
+    finally:
+        with suppress(OSError):
+            close(lock)

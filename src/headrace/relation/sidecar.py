@@ -15,7 +15,7 @@ import numpy as np
 
 from headrace.arrays import AnyArray, UInt8s
 from headrace.errors import DamagedRelation
-from headrace.files import open_new, write_all
+from headrace.files import open_new, read_at, read_into
 from headrace.kernels.jit import int64, kernel, uint64
 from headrace.kernels.pages import page_checksum
 from headrace.relation.columns import address
@@ -55,8 +55,8 @@ def write_arrays(path: Path, arrays: dict[str, AnyArray], tag: int) -> int:
         whole[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     header["checksum"] = _checksum(address(whole), whole.size)
     with open_new(path) as file:
-        write_all(file, whole.data)
-        os.fsync(file.fileno())
+        file.write(whole.data)
+        file.sync()
     return whole.size
 
 
@@ -65,17 +65,17 @@ def read_arrays(fd: int, path: Path, shard: int | None, size: int, tag: int) -> 
 
     Raises `DamagedRelation`, which names `path` and `shard`, unless the file has `size` bytes, a matching checksum and the `tag`.
     """
-    return read_arrays_into(np.empty(os.fstat(fd).st_size, np.uint8), fd, path, shard, size, tag)
+    there = os.fstat(fd).st_size
+    if there != size:  # before memory is asked for: a damaged file may have any size
+        raise DamagedRelation(path, f"it has {there:,} bytes where {size:,} were written", shard=shard)
+    return read_arrays_into(np.empty(size, np.uint8), fd, path, shard, size, tag)
 
 
 def read_arrays_into(whole: UInt8s, fd: int, path: Path, shard: int | None, size: int, tag: int) -> dict[str, AnyArray]:
     """Read and check a sidecar as `read_arrays` does, but into `whole`, which the arrays returned are views of."""
-    done = 0
-    while done < whole.size:
-        got = os.preadv(fd, [whole.data[done:]], done)
-        if got == 0:
-            raise DamagedRelation(path, f"it ends after {done:,} bytes", shard=shard)
-        done += got
+    done = read_into(fd, whole.data, 0, path)
+    if done < whole.size:
+        raise DamagedRelation(path, f"it ends after {done:,} bytes", shard=shard)
     if whole.size != size:
         raise DamagedRelation(path, f"it has {whole.size:,} bytes where {size:,} were written", shard=shard)
     whole_lines = whole.size > 0 and whole.size % _ALIGNMENT == 0  # the checksum reads no less
@@ -88,18 +88,21 @@ def read_arrays_into(whole: UInt8s, fd: int, path: Path, shard: int | None, size
         raise DamagedRelation(path, "it is a file of another shard, version or relation", shard=shard)
     try:
         return arrays_in(whole)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise DamagedRelation(path, "its directory of arrays cannot be read", shard=shard) from error
 
 
 def arrays_bytes(fd: int, path: Path, shard: int) -> int:
     """Return the bytes of the arrays of an open sidecar, by its directory; the arrays are neither read nor checked."""
     try:
-        header = _header_of(np.frombuffer(os.pread(fd, _HEADER.itemsize, 0), np.uint8))
+        header = _header_of(np.frombuffer(read_at(fd, _HEADER.itemsize, 0, path), np.uint8))
         length = min(int(header["directory_bytes"]), _MOST_DIRECTORY)
-        directory = json.loads(os.pread(fd, length, _HEADER.itemsize))
-        return sum(np.dtype(entry["type"]).itemsize * int(entry["size"]) for entry in directory)
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+        directory = json.loads(read_at(fd, length, _HEADER.itemsize, path))
+        sizes = [np.dtype(entry["type"]).itemsize * int(entry["size"]) for entry in directory]
+        if min(sizes, default=0) < 0 or sum(sizes) > os.fstat(fd).st_size:
+            raise ValueError("arrays lie outside of the file")
+        return sum(sizes)
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
         raise DamagedRelation(path, "its directory of arrays cannot be read", shard=shard) from error
 
 

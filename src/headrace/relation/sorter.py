@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from headrace.arrays import Int64s, UInt8s, UInt64s
 from headrace.errors import BadInput
+from headrace.files import map_regular, open_new
 from headrace.kernels.hashing import shards_of
 from headrace.relation.columns import NO_LONGS
 from headrace.relation.keys import Keys, bounds, concat_keys
@@ -39,8 +40,8 @@ class _SortedRun:
     def read(self) -> pa.Table:
         if self.table is not None:
             return self.table
-        with pa.memory_map(str(self.file)) as source:
-            return pa.ipc.open_file(source).read_all()
+        assert self.file is not None
+        return pa.ipc.open_file(pa.py_buffer(map_regular(self.file))).read_all()
 
 
 class ExternalSorter:
@@ -158,7 +159,7 @@ class ExternalSorter:
         if not self._spilled:
             return _SortedRun(table.num_rows, table.nbytes, samples, table, None)
         file = self.scratch / f"run-{number:04d}-{len(self._runs[number]):06d}.arrow"
-        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        with open_new(file) as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
         return _SortedRun(table.num_rows, table.nbytes, samples, None, file)
 
@@ -183,9 +184,17 @@ def batches_of(reader: Iterable[pa.RecordBatch], schema: pa.Schema, memory: int)
     size = 0
     for batch in reader:
         held.append(batch)
-        size += batch.nbytes
+        size += _bytes_of(batch)
         if size >= min(_TABLE, memory // 16):
             yield pa.Table.from_batches(held, schema)
             held, size = [], 0
     if held:
         yield pa.Table.from_batches(held, schema)
+
+
+def _bytes_of(batch: pa.RecordBatch) -> int:
+    try:
+        return int(batch.nbytes)
+    except pa.ArrowTypeError:
+        # Of views an older pyarrow knows only the whole buffers, which may be more than a slice has.
+        return int(batch.get_total_buffer_size())

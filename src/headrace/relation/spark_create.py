@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,9 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import BadInput, UnsupportedType
+from headrace.files import paths_in, remove
 from headrace.kernels.hashing import shards_of
 from headrace.relation.columns import plain_table
 from headrace.relation.manifest import Manifest, ShardFacts
+from headrace.relation.spark_python import check_worker_python
 from headrace.relation.writer import Layout, ShardWriter
 
 if TYPE_CHECKING:
@@ -73,6 +76,7 @@ def create_from_spark(
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import IntegerType, StructField, StructType
 
+    check_worker_python(data.sparkSession)
     drop = null_keys == "drop"
     names = data.columns
     # Columns are numbered on the way, because mapInArrow cannot resolve every name that a user's column may have.
@@ -115,8 +119,8 @@ def create_from_spark(
         if shard in written:
             fact = written[shard]
         else:  # no row fell on this shard
-            writer = ShardWriter(root, layout, shard, 1)
-            fact = _facts(shard, writer)
+            with ShardWriter(root, layout, shard, 1) as writer:
+                fact = _facts(shard, writer)
         facts.append(ShardFacts.load(fact["facts"]))
         for name, count in fact["nulls"].items():
             nulls[name] = nulls.get(name, 0) + count
@@ -133,9 +137,9 @@ def create_from_spark(
         variable_bytes=variable,
     )
     kept = set().union(*(shard.names() for shard in facts))
-    for path in root.glob("shard-*"):
+    for path in paths_in(root, "shard-*"):
         if path.name not in kept:
-            path.unlink()
+            remove(path)
     progress(manifest.rows)
     return manifest
 
@@ -164,21 +168,23 @@ def write_shards(
 ) -> Iterator[dict[str, object]]:
     """Write rows, which are sorted by shard and key, and yield the facts of each shard."""
     writer, current = None, -1
-    for batch in batches:
-        shard = np.asarray(batch.column(_SHARD))
-        rows = pa.Table.from_batches([batch.drop_columns([_SHARD])]).rename_columns(layout.schema.names)
-        table = plain_table(rows, layout.schema)
-        starts = np.flatnonzero(np.diff(shard, prepend=-1))
-        for start, stop in zip(starts, [*starts[1:], shard.size], strict=True):
-            if int(shard[start]) != current:
-                if writer is not None:
-                    yield _facts(current, writer)
-                current = int(shard[start])
-                writer = ShardWriter(root, layout, current, 1, tag)
-            assert writer is not None
-            writer.write(table.slice(start, stop - start))
-    if writer is not None:
-        yield _facts(current, writer)
+    with ExitStack() as opened:
+        for batch in batches:
+            shard = np.asarray(batch.column(_SHARD))
+            rows = pa.Table.from_batches([batch.drop_columns([_SHARD])]).rename_columns(layout.schema.names)
+            table = plain_table(rows, layout.schema)
+            starts = np.flatnonzero(np.diff(shard, prepend=-1))
+            for start, stop in zip(starts, [*starts[1:], shard.size], strict=True):
+                if int(shard[start]) != current:
+                    if writer is not None:
+                        yield _facts(current, writer)
+                        opened.close()
+                    current = int(shard[start])
+                    writer = opened.enter_context(ShardWriter(root, layout, current, 1, tag))
+                assert writer is not None
+                writer.write(table.slice(start, stop - start))
+        if writer is not None:
+            yield _facts(current, writer)
 
 
 def _facts(shard: int, writer: ShardWriter) -> dict[str, object]:

@@ -13,6 +13,7 @@ from headrace.kernels.pages import COLUMN_FIELDS, DATA_USED, gather_columns
 from headrace.kernels.store import take_fixed, take_sizes, take_valid, take_variable
 from headrace.relation.columns import NO_BYTES, NO_LONGS, Buffers, Column, address, to_arrow
 
+_OFFSET_BYTES = 4  # of a string in an Arrow array
 LARGEST_ARRAY = (1 << 31) - 1  # bytes of an Arrow string array, whose offsets are 32-bit
 _LINE = 64  # bytes of a cache line, which arrays are aligned to
 
@@ -219,20 +220,34 @@ class TupleSources:
         offsets = np.empty(src.size + 1, np.int64)
         return offsets, int(take_sizes(self.offsets[i], src, pos, offsets))
 
-    def gather(self, i: int, src: Int32s, pos: Int32s, *, outer: bool) -> pa.Array:
-        """Gather column i of tuple pos[k] of store src[k] as Arrow. With `outer`, a src of -1 gives a null."""
+    def add_sizes(self, columns: int, src: Int32s, pos: Int32s, sizes: Int64s) -> None:
+        """Add the bytes that the first so many columns of each tuple will take once they are gathered."""
+        for i, column in enumerate(self.columns[:columns]):
+            if column.width:
+                sizes += column.width
+            else:
+                sizes += np.diff(self.sizes(i, src, pos)[0]) + _OFFSET_BYTES
+
+    def gather(self, i: int, src: Int32s, pos: Int32s, *, outer: bool, room: int | None = None) -> pa.Array:
+        """Gather column i of tuple pos[k] of store src[k] as Arrow. With `outer`, a src of -1 gives a null.
+
+        Raises `StoreFull` if the values take more than `room` bytes, or than an array can have.
+        """
         column, n = self.columns[i], src.size
         valid = NO_BYTES
         if column.nullable or outer:
             valid = np.empty(n, np.uint8)
             if take_valid(self.valid[i], src, pos, valid) == 0:
                 valid = NO_BYTES
+        most = LARGEST_ARRAY if room is None else min(room, LARGEST_ARRAY)
         if column.width:
+            if room is not None and n * column.width > room:
+                raise StoreFull
             values = np.empty(n * column.width, np.uint8)
             take_fixed(self.values[i], src, pos, column.width, address(values))
             return to_arrow(column.type, n, Buffers(values, NO_LONGS, valid))
         offsets, size = self.sizes(i, src, pos)
-        if size > LARGEST_ARRAY:
+        if size > most:
             raise StoreFull
         values = np.empty(size, np.uint8)
         take_variable(self.offsets[i], self.values[i], src, pos, offsets, address(values))

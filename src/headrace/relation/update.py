@@ -6,8 +6,7 @@ Only the pages that hold a changed key are written again, to a file of their own
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,11 @@ import pyarrow.compute as pc
 
 from headrace.arrays import Int64s, UInt8s, UInt32s
 from headrace.errors import BadInput, VersionConflict
-from headrace.files import open_new, write_all
+from headrace.files import open_new
 from headrace.kernels.filter import filter_add
 from headrace.metrics import JoinStats
 from headrace.relation.columns import NO_LONGS, plain_schema, plain_table
+from headrace.relation.input_data import refuse_index, table_of
 from headrace.relation.keys import ByteKeys, IntKeys, Keys, bounds, concat_keys, positions
 from headrace.relation.manifest import FileFacts, Manifest, ShardFacts, commit
 from headrace.relation.reader import (
@@ -143,12 +143,14 @@ def _notes(old: Mapping[str, Any], new: Mapping[str, Any], rows: pa.Table) -> di
     return notes
 
 
-def compact(relation: Relation) -> int:
+def compact(relation: Relation, progress: Callable[[int, int | None], None] | None = None) -> int:
     """Commit a version with all rows rewritten in key order at the fill factor."""
     version, manifest = relation._version, relation._version.manifest
     number = manifest.version + 1
+    counted = RowCounter(progress, manifest.rows)
     rows = (
-        (table for table, _, _ in scan_tables(version, version.places(shard))) for shard in range(len(manifest.shards))
+        counted(table for table, _, _ in scan_tables(version, version.places(shard)))
+        for shard in range(len(manifest.shards))
     )
     facts, nulls, variable = write_shards(relation.path, version.layout, number, rows)
     commit(
@@ -165,6 +167,24 @@ def compact(relation: Relation) -> int:
     return number
 
 
+class RowCounter:
+    """Passes tables on, and tells a callback of progress how many of all rows have passed."""
+
+    def __init__(self, progress: Callable[[int, int | None], None] | None, total: int, passes: int = 1) -> None:
+        self._progress = progress
+        self._total = total
+        self._passes = passes  # how often each row passes
+        self._rows = 0
+
+    def __call__(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Yield the tables."""
+        for table in tables:
+            yield table
+            self._rows += table.num_rows
+            if self._progress:
+                self._progress(self._rows // self._passes, self._total)
+
+
 def scan_tables(version: Version, places: Int64s) -> Iterator[tuple[pa.Table, Keys, PageFacts]]:
     """Yield the rows of pages in key order as tables of the stored schema, with their keys and the facts of the pages."""
     reader = PageReader(version, 2 * version.page_size * max(1, min(_PIECE, places.size)))
@@ -178,17 +198,15 @@ def scan_tables(version: Version, places: Int64s) -> Iterator[tuple[pa.Table, Ke
 
 def rows_for(relation: Relation, upserts: Any, what: str = "upserts") -> pa.Table:
     """Convert rows to a table of the stored schema; errors call the rows `what`."""
-    schema = relation.schema
+    refuse_index(upserts, relation.key, f"{what}: ")
+    return stored_rows(relation.schema, upserts, what)
+
+
+def stored_rows(schema: pa.Schema, upserts: Any, what: str, *, truncate: bool = False) -> pa.Table:
+    """Convert rows to a table of a stored schema; see `plain_table` for `truncate`."""
     if upserts is None:
         return schema.empty_table()
-    if type(upserts).__module__.split(".")[0] == "pandas":
-        upserts = pa.Table.from_pandas(upserts, preserve_index=False)
-    if isinstance(upserts, pa.RecordBatch):
-        upserts = pa.Table.from_batches([upserts])
-    if not isinstance(upserts, pa.Table):
-        raise BadInput(
-            f"{what} is a {type(upserts).__name__}; expected a pyarrow Table or RecordBatch, or a pandas frame"
-        )
+    upserts = table_of(upserts, what, types=schema)
     given = plain_schema(upserts.schema)
     for name in schema.names:
         if name not in given.names:
@@ -204,7 +222,7 @@ def rows_for(relation: Relation, upserts: Any, what: str = "upserts") -> pa.Tabl
         kind = given.field(column.name).type
         if not _same_kind(kind, column.type):
             raise BadInput(f"{what} have column {column.name!r} of type {kind}; expected {column.type}")
-    return plain_table(upserts, schema).combine_chunks()
+    return plain_table(upserts, schema, truncate=truncate).combine_chunks()
 
 
 def _same_kind(given: pa.DataType, stored: pa.DataType) -> bool:
@@ -275,7 +293,7 @@ class ShardChange:
         with open_new(version.root / f"{stem}.pages") as file:
             for piece in pieces(np.flatnonzero(affected), index.continues):
                 run, anchor, freed = self._rewrite(index, piece, pages)
-                write_all(file, run.pages.data)
+                file.write(run.pages.data)
                 used += run.used_bytes - freed
                 pages += run.count
                 fences.append(run.keys.take(run.starts[:-1]))
@@ -283,7 +301,7 @@ class ShardChange:
                 self._inherit(index, fences[-1], flags, anchor)
                 continues.append(flags)
                 anchors.append(anchor)
-            os.fsync(file.fileno())
+            file.sync()
         kept = np.flatnonzero(~affected)
         anchor = np.concatenate([kept, *anchors])
         order = np.argsort(anchor, kind="stable")

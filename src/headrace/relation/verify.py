@@ -8,6 +8,7 @@ pages hold.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -32,32 +33,79 @@ from headrace.relation.reader import (
 from headrace.relation.writer import entries_above, index_entries, within_pages
 
 _BAD_KEY = "a key in it is not of the key's types"
-_BUFFER = 16 << 20  # bytes of the read buffer: long runs, and little memory
+BUFFER = 16 << 20  # bytes of the read buffer: long runs, and little memory
+
+
+@dataclass
+class ColumnCounts:
+    """What the manifest counts of the columns: nulls, and bytes of those of variable width."""
+
+    nulls: dict[str, int]
+    variable_bytes: dict[str, int]
+
+    @classmethod
+    def none(cls, version: Version) -> ColumnCounts:
+        """Return zeros for the columns of a version."""
+        return cls(dict.fromkeys(version.manifest.nulls, 0), dict.fromkeys(version.manifest.variable_bytes, 0))
+
+    def add(self, other: ColumnCounts) -> None:
+        """Add the counts of another shard."""
+        for name, count in other.nulls.items():
+            self.nulls[name] += count
+        for name, count in other.variable_bytes.items():
+            self.variable_bytes[name] += count
 
 
 def verify_version(version: Version, progress: Callable[[int, int | None], None] | None) -> None:
     """Read every byte of a version; raises `DamagedRelation` at the first part that is damaged or contradicts another."""
-    manifest = version.manifest
-    nulls, variable = dict.fromkeys(manifest.nulls, 0), dict.fromkeys(manifest.variable_bytes, 0)
-    pages, done = sum(shard.pages for shard in manifest.shards), 0
-    reader = PageReader(version, max(2 * version.page_size, min(_BUFFER, 2 * pages * version.page_size)))
+    shards = version.manifest.shards
+    pages, done, counts = sum(shard.pages for shard in shards), 0, ColumnCounts.none(version)
+
+    def read(some: int, nbytes: int) -> None:
+        nonlocal done
+        done += some
+        if progress and some:
+            progress(done, pages)
+
+    reader = PageReader(version, max(2 * version.page_size, min(BUFFER, 2 * pages * version.page_size)))
+    for number in range(len(shards)):
+        counts.add(verify_shard(version, number, reader, read))
+    check_counts(version, counts)
+
+
+def verify_shard(
+    version: Version, number: int, reader: PageReader, read: Callable[[int, int], None] = lambda pages, nbytes: None
+) -> ColumnCounts:
+    """Read every byte of a shard and compare its parts; returns the counts of its columns.
+
+    `read` is called with the pages and the bytes that were read.
+    """
+    facts, counts = version.manifest.shards[number], ColumnCounts.none(version)
     # Columns of the layout may all be null: those of the version are what the manifest says.
     columns = (key_column(version.codec), *version.layout.payload)
-    for number in range(len(manifest.shards)):
-        check = _ShardCheck(version, number)
-        for facts, store in reader.scan(check.places, columns, JoinStats()):
-            check.compare(stored_keys(store, version.codec.integer), facts)
-            for i, column in enumerate(version.layout.payload):
-                buffers = store.buffers(i + 1)
-                nulls[column.name] += store.used - int(np.count_nonzero(buffers.valid))
-                if column.width == 0:
-                    variable[column.name] += int(buffers.offsets[-1])
-            done += facts.rows.size
-            if progress:
-                progress(done, pages)
-        check.finish()
-        _check_index_pages(version, number)  # last: an index that is wrong itself is named first
-    for name, said, found in (("nulls", manifest.nulls, nulls), ("variable_bytes", manifest.variable_bytes, variable)):
+    check = _ShardCheck(version, number)
+    read(0, facts.index.bytes + facts.filter.bytes + facts.stats.bytes)
+    for some, store in reader.scan(check.places, columns, JoinStats()):
+        check.compare(stored_keys(store, version.codec.integer), some)
+        for i, column in enumerate(version.layout.payload):
+            buffers = store.buffers(i + 1)
+            counts.nulls[column.name] += store.used - int(np.count_nonzero(buffers.valid))
+            if column.width == 0:
+                counts.variable_bytes[column.name] += int(buffers.offsets[-1])
+        read(some.rows.size, some.rows.size * version.page_size)
+    check.finish()
+    _check_index_pages(version, number)  # last: an index that is wrong itself is named first
+    read(0, facts.fences.bytes if facts.fences else 0)
+    return counts
+
+
+def check_counts(version: Version, counts: ColumnCounts) -> None:
+    """Refuse a manifest that counts other nulls or bytes of its columns than all its pages hold."""
+    manifest = version.manifest
+    for name, said, found in (
+        ("nulls", manifest.nulls, counts.nulls),
+        ("variable_bytes", manifest.variable_bytes, counts.variable_bytes),
+    ):
         for column_name, count in found.items():
             _same(version, f"{name}[{column_name!r}]", said[column_name], count)
 
@@ -76,7 +124,7 @@ def _check_index_pages(version: Version, shard: int) -> None:
         return
     files, at = IndexFiles(version), shard << SHARD_SHIFT
     columns = (key_column(files.layout.codec), *(c.with_nullable(False) for c in files.layout.payload))
-    reader = PageReader(files, max(2 * version.page_size, min(_BUFFER, 2 * facts.fences.bytes)))
+    reader = PageReader(files, max(2 * version.page_size, min(BUFFER, 2 * facts.fences.bytes)))
     keys, numbers, flags = index_entries(version.arrays(shard, "index"), version.codec)
     for level, pages in enumerate(facts.fences.levels):
         done, first = 0, [np.empty(0, np.int64)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from headrace.arrays import AnyArray, Int32s, Int64s, UInt8s, UInt32s, UInt64s
 from headrace.errors import BadInput, shown
-from headrace.files import open_new, write_all
+from headrace.files import open_new
 from headrace.kernels.filter import BLOCK_BYTES, filter_add
-from headrace.kernels.pages import COLUMN_SLACK, ENTRY, HEADER, paginate, seal, write_column
+from headrace.kernels.pages import ALIGNMENT, ENTRY, HEADER, OFFSET, paginate, seal, write_column
 from headrace.relation.columns import NO_LONGS, Buffers, Column, address, from_arrow, width_of
 from headrace.relation.keys import ByteKeys, IntKeys, KeyCodec, Keys, concat_keys
 from headrace.relation.manifest import FileFacts, IndexFileFacts, ShardFacts, StorageOrder
@@ -60,14 +60,13 @@ class Layout:
 
     @property
     def overhead(self) -> int:
-        """Bytes of a page that are no rows: header, directory and alignment, at most."""
-        columns = len(self.payload) + 1
-        return HEADER + columns * (ENTRY + COLUMN_SLACK)
+        """Bytes of a page without nulls that are no rows: header, directory, last offsets and alignment, at most."""
+        return HEADER + sum(ENTRY + _slack(int(width)) for width in self.widths)
 
     @property
     def fixed(self) -> int:
-        """Bytes of a row without its variable values: packed values, and a u32 offset per variable column."""
-        return (self.codec.width or 4) + sum(column.width or 4 for column in self.payload)
+        """Bytes of a row without its variable values: packed values, and an offset per variable column."""
+        return sum(int(width) or OFFSET for width in self.widths)
 
     @cached_property
     def widths(self) -> Int64s:
@@ -78,6 +77,13 @@ class Layout:
     def most_rows(self) -> int:
         """An upper bound of the rows of a page."""
         return (self.page_size - HEADER) // self.fixed
+
+
+def _slack(width: int) -> int:
+    """Bytes that a column of this width takes in a page beyond those of its rows, at most."""
+    if width == 0:
+        return OFFSET + ALIGNMENT - 1
+    return ALIGNMENT - math.gcd(width, ALIGNMENT)
 
 
 @dataclass
@@ -96,12 +102,15 @@ class BuiltPages:
 
 @dataclass(frozen=True)
 class _Encoded:
-    """The rows of a table as they are stored: keys, payload columns, variable bytes a row (empty: none), nullable columns."""
+    """The rows of a table as they are stored: keys, payload columns, variable bytes a row (empty: none), nullable columns, and
+    bytes of a page that are no rows, at most.
+    """
 
     keys: Keys
     columns: list[Buffers]
     sizes: Int64s
     nullable: int
+    overhead: int
 
 
 class PageBuilder:
@@ -132,8 +141,9 @@ class PageBuilder:
         one page are put in key order: pages are searched by key.
         """
         layout = self.layout
-        room = max(int(layout.page_size * layout.fill), layout.overhead + layout.fixed)
-        return self._build(table, self._encode(table), first_number, NO_LONGS, room, final=final)
+        encoded = self._encode(table)
+        room = max(int(layout.page_size * layout.fill), encoded.overhead + layout.fixed)
+        return self._build(table, encoded, first_number, NO_LONGS, room, final=final)
 
     def _encode(self, table: pa.Table) -> _Encoded:
         layout = self.layout
@@ -142,14 +152,15 @@ class PageBuilder:
         variable = [b.offsets for b in (keys.buffers(), *columns) if b.offsets.size]
         sizes = np.sum([np.diff(offsets) for offsets in variable], axis=0) if variable else NO_LONGS
         nullable = sum(1 for b in columns if b.valid.size)
-        self._check_sizes(table, sizes, nullable)
-        return _Encoded(keys, columns, sizes, nullable)
+        overhead = layout.overhead + nullable * (ALIGNMENT - 1)  # bitmaps are aligned, too
+        self._check_sizes(table, sizes, nullable, overhead)
+        return _Encoded(keys, columns, sizes, nullable, overhead)
 
     def _breaks(self, rows: _Encoded, old_page: Int64s, group: Int64s) -> Int64s:
         """Return the rows at which a new page starts: see `rebuild`."""
         layout, n = self.layout, old_page.size
         before = np.append(0, np.cumsum(layout.fixed + (rows.sizes if rows.sizes.size else np.zeros(n, np.int64))))
-        room = max(1, int(layout.page_size * layout.fill) - layout.overhead)
+        room = max(1, int(layout.page_size * layout.fill) - rows.overhead)
         starts = np.flatnonzero(np.diff(old_page, prepend=-1) > 0)
         if starts.size == 0:
             return NO_LONGS
@@ -162,7 +173,7 @@ class PageBuilder:
         starts = starts[~sparse]
         count = np.diff(np.append(starts, n))
         size = np.diff(before[np.append(starts, n)]) + rows.nullable * ((count + 7) // 8)
-        parts = np.where(size + layout.overhead > layout.page_size, -(-size // room), 1)
+        parts = np.where(size + rows.overhead > layout.page_size, -(-size // room), 1)
         nth = np.arange(int(parts.sum())) - np.repeat(np.cumsum(parts) - parts, parts)
         cuts = np.repeat(before[starts], parts) + nth * np.repeat(size // parts, parts)
         return np.unique(np.searchsorted(before, cuts))
@@ -172,7 +183,7 @@ class PageBuilder:
     ) -> BuiltPages:
         layout, n, keys, columns = self.layout, table.num_rows, rows.keys, rows.columns
         starts = np.empty(n + 1, np.int64)
-        count = paginate(n, layout.fixed, rows.nullable, rows.sizes, breaks, layout.overhead, room, starts)
+        count = paginate(n, layout.fixed, rows.nullable, rows.sizes, breaks, rows.overhead, room, starts)
         if not final:
             count -= 1
         starts = starts[: count + 1].copy()
@@ -209,13 +220,13 @@ class PageBuilder:
             cursor,
         )
 
-    def _check_sizes(self, table: pa.Table, sizes: Int64s, nullable: int) -> None:
+    def _check_sizes(self, table: pa.Table, sizes: Int64s, nullable: int, overhead: int) -> None:
         if sizes.size == 0:
             largest, row = 0, 0
         else:
             row = int(np.argmax(sizes))
             largest = int(sizes[row])
-        needed = self.layout.overhead + self.layout.fixed + nullable + largest
+        needed = overhead + self.layout.fixed + nullable + largest
         if table.num_rows and needed > self.layout.page_size:
             key = ", ".join(f"{name}={shown(table.column(name)[row].as_py())}" for name in self.layout.key)
             size = -(-needed // 4096) * 4096
@@ -314,7 +325,10 @@ class SecondaryIndexBuilder:
 
 
 class ShardWriter:
-    """Writes the pages of one shard to a new file, and the sidecars of a version that consists of that file alone."""
+    """Writes the pages of one shard to a new file, and the sidecars of a version that consists of that file alone.
+
+    Used by ``with``, which closes the file of a writer that fails.
+    """
 
     def __init__(self, root: Path, layout: Layout, shard: int, version: int, tag: str = "") -> None:
         self.root = root
@@ -332,6 +346,12 @@ class ShardWriter:
         self._statistics = KeyStatistics(layout.codec)
         self._open: tuple[Keys, int] | None = None  # the last key written and its rows so far: more may follow
 
+    def __enter__(self) -> ShardWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
     def write(self, table: pa.Table) -> None:
         """Append rows that sort after all earlier rows."""
         if self._pending is not None:
@@ -346,7 +366,7 @@ class ShardWriter:
             key, rows = self._open
             self._statistics.add(key, np.array([rows], np.int64))
             self._hashes.append(key.hashes())
-        os.fsync(self._file.fileno())
+        self._file.sync()
         self._file.close()
         pages = FileFacts(f"{self.stem}.pages", self._pages * self.layout.page_size, self.tag, self._pages)
         return write_sidecars(
@@ -368,7 +388,7 @@ class ShardWriter:
         self._pending = None if final else table.slice(taken)
         if run.count == 0:
             return
-        write_all(self._file, run.pages.data)
+        self._file.write(run.pages.data)
         repeats = self._count_keys(run.keys)
         if self.layout.order == "frequency":
             self._dense.add(run, self._pages)
@@ -437,10 +457,10 @@ def write_shards(
     facts, nulls = [], {c.name: 0 for c in layout.payload}
     variable = {c.name: 0 for c in layout.payload if c.width == 0}
     for shard, tables in enumerate(rows):
-        writer = ShardWriter(root, layout, shard, version)
-        for table in tables:
-            writer.write(table)
-        facts.append(writer.close())
+        with ShardWriter(root, layout, shard, version) as writer:
+            for table in tables:
+                writer.write(table)
+            facts.append(writer.close())
         for name, count in writer.builder.nulls.items():
             nulls[name] += count
         for name, count in writer.builder.variable_bytes.items():
@@ -546,13 +566,13 @@ def write_index_pages(path: Path, layout: Layout, shard: int, index: dict[str, A
                 table = pa.table(columns, names=pages_of.schema.names)
                 first_number = sum(levels) + sum(some.size for some in starts)
                 run = builder.build(table, first_number, final=stop == len(keys))
-                write_all(file, run.pages.data)
+                file.write(run.pages.data)
                 starts.append(at + run.starts[:-1])
                 at += int(run.starts[-1])
             first = np.concatenate(starts)
             keys, numbers, flags = entries_above(keys, numbers, first, leaves=not levels)
             levels.append(first.size)
-        os.fsync(file.fileno())
+        file.sync()
     pages = sum(levels)
     moved = "places" in index and index["places"].size > 0
     return IndexFileFacts(path.name, pages * layout.page_size, tag, pages, levels, moved)

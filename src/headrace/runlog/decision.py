@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import OtherLog
-from headrace.runlog.files import Facts, LogFile, StateDraft
+from headrace.runlog.files import Facts, LogFile, StateDraft, understood
 from headrace.runlog.shard import ShardLog
 
-DECISION = "decision"  # the kind of its files
+#: The kind of a decision's files.
+DECISION = "decision"
 _OWN = ("batch", "since", "owed")  # facts that the driver writes beside the operator's
 
 
@@ -45,7 +46,8 @@ class Decision:
                 f"{file.path} does not say {' and '.join(missing)}, so another version of Headrace wrote it; go on with that"
                 " version, or begin anew with another state directory and checkpoint"
             )
-        batch, since, owed = (int(file.facts[name]) for name in _OWN)
+        with understood(file.path):
+            batch, since, owed = (int(file.facts[name]) for name in _OWN)
         return cls(file, batch, since, owed)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from headrace import files
 from headrace.errors import BadInput, DamagedLog, OtherLog, RunLogError
 from headrace.files.checked_json import parse_checked
 from headrace.runlog.files import CURE, count_rows, read_state, write_facts
@@ -24,6 +25,8 @@ from headrace.runlog.shard import ShardLog
 
 FORMAT = 2  # 1 had no checksums in small files and kept rows, and is refused
 _FACTS = "log.json"
+_MOST_FACTS = 1 << 20  # bytes of log.json, which has a few hundred
+_MOST_SHARDS = 1 << 20  # more than anybody has: whoever describes a log looks at each
 _LONGEST = 120  # bytes of a directory's name; file systems allow 255, and a draft's name may be added
 _PATIENCE = 600.0  # seconds that an attempt waits for another to end: longer than a micro-batch should take
 
@@ -68,9 +71,9 @@ class RunLog:
         self.directory = Path(directory)
         self.query, self.operator, self.shards = query, operator, shards
         self.path = self.directory / safe_name("query", query) / safe_name("operator", operator)
-        self.path.mkdir(parents=True, exist_ok=True)
+        files.make_directory(self.path, parents=True)
         path = self.path / _FACTS
-        if not path.exists():
+        if not files.exists(path):
             facts = {"log": "headrace", "format": FORMAT, "query": query, "operator": operator, "shards": shards}
             write_facts(path, facts if not division else {**facts, "division": division})
         known = _facts(path)
@@ -100,8 +103,12 @@ class RunLog:
     @classmethod
     def find(cls, directory: str | Path, query: str | None = None) -> list[RunLog]:
         """Find the logs below a directory, of one query or of all."""
-        where = f"{'*' if query is None else safe_name('query', query)}/*/{_FACTS}"
-        facts = [_facts(path) for path in sorted(Path(directory).glob(where))]
+        root = Path(directory)
+        queries = files.paths_in(root, missing_ok=True) if query is None else [root / safe_name("query", query)]
+        operators = [path for q in queries if files.is_directory(q) for path in files.paths_in(q, missing_ok=True)]
+        # A link that leads nowhere is no log that is not there: it is in the place of one.
+        named = [path / _FACTS for path in operators if files.status(path / _FACTS, follow=False) is not None]
+        facts = [_facts(path) for path in named]
         return [cls(directory, f["query"], f["operator"], shards=f["shards"]) for f in facts]
 
     def describe(self) -> dict[str, Any]:
@@ -117,7 +124,8 @@ class RunLog:
                     _count(state, kind, read_state(entry.path).rows, entry.path)
                     batches += [entry.first, entry.last]
         kept: dict[str, dict[str, int]] = {}
-        for path in sorted(self.path.glob("*/shard-*.parquet")):
+        kinds = [kind for kind in files.paths_in(self.path) if files.is_directory(kind)]
+        for path in [path for kind in kinds for path in files.paths_in(kind, "shard-*.parquet", missing_ok=True)]:
             with suppress(FileNotFoundError):
                 _count(kept, path.parent.name, count_rows(path), path)
         return {
@@ -135,7 +143,7 @@ class RunLog:
 
 def find_logs(directory: str | Path) -> list[RunLog]:
     """Find every log below a directory; refuses one that has none."""
-    if not Path(directory).is_dir():
+    if not files.is_directory(Path(directory)):
         raise RunLogError(f"there is no directory {directory}; give the state= of a query")
     found = RunLog.find(directory)
     if not found:
@@ -161,7 +169,7 @@ def safe_name(what: str, name: str) -> str:
 
 def _facts(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_bytes()
+        text = files.read_regular(path, most=_MOST_FACTS)
         facts = json.loads(text)
         if facts["log"] != "headrace":
             raise KeyError("log")
@@ -169,21 +177,32 @@ def _facts(path: Path) -> dict[str, Any]:
         if written != FORMAT:
             raise OtherLog(
                 f"the run log at {path.parent} has format {written}, and this Headrace reads format {FORMAT}; go on with the"
-                " Headrace that wrote it, or begin anew with another state directory and checkpoint"
+                f" Headrace that wrote it, or begin anew with another state directory and checkpoint ({path})"
             )
         facts = parse_checked(text)
+        of = safe_name("query", facts["query"]), safe_name("operator", facts["operator"])
+        if path.absolute().parts[-3:-1] != of:
+            raise DamagedLog(f"{path} is damaged: it is that of the log {'/'.join(of)}; {CURE}")
         return {
             "query": str(facts["query"]),
             "operator": str(facts["operator"]),
-            "shards": int(facts["shards"]),
+            "shards": _shards(facts["shards"]),
             "division": str(facts.get("division", "")),
         }
+    except files.NotRegular as error:
+        raise DamagedLog(f"{path} is damaged: it is not a regular file; {CURE}") from error
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise DamagedLog(f"{path} is damaged: it does not say what log it is of; {CURE}") from error
 
 
+def _shards(number: object) -> int:
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= _MOST_SHARDS:
+        raise ValueError("shards")
+    return number
+
+
 def _count(into: dict[str, dict[str, int]], kind: str, rows: int, path: Path) -> None:
-    size = path.stat().st_size
+    size = files.size_of(path)
     counts = into.setdefault(kind, {"files": 0, "rows": 0, "bytes": 0})
     counts["files"] += 1
     counts["rows"] += rows

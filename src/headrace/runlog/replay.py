@@ -15,7 +15,8 @@ An attempt at micro-batch N, in the order of its effects:
 1. The caller holds the shard's lock (`RunLog.shard`), so attempts come one after the other. A process that dies lets go of it,
    and whoever takes it removes the drafts that are there.
 2. The newest decision before N is restored; only files of N and of earlier micro-batches are ever read. If hr.finish was
-   interrupted after that decision, the attempt is refused: part of what is owed may be in the sink already.
+   interrupted after that decision, the attempt is refused: part of what is owed may be in the sink already. An attempt that
+   comes when a later micro-batch is decided is refused, too.
 3. If N has a decision, the operator replays it, and step 6 follows.
 4. Otherwise this is the first attempt. Decisions that are needed no longer are removed, and many small ones are compacted;
    neither changes the rows that a reader finds, so an attempt may die anywhere in it. Files beside a decision of N, left by an
@@ -30,6 +31,7 @@ A source must give the same rows to every attempt, in any order.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -38,9 +40,13 @@ from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
+from headrace import files
 from headrace.errors import RunLogError
 from headrace.runlog.decision import DECISION, Decision, DecisionDraft, Snapshot
+from headrace.runlog.files import understood
 from headrace.runlog.shard import ShardLog
+
+_log = logging.getLogger(__name__)
 
 FINISHING, FINISHED = "finishing", "finished"
 #: Rows that `on_finish` keeps for people have this part in their file's name: `forget_finish` removes them.
@@ -147,9 +153,13 @@ class ReplayDriver(Generic[Item]):
 
     def run(self, rows: Iterable[Item]) -> Batches:
         """Give the results of the micro-batch. `rows` are batches that are not empty."""
+        self._refuse_late()
         last = self._restore()
         decided, rows = self.shard.find(DECISION, self.batch), iter(rows)
         if decided is not None:
+            _log.info(
+                "%s: batch %d was decided before a restart and is replayed as it was", self.shard.path, self.batch
+            )
             finished = self.shard.find(FINISHED, self.batch) is not None
             yield from self.operator.on_replay(replace(Decision.of(decided), finished=finished), rows)
         else:
@@ -167,6 +177,20 @@ class ReplayDriver(Generic[Item]):
             self.shard.write(FINISHING, last.batch, pa.schema([]), [])
             yield from self.operator.on_finish()
 
+    def _refuse_late(self) -> None:
+        """Refuse an attempt at a micro-batch when a later one is decided: Spark has taken another attempt's results long ago.
+
+        A machine that was thought lost may come back with it. What the micro-batch decided may be compacted or gone by now, so
+        that it would look like a first attempt, and remove what later ones need.
+        """
+        newest = max((entry.last for entry in self.shard.entries(DECISION, before=_AFTER_ALL)), default=-1)
+        if newest > self.batch:
+            raise RunLogError(
+                f"batch {newest} of {self.shard.directory} is decided, so an attempt at batch {self.batch} comes too late, and"
+                " has changed nothing; if the query runs twice, stop one of them; if its checkpoint was set back, begin anew"
+                " with another state directory"
+            )
+
     def _restore(self, *, finishing: bool = False) -> Decision | None:
         last = _last(self.shard, self.batch)
         if last is not None and not last.finished and not finishing and self.shard.find(FINISHING, last.batch):
@@ -174,7 +198,14 @@ class ReplayDriver(Generic[Item]):
                 f"hr.finish was interrupted after batch {last.batch} of {self.shard.directory}; call it again before the query"
                 " goes on"
             )
-        self.operator.restore(last)
+        if last is None:
+            self.operator.restore(None)
+        else:
+            with understood(last.file.path):
+                self.operator.restore(last)
+            _log.debug(
+                "%s: batch %d follows batch %d, which owed %d rows", self.shard.path, self.batch, last.batch, last.owed
+            )
         return last
 
     def _tidy(self, last: Decision | None) -> None:
@@ -223,7 +254,7 @@ def last_decision(shard: ShardLog) -> Decision | None:
     """The newest decision of a shard that nobody has to hold: a query that runs may remove the file between two looks."""
     for _ in range(_LOOKS):
         with suppress(FileNotFoundError):
-            return _last(shard) if shard.path.is_dir() else None
+            return _last(shard) if files.is_directory(shard.path) else None
     return None
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -14,15 +11,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.clock import Clock, SystemClock
+from headrace import files
+from headrace.clock import Clock
 from headrace.errors import BadInput, RunLogError
-from headrace.files import sync_directory
-from headrace.runlog.files import DRAFT, LogFile, StateDraft, read_state, write_rows, write_state
+from headrace.runlog.files import DRAFT, IN_LOG, LogFile, StateDraft, read_state, write_rows, write_state
 from headrace.units import format_duration
 
 _STATE = re.compile(r"(\d{10,})(?:-(\d{10,}))?\.([a-z][a-z0-9_]*)\.arrow")
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,40}")
-_POLL = 0.02  # seconds between two tries to get a lock: short beside a micro-batch
+_LOCK = ".lock"  # in the directory of a shard
 
 
 @dataclass(frozen=True, order=True)
@@ -78,12 +75,12 @@ class ShardLog:
 
     def listed(self) -> Iterator[tuple[str, Entry]]:
         """List every file of state with its kind, without those that a compaction replaced."""
-        if self.path.is_dir():
+        if files.is_directory(self.path):
             for kind in sorted({kind for kind, _ in self._all()}):
                 yield from ((kind, e) for e in self.entries(kind, before=1 << 62))
 
     def _all(self) -> Iterator[tuple[str, Entry]]:
-        for path in self.path.iterdir():
+        for path in files.paths_in(self.path):
             if match := _STATE.fullmatch(path.name):
                 first = int(match[1])
                 yield match[3], Entry(int(match[2] or first), first, path)
@@ -108,13 +105,13 @@ class ShardLog:
             Anything that JSON can hold. It is read when all rows are written.
         """
         path = self.path / _name(kind, batch)
-        if not path.exists():
-            write_state(path, schema, batches, {} if facts is None else facts)
+        if not files.exists(path):
+            write_state(path, schema, batches, {} if facts is None else facts, IN_LOG)
         return read_state(path)
 
     def draft(self, kind: str, batch: int, schema: pa.Schema) -> StateDraft:
         """Begin a file of state whose rows become known one after the other; for a batch that `find` has nothing of."""
-        return StateDraft(self.path / _name(kind, batch), schema)
+        return StateDraft(self.path / _name(kind, batch), schema, IN_LOG)
 
     def keep(
         self,
@@ -137,9 +134,9 @@ class ShardLog:
             Whether this attempt replaces what an earlier one kept.
         """
         path = self.kept(kind, batch, part)
-        if replace or not path.exists():
-            path.parent.mkdir(exist_ok=True)
-            write_rows(path, schema, batches, {} if facts is None else facts, replace=replace)
+        if replace or not files.exists(path):
+            files.make_directory(path.parent)
+            write_rows(path, self.path, schema, batches, {} if facts is None else facts, replace=replace)
         return path
 
     def kept(self, kind: str, batch: int, part: str = "") -> Path:
@@ -175,7 +172,7 @@ class ShardLog:
         last = read_state(entries[-1].path)
         rows = (batch for entry in entries for batch in read_state(entry.path).batches())
         name = _name(kind, entries[0].first).replace(".", f"-{entries[-1].last:010d}.", 1)
-        write_state(self.path / name, last.schema, merge(rows), last.facts if facts is None else facts)
+        write_state(self.path / name, last.schema, merge(rows), last.facts if facts is None else facts, IN_LOG)
         self.remove([entry.path for entry in entries])
 
     def expire(self, kind: str, *, before: int) -> None:
@@ -184,41 +181,36 @@ class ShardLog:
 
     def discard(self, kind: str, batch: int) -> None:
         """Remove the file of this kind and batch, which an attempt wrote that died before its decision."""
-        self.remove([path for path in [self.path / _name(kind, batch)] if path.exists()])
+        self.remove([path for path in [self.path / _name(kind, batch)] if files.exists(path)])
 
     def remove(self, paths: list[Path]) -> None:
         """Remove files of this shard."""
         for path in paths:
-            path.unlink(missing_ok=True)
+            files.remove(path)
         if paths:
-            sync_directory(self.path)
+            files.sync_directory(self.path)
 
     def unkeep(self, batch: int, part: str) -> None:
         """Remove the rows of a batch that are kept for people, of every kind, in files with this part in their names."""
-        for path in self.directory.glob(f"*/{self.kept('any', batch, part).name}"):
-            path.unlink(missing_ok=True)
+        name = self.kept("any", batch, part).name
+        for kind in files.paths_in(self.directory):
+            if files.exists(kind / name):
+                files.remove(kind / name)
 
     # -- one attempt at a time -------------------------------------------------------------------------------------------
 
     @contextmanager
     def held(self, patience: float, clock: Clock | None = None) -> Iterator[ShardLog]:
         """Hold the lock of this shard, and remove the drafts of attempts that died."""
-        clock = clock or SystemClock()
-        self.path.mkdir(exist_ok=True)
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            end = clock.now() + patience
-            while not _locked(fd):
-                if clock.now() >= end:
-                    raise RunLogError(
-                        f"another attempt has held {self.path} for {format_duration(patience)}; is the query running twice?"
-                    )
-                clock.sleep(_POLL)
-            for path in self.path.glob(f"{DRAFT}*"):
-                path.unlink(missing_ok=True)
+        files.make_directory(self.path)
+        with files.locked(self.path / _LOCK, patience=patience, clock=clock) as held:
+            if not held:
+                raise RunLogError(
+                    f"another attempt has held {self.path} for {format_duration(patience)}; is the query running twice?"
+                )
+            for path in files.paths_in(self.path, f"{DRAFT}*"):
+                files.remove(path)
             yield self
-        finally:
-            os.close(fd)
 
 
 def check_kind(kind: str) -> str:
@@ -234,13 +226,3 @@ def _name(kind: str, batch: int) -> str:
     if not isinstance(batch, int) or batch < 0:
         raise BadInput(f"batch={batch!r} is not the number of a micro-batch; give 0 or more")
     return f"{batch:010d}.{check_kind(kind)}.arrow"
-
-
-def _locked(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            return False
-        raise
-    return True

@@ -18,14 +18,14 @@ from headrace.memory import MemoryBudget
 from headrace.progressive.grids.keys import HashPartitioning
 from headrace.progressive.grids.partitioning import SIDES
 from headrace.progressive.grids.partitioning_for import partitioning_for
-from headrace.progressive.memory.row_chunks import copied_bytes
 from headrace.progressive.output import BatchRows, Output, in_schema, left_and_right, plain_schema, side_name
+from headrace.row_copies import copied_bytes
 from headrace.sampling.dropping import Allocation, Replacement, dropping_for
 from headrace.sampling.held_rows import WASTE, HeldRows
 from headrace.sampling.join_memory import ENTRY_BYTES, SLOT_BYTES, ArrivingTuples, JoinMemory
 from headrace.sampling.pending import Pending
 from headrace.sampling.sampled_side import SampledRows
-from headrace.sampling.sampler import MAX_SLOTS, ROWS_AT_ONCE
+from headrace.sampling.sampler import MAX_SLOTS, ROWS_AT_ONCE, check_rows
 from headrace.sampling.snapshot import Parts, SnapshotReader, write_side, write_snapshot
 from headrace.sampling.stats import ApproximateJoinStats
 from headrace.splitmix import draw, uniform_floats
@@ -43,7 +43,12 @@ _SPARE = 8  # 1/8 of the memory is left for rows that are longer than the first 
 _SHRINK = 4  # a memory of tuples that has outgrown its bytes loses 1/4 of its tuples at a time
 _PAIRS = 1 << 16  # pairs that are made at a time without a memory limit
 _LEAST_PAIRS = 64  # pairs that are made at a time however small the memory is
-_PAIR_BYTES = 256  # of a pair with its rows and what is computed about it, roughly
+_PAIR_WORK = 64  # bytes of what is computed about a pair, beside its rows
+_RESULTS = 1 << 26  # bytes of results that are made at a time without a memory limit
+_RESULT_SHARE = (
+    4  # 1/4 of working memory is for results: rows of several chunks are there twice while they are put together
+)
+_LARGEST_ROW = 8  # a tuple takes at most 1/8 of the memory: it would drive too many others out
 _LEAST_ROWS = 64  # rows that are taken in at a time however small the memory is
 _ROW_WORK = 128  # bytes of what is computed about a row while it is taken in, roughly
 _CHUNKS = 32  # a chunk of rows takes at most this part of the budget, so that merging two takes little memory
@@ -293,7 +298,7 @@ class ApproximateJoin:
         """Join tuples with the other side's memory, each as it comes, and keep those that find a place."""
         assert self._held is not None
         rows, arriving = self._arriving(number, batch, counted=False)
-        most = self._at_once(_PAIRS, _LEAST_PAIRS, _PAIR_BYTES)
+        most = self._at_once(_PAIRS, _LEAST_PAIRS, _PAIR_WORK)
         for tuples, slots in self._held.take_in(number, arriving, most):
             yield from self._results(number, batch, rows[tuples], slots)
         self._keep(number, batch, rows, arriving.taken)
@@ -321,10 +326,13 @@ class ApproximateJoin:
         """The results of arriving rows with slots of the other side."""
         other, output = self._rows_of(1 - number), self._made_output()
         order = other.by_chunk(slots)
-        left, right = left_and_right(number, BatchRows(batch, rows[order]), SampledRows(other, slots[order]))
-        which = output.test(left, right)
-        if which is None or which.any():
-            yield output.results(left, right, which)
+        rows, slots = rows[order], slots[order]
+        for some in other.pairs_that_fit(batch, rows, slots, self._at_once(_RESULTS, 1, _RESULT_SHARE)):
+            mine, theirs = BatchRows(batch, rows[some]), SampledRows(other, slots[some])
+            left, right = left_and_right(number, mine, theirs)
+            which = output.test(left, right)
+            if which is None or which.any():
+                yield output.results(left, right, which)
 
     def _keep(self, number: int, batch: pa.RecordBatch, rows: Int32s, taken: Int32s) -> None:
         """Copy the rows of arriving tuples that are held, and forget those of tuples that were dropped."""
@@ -339,26 +347,25 @@ class ApproximateJoin:
         entered = held.entered(number, taken)
         if self.memory is not None:
             own.forget(taken[entered])  # what these slots held before will be overwritten
-            entered = self._fit(number, batch, taken, entered)
+            entered = self._fit(number, batch, rows, taken, entered)
         own.write(batch, rows[entered], taken[entered], held.number(fields.HELD)[number])
 
-    def _fit(self, number: int, batch: pa.RecordBatch, taken: Int32s, entered: Int32s) -> Int32s:
+    def _fit(self, number: int, batch: pa.RecordBatch, arrived: Int32s, taken: Int32s, entered: Int32s) -> Int32s:
         """Make memory smaller until new rows fit its bytes. Returns those that are still held."""
         assert self._held is not None
         held = self._held
-        each = copied_bytes(batch) / max(1, batch.num_rows)
-        while each * entered.size > self.budget.left:
+        while (needed := copied_bytes(batch, arrived[entered])) > self.budget.left:
             kept = held.number(fields.HELD)
             for side, rows in enumerate(self._rows):
                 if rows is not None:
                     rows.compact(kept[side] - (entered.size if side == number else 0))
-            if each * entered.size <= self.budget.left:
+            if needed <= self.budget.left:
                 break
             smaller = held.size - max(2, held.size // _SHRINK)
             if self._dropping.placing == kernels.KEEP_ALL or smaller < 2:
                 raise MemoryRefused(
-                    f"tuples of {format_size(int(each))} do not fit memory={shown(self.memory)}; give more, or choose a method"
-                    " that drops tuples"
+                    f"{entered.size:,} tuples of {format_size(needed)} do not fit memory={shown(self.memory)}; give more, or"
+                    " choose a method that drops tuples"
                 )
             for side, slots in enumerate(held.shrink(smaller)):
                 self._forget(side, slots)
@@ -466,6 +473,8 @@ class ApproximateJoin:
             )
         schema = plain_schema(batch.schema, whose) if known is None else known.schema
         batch = in_schema(batch, schema, whose)
+        if self.memory is not None:
+            check_rows(batch, self.budget.limit, _LARGEST_ROW, self.memory, self.budget.limit)
         if known is not None:
             return batch
         deepcopy(self._partitioning).bind(number, schema)  # a batch that is refused must leave no trace

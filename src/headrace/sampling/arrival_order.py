@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.arrays import Bools, Int64s
-from headrace.progressive.memory.row_chunks import take
+from headrace.row_copies import take
 from headrace.sampling.event_times import START, unit_of, whole_times
 from headrace.windows import RowWindow, TimeWindow, Window
 

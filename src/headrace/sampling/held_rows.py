@@ -10,7 +10,8 @@ import pyarrow as pa
 from headrace.arrays import Int32s, Int64s
 from headrace.memory import Reservation
 from headrace.progressive.memory.lazy_arrays import LazyArrays
-from headrace.progressive.memory.row_chunks import RowChunks, take
+from headrace.progressive.memory.row_chunks import RowChunks
+from headrace.row_copies import take
 
 WASTE = 1.5  # rows are compacted when more than this times those in use are stored
 _PIECE = 1 << 20  # bytes of rows that are copied at a time for a snapshot, roughly
@@ -83,6 +84,10 @@ class HeldRows:
         step = max(1, _PIECE * max(1, self._stored) // max(1, self.nbytes))
         for at in range(0, max(1, slots.size), step):
             yield self.rows(slots[at : at + step])
+
+    def pairs_that_fit(self, batch: pa.RecordBatch, rows: Int32s, slots: Int32s, room: int) -> Iterator[slice]:
+        """Divide pairs of a row of a batch and a slot, so that the rows of both take at most `room` bytes, or one pair more."""
+        return self._chunks.pairs_that_fit(batch, rows, slots, room)
 
     def rows_by_chunk(self, slots: Int32s, columns: list[str] | None = None) -> pa.RecordBatch:
         """The rows of slots in the order of `by_chunk`, or some of their columns."""

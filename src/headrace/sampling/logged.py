@@ -9,10 +9,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from headrace.errors import RunLogError
+from headrace.errors import BadInput, DamagedLog, OtherLog, RunLogError
 from headrace.progressive.grids.partitioning import SIDES
 from headrace.runlog import Decision, DecisionDraft, ReplayDriver, ShardLog, Snapshot
-from headrace.runlog.files import StateDraft
+from headrace.runlog.files import CURE, StateDraft, understood
 from headrace.sampling.arrival_order import ArrivalOrder, SideBatch
 from headrace.sampling.snapshot import SNAPSHOT, Parts
 
@@ -115,7 +115,10 @@ class LoggedSample:
             self.warm.operator = None  # not two at a time
             self.warm.operator = self.make()
             if decision is not None:
-                self.warm.operator.restore(decision.file.batches())
+                try:
+                    self.warm.operator.restore(decision.file.batches())
+                except BadInput as error:  # of another sampler, window or join: the snapshot says which
+                    raise OtherLog(f"{decision.file.path}: {error}") from error
         self.warm.token, self._token = None, token
         if decision is not None:
             self.order.latest = int(decision.facts["latest"])
@@ -154,14 +157,21 @@ class LoggedSample:
         self._check(decision)
         for _ in self._counted(rows):
             pass
-        for side, (now, then) in enumerate(zip(self.came, decision.facts["came"], strict=True)):
+        with understood(decision.file.path):
+            came = [int(rows) for rows in decision.facts["came"]]
+            batches = [(int(side), int(rows)) for side, rows in decision.facts["batches"]]
+            token = str(decision.facts["token"])
+            if len(came) != len(SIDES) or not {side for side, _ in batches} <= {*range(len(SIDES))}:
+                raise ValueError("came")
+        for side, (now, then) in enumerate(zip(self.came, came, strict=True)):
             if now != then and not self.static[side]:
                 raise RunLogError(
                     f"{decision.file.path} says that batch {self.batch} had {then} rows of the {SIDES[side]} side in shard"
                     f" {self.shard.number}, and now it has {now}; does a source or a column change from one attempt to the next?"
                 )
-        yield from self._take_in(self._logged(decision.facts["batches"]))
-        self._token = str(decision.facts["token"])
+        with understood(decision.file.path):
+            yield from self._take_in(self._logged(batches))
+        self._token = token
 
     def on_decided(self) -> None:
         """Keep the operator for the next micro-batch."""
@@ -197,13 +207,22 @@ class LoggedSample:
             self.came[side] += batch.num_rows
             yield side, batch
 
-    def _logged(self, came: list[list[int]]) -> Iterator[SideBatch]:
+    def _logged(self, came: list[tuple[int, int]]) -> Iterator[SideBatch]:
         """The rows of the log, in the order in which they came."""
-        files = {side: self.shard.find(SIDES[side], self.batch) for side in {side for side, _ in came}}
-        batches = {side: file.batches() for side, file in files.items() if file is not None}
+        batches = {}
+        for side in {side for side, _ in came}:
+            file = self.shard.find(SIDES[side], self.batch)
+            if file is None:
+                raise RunLogError(
+                    f"the rows of batch {self.batch} are not in {self.shard.path} any more, since a later one has begun; does"
+                    " another process run the same query?"
+                )
+            batches[side] = file.batches()
         for side, rows in came:
-            batch = next(batches[side])
-            assert batch.num_rows == rows
+            batch = next(batches[side], None) if side in batches else None
+            if batch is None or batch.num_rows != rows:
+                where = self.shard.path / f"{self.batch:010d}.{SIDES[side]}.arrow"
+                raise DamagedLog(f"{where} is damaged: it has other rows than its decision says; {CURE}")
             yield side, batch
 
 

@@ -15,8 +15,8 @@ from headrace.arrays import AnyArray, Int32s, Int64s, UInt64s
 from headrace.errors import BadInput, MemoryRefused, shown
 from headrace.kernels.samplers import NEVER
 from headrace.memory import MemoryBudget
-from headrace.progressive.memory.row_chunks import copied_bytes
 from headrace.progressive.output import in_schema, plain_schema
+from headrace.row_copies import copied_bytes, largest_row, row_sizes
 from headrace.sampling.arriving import Arriving, Changes, SamplerState
 from headrace.sampling.estimates import GROUPS, SampleTotals, answer, asked_of, row_totals
 from headrace.sampling.event_times import START, EventTimes, LiveCounts
@@ -36,6 +36,8 @@ _LARGEST_CHUNK, _LEAST_CHUNK = (
 _SPARE = (
     8  # 1/8 of the memory is left for rows that are longer than the first ones, and for rows that wait to be compacted
 )
+_INDEX_SPARE = 32  # 1/32 of the memory is never for rows
+_LARGEST_ROW = 4  # a tuple takes at most 1/4 of the memory: it would drive too many others out
 _SHRINK = 4  # a sample that has outgrown its memory loses 1/4 of its tuples at a time
 ROW_BYTES = 4 + 4 + 4  # of a slot, to find its row: its chunk, its row there, and its number in the list of the chunk
 ROWS_AT_ONCE = 1 << 16  # rows of a batch that are taken in together: what is computed about them takes a few MiB
@@ -302,6 +304,11 @@ class Sampler(ABC):
             return self._live.live(now, length)
         return float(min(self._arrived, self.window.size) if isinstance(self.window, RowWindow) else self._arrived)
 
+    def check_rows(self, batch: pa.RecordBatch) -> None:
+        """Refuse a tuple that would drive most others out of the memory."""
+        if self.memory is not None:
+            check_rows(batch, self.budget.limit, _LARGEST_ROW, self.memory, self.budget.limit)
+
     def begin(self, schema: pa.Schema, batch: pa.RecordBatch) -> None:
         """Get ready for tuples of a schema, of which a batch shows the width."""
         if self._rows is None:
@@ -367,6 +374,7 @@ class Sampler(ABC):
             )
         schema = plain_schema(batch.schema, "the stream") if self._rows is None else self.rows.schema
         batch = in_schema(batch, schema, "the stream")
+        self.check_rows(batch)
         self.begin(schema, batch)
         return batch
 
@@ -411,17 +419,16 @@ class Sampler(ABC):
     def _fit(self, batch: pa.RecordBatch, rows: Int32s, slots: Int32s) -> tuple[Int32s, Int32s, Int32s]:
         """Make the sample smaller until new rows fit the memory. Returns the rows and slots that are left, and slots freed."""
         gone = NO_SLOTS
-        each = copied_bytes(batch) / max(1, batch.num_rows)
-        while each * rows.size > self.budget.left:
+        while (needed := copied_bytes(batch, rows)) > self._room:
             self.forget(slots)  # what they held before will be overwritten
             self.rows.compact(self._state.held - rows.size)
-            if each * rows.size <= self.budget.left:
+            if needed <= self._room:
                 break
             assert self._size is not None
             smaller = self._size - max(1, self._size // _SHRINK)
             if smaller < 1:
                 raise MemoryRefused(
-                    f"a tuple of {format_size(int(each))} does not fit memory={shown(self.memory)}; give more, or leave such"
+                    f"a tuple of {format_size(needed)} does not fit memory={shown(self.memory)}; give more, or leave such"
                     " tuples out"
                 )
             freed = self._shrink(smaller)
@@ -430,6 +437,11 @@ class Sampler(ABC):
             left = self._state.seq[slots] > 0
             rows, slots, gone = rows[left], slots[left], distinct(np.concatenate([gone, freed]))
         return rows, slots, gone
+
+    @property
+    def _room(self) -> int:
+        """Bytes that there are for more rows; some are left for an index that grows with the number of rows."""
+        return self.budget.left - self.budget.limit // _INDEX_SPARE
 
     def _grow(self) -> None:
         """Follow the state, whose arrays have got more slots."""
@@ -449,6 +461,27 @@ def check_size(name: str, size: int, window: Window | None) -> None:
     if isinstance(window, RowWindow) and size > window.size:
         raise BadInput(
             f"{name}={size} is larger than the window of {window.size} rows; give at most {window.size}, which keeps all of it"
+        )
+
+
+def check_rows(batch: pa.RecordBatch, limit: int, share: int, memory: int | str, whole: int) -> None:
+    """Refuse a tuple that takes more than a part of the memory, with the least that would do.
+
+    Parameters
+    ----------
+    limit, share
+        A tuple takes at most limit / share bytes.
+    memory, whole
+        What the user gave, of which `limit` bytes are a part.
+    """
+    if largest_row(batch) <= limit // share:
+        return
+    largest = int(row_sizes(batch).max(initial=0))
+    if largest > limit // share:
+        least = -(-largest * share * whole // limit >> 20) << 20  # in whole MiB, so that what is shown is enough
+        raise MemoryRefused(
+            f"a tuple of {format_size(largest)} is too large for memory={shown(memory)}, of which {format_size(limit // share)}"
+            f" may be one tuple; give at least {format_size(least)}, or leave such tuples out"
         )
 
 

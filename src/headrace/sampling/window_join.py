@@ -27,7 +27,7 @@ from headrace.sampling.join_totals import JoinTotals
 from headrace.sampling.pending import Pending
 from headrace.sampling.reservoir import Reservoir
 from headrace.sampling.sampled_side import SampledRows, SampledSide
-from headrace.sampling.sampler import ROWS_AT_ONCE, Sampler, check_size
+from headrace.sampling.sampler import ROWS_AT_ONCE, Sampler, check_rows, check_size
 from headrace.sampling.snapshot import Parts, SnapshotReader, write_side, write_snapshot
 from headrace.sampling.stats import WindowJoinStats
 from headrace.sampling.winres import WinRes
@@ -48,7 +48,12 @@ _LEAST_MEMORY = 1 << 15  # bytes: less holds no more than a few rows of each sid
 _WORK = 8  # 1/8 of the memory is working memory: results, and the cells that are probed
 _PAIRS = 1 << 16  # pairs that are made at a time without a memory limit
 _LEAST_PAIRS = 64  # pairs that are made at a time however small the memory is
-_PAIR_BYTES = 256  # of a pair with its rows and what is computed about it, roughly
+_PAIR_WORK = 64  # bytes of what is computed about a pair, beside its rows
+_RESULTS = 1 << 26  # bytes of results that are made at a time without a memory limit
+_RESULT_SHARE = (
+    4  # 1/4 of working memory is for results: rows of several chunks are there twice while they are put together
+)
+_LARGEST_ROW = 4  # a tuple takes at most 1/4 of the memory of its side: it would drive too many others out
 _LEAST_ROWS = 64  # rows that are taken in at a time however small the memory is
 _ROW_BYTES = 128  # of what is computed about a row while it is taken in, roughly
 _CELLS = 1 << 20  # cells that are probed at a time
@@ -348,17 +353,20 @@ class WindowJoin:
                 rows, owners, chosen = rows[live], owners[live], chosen[live]
                 if not rows.size:
                     continue
-                order = other.sampler.rows.by_chunk(owners)
+                held = other.sampler.rows
+                order = held.by_chunk(owners)
                 rows, owners, chosen = rows[order], owners[order], chosen[order]
-                left, right = left_and_right(number, BatchRows(batch, rows), SampledRows(other.sampler.rows, owners))
-                which = output.test(left, right)
-                if totals is not None:
-                    totals.add(self._sides, other, owners, left, right, which)
-                    if not self._results:
-                        continue
-                    which = chosen if which is None else which & chosen
-                if which is None or which.any():
-                    yield output.results(left, right, which)
+                for some in held.pairs_that_fit(batch, rows, owners, self._result_bytes):
+                    mine, theirs = BatchRows(batch, rows[some]), SampledRows(held, owners[some])
+                    left, right = left_and_right(number, mine, theirs)
+                    which = output.test(left, right)
+                    if totals is not None:
+                        totals.add(self._sides, other, owners[some], left, right, which)
+                        if not self._results:
+                            continue
+                        which = chosen[some] if which is None else which & chosen[some]
+                    if which is None or which.any():
+                        yield output.results(left, right, which)
 
     def _count_matches(self, other: SampledSide, home: CellEntries, counts: Int64s) -> None:
         """Count the tuples of the other side's sample that have the key of each arriving tuple, and are live."""
@@ -387,7 +395,12 @@ class WindowJoin:
     def _pairs_at_once(self) -> int:
         if self.memory is None:
             return _PAIRS
-        return max(_LEAST_PAIRS, min(_PAIRS, self.stats.memory_limit // _WORK // _PAIR_BYTES))
+        return max(_LEAST_PAIRS, min(_PAIRS, self.stats.memory_limit // _WORK // _PAIR_WORK))
+
+    @property
+    def _result_bytes(self) -> int:
+        """Bytes of results that are made at a time."""
+        return _RESULTS if self.memory is None else self.stats.memory_limit // _WORK // _RESULT_SHARE
 
     # -- sides -----------------------------------------------------------------------------------------------------------
 
@@ -395,6 +408,11 @@ class WindowJoin:
         side = self._sides[number]
         assert side is not None
         return side
+
+    @property
+    def _share(self) -> int:
+        """Bytes of one side's sample."""
+        return (self.stats.memory_limit - self.stats.memory_limit // _WORK) // 2
 
     def _made_output(self) -> Output:
         if self._output is None:
@@ -418,6 +436,8 @@ class WindowJoin:
         known = self._sides[number]
         schema = plain_schema(batch.schema, whose) if known is None else known.schema
         batch = in_schema(batch, schema, whose)
+        if self.memory is not None:
+            check_rows(batch, self._share, _LARGEST_ROW, self.memory, self.stats.memory_limit)
         if known is not None:
             self.partitioning.check(number, batch)
             return batch
@@ -437,7 +457,7 @@ class WindowJoin:
         if isinstance(window, TimeWindow):
             # Tuples that come late find partners that would have left the window by now.
             window = TimeWindow(window.length + window.late, window.on, window.late)
-        share = None if self.memory is None else (self.stats.memory_limit - self.stats.memory_limit // _WORK) // 2
+        share = None if self.memory is None else self._share
         arguments: dict[str, Any] = {"window": window, "seed": self.seed, "stream": number}
         if self.method == "all":
             sampler: Sampler = Everything(memory=share, **arguments)

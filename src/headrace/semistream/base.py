@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import pyarrow as pa
 
 from headrace.clock import Clock, SystemClock
 from headrace.conditions import parse_on
-from headrace.errors import BadInput, UnsupportedType, choice, shown
+from headrace.errors import BadInput, UnsupportedType, choice, kind, shown
 from headrace.memory import MemoryBudget
 from headrace.metrics import JoinStats
 from headrace.relation import Relation, Sketch
 from headrace.relation.columns import Column
 from headrace.semistream.driver import BlockingSource, PolledSource, drive, drive_async
 from headrace.semistream.join_key import JoinKey
-from headrace.units import parse_duration
+from headrace.semistream.stream_input import stream_batches
+from headrace.units import format_duration, format_size, parse_duration
 
 if TYPE_CHECKING:
     from headrace.semistream.protocols import DrivenOperator
+
+_log = logging.getLogger(__name__)
 
 How = Literal["inner", "left", "semi", "anti"]
 On = str | Sequence[str] | Mapping[str, str]
@@ -64,6 +69,11 @@ class SemiStreamJoin(ABC):
         suffix: str | None = "_right",
         clock: Clock | None = None,
     ) -> None:
+        given: Any = relation
+        if not isinstance(given, Relation):
+            path = repr(str(given)) if isinstance(given, str | os.PathLike) else None
+            what = f"relation={path} is a path" if path else f"relation is a {kind(given)}"
+            raise BadInput(f"{what}, not a relation; open one with hr.Relation.open({path or 'path'})")
         self.relation = relation
         self.on = on
         self.how: How = choice("how", how, get_args(How))  # type: ignore[assignment]
@@ -78,6 +88,13 @@ class SemiStreamJoin(ABC):
         self.deadline: float | None = None  # seconds after they were offered in which tuples should have left
         self.stats = JoinStats(memory_limit=self.budget.limit)
         self._unread = False  # whether a step was begun and its results were not read to the end
+
+    def __repr__(self) -> str:
+        deadline = "" if self.deadline is None else f", deadline={format_duration(self.deadline)!r}"
+        return (
+            f"{type(self).__name__}({str(self.relation.path)!r}, on={self.on!r}, memory={format_size(self.budget.limit)!r},"
+            f" how={self.how!r}{deadline})"
+        )
 
     @property
     def stream_key(self) -> tuple[str, ...]:
@@ -166,7 +183,7 @@ class SemiStreamJoin(ABC):
 
     def run(
         self,
-        batches: Iterable[pa.RecordBatch] | PolledSource,
+        batches: Iterable[pa.RecordBatch] | PolledSource | pa.Table | Any,
         *,
         idle: str | float | None = None,
         deadline: str | float | None = None,
@@ -178,7 +195,8 @@ class SemiStreamJoin(ABC):
         Parameters
         ----------
         batches
-            The stream: an iterable, or an object with `poll` (see PolledSource).
+            The stream: an iterable of record batches, or an object with `poll` (see PolledSource). Or rows that are there: a
+            pyarrow Table or RecordBatch, a pandas or Polars frame, a DuckDB relation, or what else has `__arrow_c_stream__`.
         idle
             "200ms": when the stream has been silent for so long, tuples wait for no others, and leave. By default they wait as
             long as the algorithm says, if need be until the stream ends.
@@ -186,9 +204,10 @@ class SemiStreamJoin(ABC):
             "5s": the results of a tuple are wanted so long after it was offered. Tuples that left later are counted in
             `stats.late`. By default the operator's own deadline, if it has one.
         """
-        with self._running(deadline):
+        with self._running(deadline), self._logged():
             seen, emitted = self.stats.batches, False
             waiting = self.as_waiting()
+            batches = stream_batches(batches)
             joined = self._each(batches) if waiting is None else drive(waiting, batches, _seconds(idle))
             for out in joined:
                 emitted = True
@@ -204,7 +223,7 @@ class SemiStreamJoin(ABC):
         deadline: str | float | None = None,
     ) -> AsyncIterator[pa.RecordBatch]:
         """Join a stream that is awaited, as `run` does; while it is silent, other tasks of the event loop run."""
-        with self._running(deadline):
+        with self._running(deadline), self._logged():
             seen, emitted = self.stats.batches, False
             waiting = self.as_waiting()
             joined = self._each_async(batches) if waiting is None else drive_async(waiting, batches, _seconds(idle))
@@ -213,6 +232,33 @@ class SemiStreamJoin(ABC):
                 yield out
             if self.stats.batches != seen and not emitted:
                 yield self._nothing()
+
+    def log_plan(self) -> None:
+        """Log how the join is made: its budget by part, how it goes about, and what the budget has no room for."""
+        if _log.isEnabledFor(logging.INFO):
+            held = ", ".join(f"{part} {format_size(size)}" for part, size in self.budget.held().items())
+            left_out = "".join(f"; no {part}: {why}" for part, why in self.stats.left_out.items())
+            _log.info("%r: %s; holds %s%s", self, self._way(), held or "nothing yet", left_out)
+
+    def _way(self) -> str:
+        """How the join goes about, in the words of a log line."""
+        return "waits for many tuples to share a read" if self.as_waiting() else "joins each batch to its end"
+
+    @contextmanager
+    def _logged(self) -> Iterator[None]:
+        """Log the plan before a stream is joined, and what was done after its end. A stream that is left has no end."""
+        self.log_plan()
+        clock = SystemClock()
+        begun, stats = clock.now(), self.stats
+        before = stats.tuples_in, stats.results, stats.hits, stats.pages_read
+        yield
+        if self.stats is stats:
+            after = stats.tuples_in, stats.results, stats.hits, stats.pages_read
+            counts = [f"{b - a:,}" for a, b in zip(before, after, strict=True)]
+            seconds = format_duration(clock.now() - begun)
+            _log.info(
+                "%s: %s tuples in, %s results, %s hits, %s pages read in %s", type(self).__name__, *counts, seconds
+            )
 
     @contextmanager
     def _running(self, deadline: str | float | None) -> Iterator[None]:
@@ -275,12 +321,21 @@ class SemiStreamJoin(ABC):
         for out in self._to_the_end(step):
             self.stats.results += out.num_rows
             self._note_memory()
+            self.budget.freed.add(out.nbytes, out.num_rows)
             yield out
         self._note_memory()
 
     def _note_memory(self) -> None:
         self.stats.memory = self.budget.held()
         self.stats.memory_peak = self.budget.peak
+
+    def _schema_of(self, batch: pa.RecordBatch) -> pa.Schema:
+        """The schema of a batch's results; refuses what is no batch."""
+        if not isinstance(batch, pa.RecordBatch):
+            raise BadInput(
+                f"the stream gave a {kind(batch)}; expected pyarrow RecordBatches, such as those of Table.to_batches()"
+            )
+        return self._schema_for(batch.schema)
 
     def _schema_for(self, stream: pa.Schema) -> pa.Schema:
         """The schema of results; it is made again only for another schema of the stream."""

@@ -139,7 +139,8 @@ class IndexNestedLoop(SemiStreamJoin):
         self._version = open_index(relation.opened, plan.index, lambda: self.stats)
         self._maker = ResultMaker(self.how, self._payload)
         self._results = TupleStore(self._payload, self._rows, text_room(relation, self._payload, self._rows))
-        self._memory: UInt8s = np.frombuffer(mmap.mmap(-1, self.frames * relation.page_size), np.uint8)
+        pool = mmap.mmap(-1, self.frames * relation.page_size)  # files: memory without a file
+        self._memory: UInt8s = np.frombuffer(pool, np.uint8)
         self._reader = PageReader(self._version, self._memory.size, self._memory, whole=True)
         self._clear()
 
@@ -161,7 +162,7 @@ class IndexNestedLoop(SemiStreamJoin):
 
     def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Join one batch to its end, in stream order."""
-        schema, stats = self._schema_for(batch.schema), self.stats
+        schema, stats = self._schema_of(batch), self.stats
         stats.batches += 1
         stats.tuples_in += batch.num_rows
         slices = (batch.slice(a, self._rows) for a in range(0, batch.num_rows, self._rows))

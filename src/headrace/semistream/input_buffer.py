@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headrace.arrays import Bools, Float64s, Int64s, UInt64s
 from headrace.relation import Sketch
-from headrace.semistream.stream_window import copies_pool, taken_rows
+from headrace.row_copies import POOL, take
 
 
 class InputBuffer:
@@ -58,22 +58,22 @@ class InputBuffer:
         self.rows -= sum(part.num_rows for part in parts)
         one = len(parts) == 1
         return (
-            parts[0] if one else pa.concat_batches(parts, memory_pool=copies_pool()),
+            parts[0] if one else pa.concat_batches(parts, memory_pool=POOL),
             self._numbers(count),
             np.concatenate(times),
         )
 
     def take_rows(self, rows: Int64s) -> tuple[pa.RecordBatch, Int64s]:
         """The tuples at these positions, ascending, and their numbers."""
-        whole, oldest = pa.concat_batches(self._batches, memory_pool=copies_pool()), self.oldest
+        whole, oldest = pa.concat_batches(self._batches, memory_pool=POOL), self.oldest
         rest = np.setdiff1d(np.arange(whole.num_rows), rows, assume_unique=True)
-        self._batches, self.rows = ([taken_rows(whole, rest)], rest.size) if rest.size else ([], 0)
+        self._batches, self.rows = ([take(whole, rest)], rest.size) if rest.size else ([], 0)
         self._times = [oldest] * len(self._batches)
-        return taken_rows(whole, rows), self._numbers(rows.size)
+        return take(whole, rows), self._numbers(rows.size)
 
     def all_rows(self) -> pa.RecordBatch:
         """All tuples in it, which stay."""
-        return pa.concat_batches(self._batches, memory_pool=copies_pool())
+        return pa.concat_batches(self._batches, memory_pool=POOL)
 
     def clear(self) -> Iterator[pa.RecordBatch]:
         """Give all tuples in it out, batch by batch."""

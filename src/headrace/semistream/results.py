@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from headrace.arrays import Int32s
 from headrace.kernels.store import ANTI, INNER, LEFT, SEMI, expand
 from headrace.relation.columns import Column
 from headrace.relation.store import StoreFull, TupleSources
+from headrace.row_copies import cuts, row_sizes, take
 from headrace.semistream.base import How
 
 # Kinds of join by name, with the number that the compiled loop knows each by.
@@ -53,28 +55,43 @@ class ResultMaker:
         self.mark = mark
 
     def emit(
-        self, batch: pa.RecordBatch, schema: pa.Schema, matches: Matches, rows: int, which: Int32s | None = None
+        self,
+        batch: pa.RecordBatch,
+        schema: pa.Schema,
+        matches: Matches,
+        rows: int,
+        room: int,
+        which: Int32s | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Results of a batch, or of some of its rows, at most `rows` at a time."""
+        """Results of a batch, or of some of its rows: at most `rows` at a time, in `room` bytes unless one takes more alone."""
         stop = np.zeros(2, np.int64)
         uid = matches.uid if which is None else matches.uid[which]
         kind = _KINDS[self.how]
         while stop[0] < uid.size:
-            row, within = int(stop[0]), int(stop[1])
+            at = int(stop[0]), int(stop[1])
             out_row, out_src, out_pos = (np.empty(rows, np.int32) for _ in range(3))
-            n = expand(uid, matches.src, matches.pos, matches.count, kind, row, within, stop, out_row, out_src, out_pos)
+            n = expand(uid, matches.src, matches.pos, matches.count, kind, *at, stop, out_row, out_src, out_pos)
             if n == 0:
                 return
             if which is not None:
                 out_row[:n] = which[out_row[:n]]
-            try:
-                out = self.gather(batch, schema, matches.sources, out_row[:n], out_src[:n], out_pos[:n])
-            except StoreFull:
-                # Strings of this many results would not fit one Arrow array.
-                stop[:] = row, within
-                rows = max(1, n // 2)
+            results = out_row[:n], out_src[:n], out_pos[:n]
+            with suppress(StoreFull):
+                yield self.gather(batch, schema, matches.sources, *results, room)
                 continue
-            yield out
+            for some in self._fitting(batch, matches.sources, *results, room):
+                row, src, pos = (column[some] for column in results)
+                yield self.gather(batch, schema, matches.sources, row, src, pos)
+
+    def _fitting(
+        self, batch: pa.RecordBatch, sources: TupleSources | None, row: Int32s, src: Int32s, pos: Int32s, room: int
+    ) -> list[slice]:
+        """Divide results into parts of at most `room` bytes, or of one result that takes more."""
+        sizes = row_sizes(batch)[row]
+        if self.payload:
+            assert sources is not None
+            sources.add_sizes(len(self.payload), src, pos, sizes)
+        return list(cuts(sizes, room))
 
     def gather(
         self,
@@ -84,18 +101,32 @@ class ResultMaker:
         row: Int32s,
         src: Int32s,
         pos: Int32s,
+        room: int | None = None,
     ) -> pa.RecordBatch:
-        """One batch of results: stream row row[i] beside tuple pos[i] of source src[i], or beside nulls where that is -1."""
-        n = row.size
-        if row[-1] - row[0] == n - 1 and (n == 1 or bool((row[1:] > row[:-1]).all())):
-            stream = batch.slice(int(row[0]), n)  # every row once: no copy
+        """One batch of results: stream row row[i] beside tuple pos[i] of source src[i], or beside nulls where that is -1.
+
+        Raises StoreFull before they take more than `room` bytes. Their number does not tell: one stream row may be in all of
+        them, and one text be most of them.
+        """
+        n, used = row.size, 0
+        if _each_once(row):
+            stream = batch.slice(int(row[0]), n)  # no copy
         else:
-            stream = batch.take(pa.array(row))
+            if room is not None and (used := int(row_sizes(batch)[row].sum())) > room:
+                raise StoreFull
+            stream = take(batch, row)
         arrays: list[Any] = stream.columns
         if self.payload:
             assert sources is not None
             outer = self.how == "left"
-            arrays += [sources.gather(i, src, pos, outer=outer) for i in range(len(self.payload))]
+            for i in range(len(self.payload)):
+                arrays.append(sources.gather(i, src, pos, outer=outer, room=None if room is None else room - used))
+                used += arrays[-1].nbytes
         if self.mark:
             arrays.append(pa.array(src >= 0))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _each_once(row: Int32s) -> bool:
+    """Whether rows are neighbours in their order, each once: then they need no copy."""
+    return bool(row[-1] - row[0] == row.size - 1 and (row.size == 1 or (row[1:] > row[:-1]).all()))

@@ -12,12 +12,12 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.arrays import Int32s, Int64s
 from headrace.kernels.store import locate, take_fixed, take_sizes, take_variable, take_wide
 from headrace.memory import release_freed_memory
 from headrace.relation.columns import NO_BYTES, Buffers, address, to_arrow
+from headrace.row_copies import POOL, take
 
 _CHUNKS = 32  # batches held before two of them are put together
 _FULL = 7 / 8  # share of a batch that is alive, below which its dead tuples are dropped
@@ -37,17 +37,7 @@ class _Chunk:
 
     def drop_dead(self) -> None:
         there = np.flatnonzero(np.isin(self.numbers, np.concatenate(self.dead), assume_unique=True, invert=True))
-        self.batch, self.numbers, self.dead = taken_rows(self.batch, there), self.numbers[there], []
-
-
-def copies_pool() -> pa.MemoryPool:
-    """Batches that are copied again and again: other pools of Arrow keep twice as much as they hold, and do not give it back."""
-    return pa.system_memory_pool()
-
-
-def taken_rows(batch: pa.RecordBatch, rows: Int32s | Int64s) -> pa.RecordBatch:
-    """A copy of some rows of a batch."""
-    return pc.take(batch, pa.array(rows), memory_pool=copies_pool())
+        self.batch, self.numbers, self.dead = take(self.batch, there), self.numbers[there], []
 
 
 class _Columns:
@@ -103,14 +93,14 @@ class _Columns:
         order = np.argsort(src, kind="stable")
         begins = np.searchsorted(src[order], np.arange(len(self._batches) + 1))
         parts = [
-            taken_rows(batch.select(columns), pos[order[a:b]])
+            take(batch.select(columns), pos[order[a:b]])
             for batch, (a, b) in zip(self._batches, pairwise(begins.tolist()), strict=True)
             if b > a
         ]
         whole = pa.concat_batches(parts) if parts else self._batches[0].select(columns).slice(0, 0)
         back = np.empty(order.size, np.int64)
         back[order] = np.arange(order.size)
-        return list(taken_rows(whole, back).columns)
+        return list(take(whole, back).columns)
 
 
 def _width(type_: pa.DataType) -> int | None:
@@ -140,7 +130,7 @@ class StreamWindow:
         self._columns = None
         if batch.num_rows:
             if batch.get_total_buffer_size() > _WHOLE * batch.nbytes:
-                batch = taken_rows(batch, np.arange(batch.num_rows))  # a slice would keep all of a batch alive
+                batch = take(batch, np.arange(batch.num_rows))  # a slice would keep all of a batch alive
             self._chunks.append(_Chunk(batch, numbers))
         if len(self._chunks) > _CHUNKS:
             self._put_together()
@@ -179,7 +169,7 @@ class StreamWindow:
         self._columns = None
         some = [np.isin(chunk.numbers, alive, assume_unique=True) for chunk in self._chunks]
         self._chunks = [
-            _Chunk(taken_rows(chunk.batch, np.flatnonzero(stays)), chunk.numbers[stays])
+            _Chunk(take(chunk.batch, np.flatnonzero(stays)), chunk.numbers[stays])
             for chunk, stays in zip(self._chunks, some, strict=True)
             if stays.any()
         ]
@@ -189,7 +179,7 @@ class StreamWindow:
         sizes = np.array([chunk.numbers.size for chunk in self._chunks])
         i = int(np.argmin(sizes[1:] + sizes[:-1]))
         a, b = self._chunks[i : i + 2]
-        batch = pa.concat_batches([a.batch, b.batch], memory_pool=copies_pool())
+        batch = pa.concat_batches([a.batch, b.batch], memory_pool=POOL)
         self._chunks[i : i + 2] = [_Chunk(batch, np.concatenate([a.numbers, b.numbers]), a.dead + b.dead)]
         self._let_go += batch.nbytes
         del a, b

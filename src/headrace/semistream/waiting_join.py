@@ -163,7 +163,7 @@ class WaitingJoin(SemiStreamJoin):
 
     def offer(self, batch: pa.RecordBatch) -> None:
         """Hand over stream tuples. They are taken in by `advance`."""
-        self._schema_for(batch.schema)
+        self._schema_of(batch)
         if self._input.tuple_bytes and batch.schema is not self._input.schema:
             self._meet_stream(batch.schema)
         self.stats.batches += 1

@@ -17,10 +17,8 @@ rows differently, and the files of the earlier run are removed. A later micro-ba
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -29,15 +27,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace import files
 from headrace.errors import RunLogError
 from headrace.runlog import RunLog, ShardLog
-from headrace.runlog.files import DRAFT, count_rows, read_facts, replace_facts, write_facts
+from headrace.runlog.files import DRAFT, IN_LOG, LogFile, count_rows, read_facts, replace_facts, understood, write_facts
 from headrace.shedding.shed_file import ShedDraft
 from headrace.shedding.strategies import ALL, Cut
 
 KIND = "shed"
 _NOTHING = pa.schema([])
 _ESTIMATE = "estimate"
+_LOCK = ".lock"  # in the directory of shed rows, held by a replay
 _RECENT = 3  # micro-batches that the sustainable rate is estimated from: enough to skip one slow outlier
 _KEPT = 20  # micro-batches whose files are kept, besides those with rows to replay
 _LEAST = 1e-3  # share of the rows that is kept however slow the join is, so that its rate stays measurable
@@ -121,7 +121,7 @@ class Ledger:
         self.path = self.log.path
         self._shard = ShardLog(self.path, 0)
         for name in (KIND, "took", _ESTIMATE, self._shard.path.name):
-            (self.path / name).mkdir(exist_ok=True)
+            files.make_directory(self.path / name)
 
     @classmethod
     def find(cls, directory: str | Path, query: str | None = None) -> list[Ledger]:
@@ -129,7 +129,7 @@ class Ledger:
         return [
             cls(directory, log.query, log.operator)
             for log in RunLog.find(directory, query)
-            if (log.path / KIND).is_dir()
+            if files.is_directory(log.path / KIND)
         ]
 
     # -- one micro-batch -------------------------------------------------------------------------------------------------
@@ -154,28 +154,32 @@ class Ledger:
         if file is None:
             return None
         facts = dict(file.facts)
-        decision = Decision(Cut(**facts["cut"]), facts["share"], facts["debt"], facts["shed_before"])
+        with understood(file.path):
+            decision = Decision(Cut(**facts["cut"]), *(facts[name] for name in ("share", "debt", "shed_before")))
+            _check_numbers(
+                asdict(decision.cut) | {"share": decision.share, "debt": decision.debt, "shed": decision.shed_before}
+            )
         number = 0
-        while facts["run"] != run:
+        while _run_of(file) != run:
             number += 1
             again = shard.find(f"rerun{number}", batch)
             if again is None:
                 shard.write(f"rerun{number}", batch, _NOTHING, (), {"run": run})
                 self._forget(batch, number)
                 break
-            facts = again.facts
+            file = again
         return decision, number
 
     def _forget(self, batch: int, number: int) -> None:
         """Remove the files of shed rows, complete or not, that earlier runs of a micro-batch wrote."""
-        for draft in (self.path / KIND).glob(f"{DRAFT}shard-0000-{batch:010d}-*"):
-            draft.unlink(missing_ok=True)
+        for draft in files.paths_in(self.path / KIND, f"{DRAFT}shard-0000-{batch:010d}-*"):
+            files.remove(draft)
         for path, (of, run, _) in self._listed(KIND, _SHED):
             if of == batch and run < number:
-                path.unlink(missing_ok=True)
+                files.remove(path)
         for path, (of, run, _) in self._listed(_ESTIMATE, _TOOK):
             if of == batch and run < number:
-                path.unlink(missing_ok=True)
+                files.remove(path)
 
     def shed_file(self, batch: int, number: int, partition: int) -> Path:
         """Return the path of the file with the rows that a task sheds."""
@@ -187,11 +191,11 @@ class Ledger:
 
     def record_task(self, batch: int, number: int, partition: int, record: TaskRecord) -> None:
         """Write what a task did, for decisions about later micro-batches."""
-        write_facts(self.path / "took" / f"{batch:010d}-{number}-{partition}.json", asdict(record))
+        write_facts(self.path / "took" / f"{batch:010d}-{number}-{partition}.json", asdict(record), IN_LOG)
 
     def record_estimate(self, batch: int, number: int, partition: int, facts: dict[str, Any]) -> None:
         """Write what the results of a task that shed count for."""
-        write_facts(self.path / _ESTIMATE / f"{batch:010d}-{number}-{partition}.json", facts)
+        write_facts(self.path / _ESTIMATE / f"{batch:010d}-{number}-{partition}.json", facts, IN_LOG)
 
     def estimates(self) -> list[dict[str, Any]]:
         """Return what was recorded of tasks whose shed rows are not replayed; of each micro-batch, of its last run."""
@@ -218,7 +222,7 @@ class Ledger:
         tasks: dict[int, list[TaskRecord]] = {of: [] for of in recent}
         for path, (of, run, _) in listed:
             if runs.get(of) == run:
-                tasks[of].append(TaskRecord(**read_facts(path, _TOOK_CURE)))
+                tasks[of].append(_task_record(path))
         rates = [rate for rate in (_rate(tasks[of], workers) for of in recent) if rate]
         if recent and any(t.shed for t in tasks[recent[-1]]):
             rates = rates[
@@ -228,7 +232,8 @@ class Ledger:
         shed = 0
         if before is not None:
             of = int(before.path.name[:10])
-            shed = before.facts["shed_before"] + sum(t.shed for t in tasks.get(of, ()))
+            with understood(before.path):
+                shed = int(before.facts["shed_before"]) + sum(t.shed for t in tasks.get(of, ()))
         last = tasks[max(tasks)] if tasks else []
         partitions = next((t.partitions for t in last if t.partitions), None)
         return BatchHistory(
@@ -241,9 +246,10 @@ class Ledger:
 
     def _tidy(self, shard: ShardLog, batch: int) -> None:
         """Remove files that are not needed any more."""
+        self._remove_drafts()
         for path, (of, _, _) in self._listed("took", _TOOK):
             if of < batch - _KEPT:
-                path.unlink(missing_ok=True)
+                files.remove(path)
         if batch % _KEPT == 0:
             owed = min((of for _, (of, _, _) in self._listed(KIND, _SHED)), default=batch)
             for kind in {kind for kind, _ in shard.listed()}:
@@ -259,14 +265,16 @@ class Ledger:
     def finished(self) -> int:
         """Return the last micro-batch known to be finished; -1 if there is none. All before the last decision are."""
         try:
-            noted = int(read_facts(self.path / "finished.json")["batch"])
+            facts = read_facts(self.path / "finished.json")
+            with understood(self.path / "finished.json"):
+                noted = int(facts["batch"])
         except FileNotFoundError:
             noted = -1
         return max(noted, self.last_batch() - 1)
 
     def finish(self, batch: int) -> None:
         """Record that a micro-batch is finished. If Spark runs it again all the same, it sheds the same rows."""
-        replace_facts(self.path / "finished.json", {"batch": batch})
+        replace_facts(self.path / "finished.json", {"batch": batch}, IN_LOG - 1)
 
     def owed(self, upto: int) -> dict[int, list[Path]]:
         """Return the files of shed rows to replay, by micro-batch up to `upto`; of each micro-batch those of its last run."""
@@ -294,7 +302,8 @@ class Ledger:
         """Return the micro-batch up to which shed rows were replayed (-1 for none), and the number of those rows."""
         try:
             facts = read_facts(self.path / "replayed.json")
-            return int(facts["batch"]), int(facts["rows"])
+            with understood(self.path / "replayed.json"):
+                return int(facts["batch"]), int(facts["rows"])
         except FileNotFoundError:
             return -1, 0
 
@@ -303,28 +312,53 @@ class Ledger:
         rows = sum(count_rows(path) for paths in self.owed(upto).values() for path in paths)
         done, before = self.replayed()
         if upto > done:
-            replace_facts(self.path / "replayed.json", {"batch": upto, "rows": before + rows})
+            replace_facts(self.path / "replayed.json", {"batch": upto, "rows": before + rows}, IN_LOG - 1)
         for path, (of, _, _) in [*self._listed(KIND, _SHED), *self._listed(_ESTIMATE, _TOOK)]:
             if of <= upto:
-                path.unlink(missing_ok=True)
+                files.remove(path)
+        self._remove_drafts()
+
+    def _remove_drafts(self) -> None:
+        """Remove what killed tasks left. Others may be at work, so only what is an hour old is nobody's."""
+        for directory in (self.path, self._shard.path, *(self.path / name for name in (KIND, "took", _ESTIMATE))):
+            files.remove_expired(directory, f"{DRAFT}*")
 
     @contextmanager
     def replaying(self) -> Iterator[None]:
         """Hold the lock of a replay; refuses if another replay is running."""
-        fd = os.open(self.path / KIND, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with files.locked(self.path / KIND / _LOCK) as held:
+            if not held:
+                raise RunLogError(f"another replay of {self.path} is under way; wait for it to end")
             yield
-        except BlockingIOError as error:
-            raise RunLogError(f"another replay of {self.path} is under way; wait for it to end") from error
-        finally:
-            os.close(fd)
 
     def _listed(self, directory: str, name: re.Pattern[str]) -> list[tuple[Path, tuple[int, int, int]]]:
         """List files with their batch, run and partition, sorted by these."""
-        matches = ((path, name.fullmatch(path.name)) for path in (self.path / directory).iterdir())
+        matches = ((path, name.fullmatch(path.name)) for path in files.paths_in(self.path / directory))
         found = [(path, (int(m[1]), int(m[2]), int(m[3]))) for path, m in matches if m]
         return sorted(found, key=lambda entry: entry[1])
+
+
+def _run_of(file: LogFile) -> str:
+    with understood(file.path):
+        return str(file.facts["run"])
+
+
+def _task_record(path: Path) -> TaskRecord:
+    facts = read_facts(path, _TOOK_CURE)
+    with understood(path, _TOOK_CURE):
+        record = TaskRecord(**facts)
+        _check_numbers(
+            {"rows": record.rows, "shed": record.shed, "seconds": record.seconds, "partitions": record.partitions or 0}
+        )
+        if not isinstance(record.executor, str):
+            raise TypeError("executor")
+    return record
+
+
+def _check_numbers(facts: Mapping[str, object]) -> None:
+    for name, value in facts.items():
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise TypeError(name)
 
 
 def _rate(tasks: list[TaskRecord], workers: int) -> float:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 
 import pyarrow as pa
 
-from headrace.files import sync_directory
+from headrace import files
 from headrace.runlog.files import DRAFT, RowsDraft
 
 
@@ -16,7 +15,7 @@ class ShedDraft:
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path = path
-        self._draft = RowsDraft(path.with_name(f"{DRAFT}{path.stem}-{uuid.uuid4().hex}"), schema)
+        self._draft = RowsDraft(files.draft_name(path, f"{DRAFT}{path.stem}-"), schema)
 
     @property
     def rows(self) -> int:
@@ -29,13 +28,12 @@ class ShedDraft:
 
     def commit(self) -> None:
         """Complete the file and give it its name. It may replace the file of an earlier attempt, which has the same rows."""
-        self._draft.seal({})
-        self._draft.path.replace(self.path)
-        sync_directory(self.path.parent)
+        self._draft.seal({}, self.path)
+        files.replace(self._draft.path, self.path)
 
     def discard(self) -> None:
         """Remove the file."""
         try:
             self._draft.close()
         finally:
-            self._draft.path.unlink(missing_ok=True)
+            files.remove(self._draft.path)

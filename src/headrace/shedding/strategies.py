@@ -41,7 +41,8 @@ class Cut:
         return mask
 
 
-ALL = Cut(-1.0, 0)  # keeps everything, as scores are 0 or more
+#: The cut that keeps everything, as scores are 0 or more.
+ALL = Cut(-1.0, 0)
 
 
 class Strategy(ABC):

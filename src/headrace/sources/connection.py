@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import BadInput, OutsideFailure
+from headrace.errors import BadInput, OutsideFailure, missing_extra
 from headrace.sources.secret import SecretUrl
 
 _BATCH_BYTES = str(4 << 20)  # bytes of a record batch that a query returns, as a hint to the driver
@@ -168,8 +168,8 @@ def translated(url: SecretUrl, what: str = "PostgreSQL refuses") -> Iterator[Non
 def _driver() -> Any:
     try:
         import adbc_driver_postgresql.dbapi as dbapi
-    except ImportError:
-        raise BadInput("PostgreSQL needs the extra 'postgresql'; run pip install 'headrace[postgresql]'") from None
+    except ModuleNotFoundError as error:
+        raise missing_extra("PostgreSQL", error) from None
     return dbapi
 
 

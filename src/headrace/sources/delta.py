@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import BadInput
+from headrace.errors import BadInput, missing_extra
 from headrace.paths import local_path
 from headrace.sources.tables import NOTE, TableChanges
 from headrace.units import format_size
@@ -109,8 +109,10 @@ class DeltaSource:
         return pa.schema([known.field(name) for name in self.columns or known.names])
 
     def _open(self, version: int | None = None) -> Any:
-        from deltalake import DeltaTable
-
+        try:
+            from deltalake import DeltaTable
+        except ModuleNotFoundError as error:
+            raise missing_extra("hr.delta", error) from None
         if not DeltaTable.is_deltatable(self.path):
             raise BadInput(f"there is no Delta table at {self.path}; give the directory that has its _delta_log")
         return DeltaTable(self.path, version=version)

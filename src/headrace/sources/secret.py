@@ -1,59 +1,19 @@
-"""Secrets: a URL that may hold a password and is never shown, and the removal of secrets from messages of other programs."""
+"""SecretUrl: the URL of a server, which may hold a password and is never shown."""
 
 from __future__ import annotations
 
 import os
-import re
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from headrace.errors import BadInput
+from headrace.secrets import HIDDEN as _HIDDEN
+from headrace.secrets import hide_secrets, is_secret_name
+
+__all__ = ["SecretUrl", "hide_secrets", "is_secret_name"]
 
 ENV = "env:"
 _SCHEMES = ("postgresql", "postgres")
 _EXAMPLE = "'env:WAREHOUSE_URL', or a text such as 'postgresql://user@host:5432/database'"
-_HIDDEN = "***"
-# A name that a value is secret by, as one word or as the end of one: password, sslpassword, fs.s3a.secret.key, auth_token.
-_NAME = (
-    r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|credentials?|signature|sig"
-    r"|(?:api|access|account|private|shared|storage)[-_.]?key|secret[-_.]?access[-_.]?key|secret[-_.]?key)"
-)
-_SECRET_NAME = re.compile(rf"(?:^|.*[^a-z]|.*ssl){_NAME}$", re.IGNORECASE)
-# Both begin with fixed characters, and not with a name of any length: that would take quadratic time in long texts.
-_IN_URL = re.compile(r"(://[^\s:/@?#\"']*):[^\s/\"']+@")
-_GIVEN = re.compile(
-    # name=value, name: value, "name": "value", name="value"; a value in quotes ends with its quote.
-    rf"(?:(?<![a-z])|(?<=ssl))({_NAME})([\"']?\s*[=:]\s*)"
-    r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s&;,\"'})\]]+)",
-    re.IGNORECASE,
-)
-_BEARER = re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{8,}")
-
-
-def hide_secrets(text: str) -> str:
-    """Remove passwords, tokens and keys from a text: those in URLs, and values of options that are named as secrets.
-
-    Example:
-        >>> hide_secrets("jdbc:postgresql://ann:pw@db/shop?user=ann&password=pw refused; sasl.password = 'pw'")
-        "jdbc:postgresql://ann:***@db/shop?user=ann&password=*** refused; sasl.password = '***'"
-    """
-    text = _IN_URL.sub(rf"\1:{_HIDDEN}@", text)
-    text = _GIVEN.sub(lambda found: found[1] + found[2] + _quoted_as(found[3]), text)
-    return _BEARER.sub(rf"\1 {_HIDDEN}", text)
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether an option of this name has a secret as its value.
-
-    Example:
-        >>> [is_secret_name(name) for name in ("fs.s3a.secret.key", "sslpassword", "key", "partition_by", "compass")]
-        [True, True, False, False, False]
-    """
-    return _SECRET_NAME.match(name) is not None
-
-
-def _quoted_as(value: str) -> str:
-    quote = value[0] if value[0] in "\"'" else ""
-    return f"{quote}{_HIDDEN}{quote}"
 
 
 class SecretUrl:

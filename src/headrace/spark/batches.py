@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import BadInput
+from headrace.errors import BadInput, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,7 +33,7 @@ def check_options(
         return
     for option, value in (("checkpoint", checkpoint), ("trigger", trigger), ("name", name)):
         if value is not None:
-            raise BadInput(f"{option}={value!r} is for a streaming DataFrame, and this is a batch one")
+            raise BadInput(f"{option}={shown(value)} is for a streaming DataFrame, and this is a batch one")
 
 
 def check_transaction(given: tuple[str, int] | None) -> tuple[str, int]:

@@ -8,6 +8,7 @@ it: the tasks of a micro-batch, on whatever executor and however often tried, jo
 from __future__ import annotations
 
 import itertools
+import logging
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +22,8 @@ from headrace.relation import Relation
 from headrace.spark.relation_join import ADAPTIVE, RelationJoin, gathered
 from headrace.spark.state.choices import Chosen, noted_choice
 from headrace.spark.steps import Batches, SparkTask
+
+_log = logging.getLogger(__name__)
 
 _SAMPLE = 1 << 17  # rows that an algorithm is chosen by: enough for the skew of a stream to show
 _SAMPLE_SHARE = 12  # of a worker's memory, one part in so many, is for the sample while it is looked at
@@ -110,6 +113,8 @@ def choose_once(
                 return None, iter(())
             batches = itertools.chain([sample], rows)
             choice = note.write(algorithm.chooser.choose(sample, join, relation), task.run)
+            if choice is not None:
+                _log.info("chose %s for %s: %s", choice.algorithm, join.path, choice.why)
             if choice is None:
                 why = f"adaptive: another choice could not be noted for the other workers in {note.path.parent}"
                 return Chosen(ADAPTIVE, why), batches

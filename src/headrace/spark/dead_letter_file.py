@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from pathlib import Path
 from types import TracebackType
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from headrace.files import sync_directory
+from headrace.files import draft_name, make_directory, remove, replace
+from headrace.runlog.files import RowsDraft
 
 BATCH = "batch="  # prefix of the directory of a micro-batch
 
@@ -18,7 +16,7 @@ BATCH = "batch="  # prefix of the directory of a micro-batch
 class DeadLetterFile:
     """A file that is made with the first letter, and gets its name when the task has no error: a context manager.
 
-    A task that is repeated replaces the file of the same name.
+    A task that is repeated replaces the file of the same name. All its bytes have a checksum, as those of kept rows.
 
     Args:
         directory: of the dead letters.
@@ -30,16 +28,16 @@ class DeadLetterFile:
     def __init__(self, directory: str | Path, batch: int, part: str, schema: pa.Schema) -> None:
         self.folder = Path(directory, f"{BATCH}{batch}")
         self.path = self.folder / f"{part}.parquet"
-        self._draft = self.folder / f".{part}-{uuid.uuid4().hex}"
+        self._draft = draft_name(self.path, f".{part}-")
         self._schema = schema
-        self._writer: pq.ParquetWriter | None = None
+        self._file: RowsDraft | None = None
 
     def write(self, letters: pa.RecordBatch) -> None:
         """Add letters."""
-        if self._writer is None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(self._draft, self._schema)
-        self._writer.write_batch(letters)
+        if self._file is None:
+            make_directory(self.folder, parents=True)
+            self._file = RowsDraft(self._draft, self._schema)
+        self._file.add(letters)
 
     def __enter__(self) -> DeadLetterFile:
         return self
@@ -47,14 +45,14 @@ class DeadLetterFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._writer is None:
+        if self._file is None:
             return
         try:
-            self._writer.close()
             if kind is None:
-                with self._draft.open("rb") as file:
-                    os.fsync(file.fileno())
-                self._draft.replace(self.path)
-                sync_directory(self.folder)
+                self._file.seal({}, self.path, levels=2)
+                replace(self._draft, self.path)
         finally:
-            self._draft.unlink(missing_ok=True)
+            try:
+                self._file.close()
+            finally:
+                remove(self._draft)

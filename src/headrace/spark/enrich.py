@@ -7,6 +7,7 @@ them (D7, see `state/stateful.py`). What a task does is in `enrich_step.py`.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ from headrace.semistream.deferred.deferral import MARK, Deferral
 from headrace.spark.broadcast_join import advice_for, broadcast_join, check_broadcast
 from headrace.spark.choice import Algorithm
 from headrace.spark.column_names import ColumnNames
+from headrace.spark.dataframes import check_dataframe, check_relation
 from headrace.spark.defer import QUEUEING, Defer
 from headrace.spark.enrich_step import EnrichStep, Waiting
 from headrace.spark.executors import workers_of
@@ -34,10 +36,12 @@ from headrace.spark.schemas import ResultColumns, result_schema, stream_schema
 from headrace.spark.shed import Shedding, check_shed, shed_room, shed_step
 from headrace.spark.state.stateful import by_shard, state_path
 from headrace.spark.steps import StateKeeping
-from headrace.units import parse_size
+from headrace.units import format_size, parse_size
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_log = logging.getLogger(__name__)
 
 
 def enrich(
@@ -106,6 +110,8 @@ def enrich(
         Of a streaming DataFrame: what to keep of a micro-batch that has more rows than can be joined in time: keep, sample, topw,
         cluster, auto, or hr.Shedding(...). The other rows are put aside; hr.replay joins and loads them later.
     """
+    check_dataframe(df, otherwise=", and AdaptiveJoin(rel, on=..., memory=...).run(df) joins it without Spark")
+    check_relation(rel)
     choice("algorithm", algorithm, ("auto", BROADCAST, *ALGORITHMS))
     if algorithm == BROADCAST:
         ordered = None if order == "any" else order
@@ -114,8 +120,6 @@ def enrich(
     check_condition(algorithm, condition)
     if on is None and condition is None:
         raise BadInput("neither on= nor condition= is given; say what to join on, on='product_id' for example")
-    if not isinstance(rel, Relation):
-        raise BadInput(f"rel={rel!r} is not a relation; open one with hr.Relation.open(path)")
     defer = _defer(defer, deadline)
     shedding = Shedding(shed) if isinstance(shed, str) else shed
     session = df.sparkSession
@@ -164,6 +168,17 @@ def enrich(
     step = enrich_step(join, stream, rel.version, follow=df.isStreaming, result=result)
     if algorithm == "auto" and waiting is None and shedding is None and version_column is None:
         step = replace(step, algorithm=replace(step.algorithm, advice=advice_for(join, rel)))
+    default = step.algorithm.default
+    _log.info(
+        "enrich with %s on %s: %s%s, %s an executor for %d workers%s",
+        rel.path,
+        on or condition,
+        default.algorithm if step.algorithm.chooser is None else "an algorithm that the first rows decide",
+        f" ({default.why})" if default.why else "",
+        format_size(parse_size(memory, name="memory")),
+        join.workers,
+        "" if waiting is None else f", {deferral.asked}" if deferral is not None else "",
+    )
     step = replace(step, waiting=waiting)
     if shedding is not None:
         check_shed(plan.schema, df.isStreaming)

@@ -12,6 +12,7 @@ rows -> open    the relation at the micro-batch's version     worker.py, state/v
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,6 +41,8 @@ from headrace.spark.state.choices import Chosen
 from headrace.spark.state.shards import deferred, queued
 from headrace.spark.state.versions import open_at
 from headrace.spark.steps import Batches, SparkTask, StateKeeping
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,16 @@ class EnrichStep:
                     yield self.result.cast(out if sums is None else sums.added(out), version)
             stats, shared = opened.operator.stats, opened.member is not None
         seconds = clock.now() - begun
+        _log.debug(
+            "micro-batch %s, task %d: %d rows, %d results, %d hits, %d pages read in %.3fs",
+            task.number,
+            task.partition,
+            stats.tuples_in,
+            stats.results,
+            stats.hits,
+            stats.pages_read,
+            seconds,
+        )
         shed = None if divider is None else divider.done(seconds, sums)
         if task.reporter is None or not (stats.tuples_in or stats.deferred or stats.waiting or (shed and shed.shed)):
             return

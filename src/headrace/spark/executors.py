@@ -7,6 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.files import own_directory
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -25,6 +27,6 @@ def workers_of(session: SparkSession) -> int:
 
 
 def executor_directory() -> Path:
-    """A directory that the Python workers of this executor, and no others, have in common."""
+    """A directory that the Python workers of this executor, and no others, have in common. It is for this user alone."""
     local = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-    return Path(local or tempfile.gettempdir(), "headrace" if local else f"headrace-{os.getppid()}")
+    return own_directory(Path(local or tempfile.gettempdir(), "headrace" if local else f"headrace-{os.getppid()}"))

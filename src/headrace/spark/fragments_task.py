@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from headrace import files
 from headrace.errors import IllFormed
 from headrace.spark.dead_letter_file import DeadLetterFile
 from headrace.xml import DocumentMatcher, Limits
@@ -173,7 +174,7 @@ def task_letters(directory: str, operator: str) -> DeadLetterFile:
     # Spark runs the jobs of a streaming query in a group that has the name of the run.
     mine = f"part-{query[:8]}-{(context.getLocalProperty('spark.jobGroup.id') or '')[:8]}-"
     letters = DeadLetterFile(directory, batch, mine + part.removeprefix("part-"), LETTER)
-    for left in letters.folder.glob(f"part-{query[:8]}-*.parquet"):
+    for left in files.paths_in(letters.folder, f"part-{query[:8]}-*.parquet", missing_ok=True):
         if not left.name.startswith(mine):
-            left.unlink(missing_ok=True)
+            files.remove(left)
     return letters

@@ -6,7 +6,6 @@ Tasks report through a Spark accumulator. The driver keeps the last micro-batche
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.accumulators import AccumulatorParam
 
+from headrace import files
+from headrace.files.checked_json import dump_checked, parse_checked
 from headrace.paths import state_directory
 from headrace.spark.reports import Progress, TaskReport
 
@@ -71,25 +72,26 @@ def log_directory() -> Path:
 
 
 def read_log(path: Path) -> Iterator[Progress]:
-    """The micro-batches in a log. A last line that a crash cut short is passed over."""
+    """The micro-batches in a log. What is no whole line is passed over: one that a crash cut short, or that is damaged."""
     batches: Batches = {}
     for file in (path.with_suffix(".1.jsonl"), path):
-        with suppress(FileNotFoundError):
-            for line in file.read_text(errors="replace").splitlines():
+        with suppress(OSError, files.TooLarge):  # it is not there, or something else is: there is nothing to show
+            for line in files.read_regular(file, most=2 * _LOG).splitlines():
                 with suppress(ValueError, KeyError, TypeError):
-                    report = TaskReport.of(json.loads(line))
+                    report = TaskReport.of(parse_checked(line))
+                    if report.query != path.stem:
+                        continue  # a line of another query's log
                     batches.setdefault((report.batch, report.step), {})[report.partition] = report
     return (Progress.of(list(tasks.values())) for tasks in batches.values())
 
 
 def _append(path: Path, report: TaskReport) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(FileNotFoundError):
-        if path.stat().st_size > _LOG:
-            path.replace(path.with_suffix(".1.jsonl"))
-    with path.open("a") as file:
-        # The line before may have been cut short by a crash; this one begins on a line of its own.
-        file.write("\n" + json.dumps(report.as_dict()) + "\n")
+    files.make_directory(path.parent, parents=True)
+    found = files.status(path)
+    if found is not None and found.st_size > _LOG:
+        files.replace(path, path.with_suffix(".1.jsonl"))
+    # The line before may have been cut short by a crash; this one begins on a line of its own.
+    files.append(path, b"\n%s\n" % dump_checked(report.as_dict()))
 
 
 # -- from tasks to the driver ------------------------------------------------------------------------------------------

@@ -12,11 +12,12 @@ from typing import Literal
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
-from headrace.errors import BadInput
+from headrace.errors import BadInput, shown
 from headrace.progressive.multiway import FADE, LEAST_MEMORY, key_columns
 from headrace.progressive.output import plain_schema
 from headrace.progressive.policies import FlushPolicy
 from headrace.spark.column_names import ColumnNames
+from headrace.spark.dataframes import check_dataframe
 from headrace.spark.logged_plan import PARTITIONS, check_flush, count, logged_join
 from headrace.spark.multiway_sides import MultiWaySides
 from headrace.spark.schemas import stream_schema
@@ -104,6 +105,8 @@ def multiway_join(
 
 
 def _dataframes(streams: Sequence[DataFrame]) -> tuple[DataFrame, ...]:
-    if isinstance(streams, DataFrame) or len(streams) < 2 or not all(isinstance(df, DataFrame) for df in streams):
-        raise BadInput(f"streams={streams!r} is not a list of streams to join; give two DataFrames or more")
+    if isinstance(streams, DataFrame) or not isinstance(streams, list | tuple) or len(streams) < 2:
+        raise BadInput(f"streams={shown(streams)} is not a list of streams to join; give two DataFrames or more")
+    for i, df in enumerate(streams):
+        check_dataframe(df, f"streams[{i}]")
     return tuple(streams)

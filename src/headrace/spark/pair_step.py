@@ -8,11 +8,10 @@ its copy up to date from the run log.
 from __future__ import annotations
 
 import os
-import tempfile
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from headrace import files
 from headrace.clock import SystemClock
 from headrace.conditions import Condition
 from headrace.memory import release_freed_memory
@@ -29,9 +29,9 @@ from headrace.progressive.logged.join_spec import JoinSpec, TimeBound
 from headrace.progressive.logged.outer_output import How, numbered_schemas
 from headrace.progressive.logged.sharding import Sharding
 from headrace.progressive.logged.state_cache import StateCache
-from headrace.progressive.memory.row_chunks import POOL
 from headrace.progressive.policies import FlushPolicy, policy_of
 from headrace.relation import Relation
+from headrace.row_copies import POOL
 from headrace.runlog import RunLog
 from headrace.spark.executors import executor_directory
 from headrace.spark.reports import TaskReport
@@ -159,7 +159,7 @@ class PairStep:
                 task,
                 f"{self.called} remembers rows, and this task is not of a streaming query; start one",
             )
-        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-"))
+        directory = stack.enter_context(files.scratch_directory("headrace-"))
         stack.callback(_copies.pop, self.id, None)
         return RunLog(directory, "batch", self.remembers.log, shards=self.remembers.shards), 0
 
@@ -232,16 +232,22 @@ def struct_rows(batch: pa.RecordBatch, stream: pa.Schema) -> pa.RecordBatch:
 
 
 def _note_owed(log: Path, shard: int, owed: int) -> None:
-    """Note whether a shard owes pairs: the heartbeat ends a bounded run when none does."""
+    """Note whether a shard owes pairs: the heartbeat ends a bounded run when none does.
+
+    Whether the note is there outlives a power cut. What it says counts in this run alone, so it is not synced.
+    """
     path = log / OWED / f"shard-{shard:04d}"
-    if not owed:
-        path.unlink(missing_ok=True)
-        return
-    with suppress(FileExistsError):
-        path.parent.mkdir()
-    draft = path.with_name(f".{uuid.uuid4().hex}")
-    draft.write_text(f"{owed} {uuid.uuid4().hex}")
-    draft.replace(path)
+    there = files.exists(path)
+    if owed:
+        files.make_directory(path.parent)
+        draft = files.draft_name(path)
+        with files.open_new(draft) as file:
+            file.write(f"{owed} {uuid.uuid4().hex}".encode())
+        files.replace(draft, path, sync=False)
+    elif there:
+        files.remove(path)
+    if bool(owed) != there:
+        files.sync_directory(path.parent)
 
 
 def spread(sides: JoinedSides, side: int, shards: int, batches: Batches) -> Batches:

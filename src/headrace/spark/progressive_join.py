@@ -15,6 +15,7 @@ from headrace.progressive.logged.outer_output import HOWS, How
 from headrace.progressive.output import plain_schema, side_name
 from headrace.progressive.policies import FlushPolicy
 from headrace.spark.column_names import ColumnNames
+from headrace.spark.dataframes import check_dataframe
 from headrace.spark.logged_plan import PARTITIONS, check_flush, count, logged_join
 from headrace.spark.pair_rows import result_fields
 from headrace.spark.pair_step import Sides
@@ -95,6 +96,8 @@ def progressive_join(
     workers
         Tasks that an executor runs at the same time; found out by default.
     """
+    check_dataframe(left, "left")
+    check_dataframe(right, "right")
     check_condition(condition)
     check_flush(flush)
     choice("how", how, HOWS)

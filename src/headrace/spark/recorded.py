@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.conditions import On
-from headrace.files.checked_json import dump_checked
-from headrace.runlog.files import read_facts, replace_facts
+from headrace.files.checked_json import dump_checked, read_checked
+from headrace.runlog.files import IN_LOG, read_facts, replace_facts, understood
 from headrace.semistream.base import How, Order
 from headrace.semistream.deferred.deferral import Unmatched
 
@@ -56,13 +56,21 @@ class Recorded:
         """What is written in a directory."""
         body = read_facts(directory / _NAME, _CURE)
         names = [f.name for f in fields(RecordedJoin)]
-        joins = (RecordedJoin(**{n: s[n] for n in names}) if s["plain"] else None for s in body["steps"])
-        return cls(body["schema"], tuple(joins))
+        with understood(directory / _NAME, _CURE):
+            joins = [RecordedJoin(**{n: s[n] for n in names}) if s["plain"] else None for s in body["steps"]]
+            return cls(dict(body["schema"]), tuple(joins))
 
 
 def write_recorded(directory: Path, schema: str, joins: Sequence[RecordedJoin | None]) -> None:
     """Write it down, unless it is there already. `schema`: as JSON text."""
     steps = [{"plain": False} if join is None else {**asdict(join), "plain": True} for join in joins]
     path, facts = directory / _NAME, {"schema": json.loads(schema), "steps": steps}
-    if not path.exists() or path.read_bytes() != dump_checked(facts):
-        replace_facts(path, facts)  # several tasks may write it at the same moment
+    if not _says(path, facts):
+        replace_facts(path, facts, IN_LOG - 1)  # several tasks may write it at the same moment
+
+
+def _says(path: Path, facts: dict[str, Any]) -> bool:
+    try:
+        return dump_checked(read_checked(path)) == dump_checked(facts)
+    except (OSError, ValueError):  # it is not there, or damaged
+        return False

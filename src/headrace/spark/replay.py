@@ -7,7 +7,6 @@ what is done, so a replay that is killed anywhere is repeated or found to be don
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
-from headrace.errors import BadInput
+from headrace import files
+from headrace.errors import BadInput, shown
 from headrace.relation import Relation
 from headrace.runlog.files import count_rows
 from headrace.shedding.ledger import Ledger
@@ -59,6 +59,7 @@ def replay(
     query: str | None = None,
     checkpoint: str | Path | None = None,
     partition_by: str | Sequence[str] = (),
+    progress: Callable[[int, int | None], None] | None = None,
 ) -> Replayed:
     """Join and load the rows that `enrich(shed=...)` put aside. It may be repeated, also while the query runs.
 
@@ -83,6 +84,8 @@ def replay(
         The query's checkpoint: its last micro-batch is known to be finished from it.
     partition_by
         As in hr.load, if the table is made by this replay.
+    progress
+        Called with the shed rows that are loaded and, where known, the total: after each operator that shed.
     """
     from pyspark.sql import SparkSession
 
@@ -91,16 +94,21 @@ def replay(
         raise BadInput("there is no active Spark session; give session=...")
     ledgers = ledgers_of(Path(state).absolute(), query)
     total = Replayed(0, 0, 0, 0)
+    owed = sum(ledger.debt() for ledger in ledgers) if progress else 0  # it reads every file
+    if progress:
+        progress(0, owed)
     for ledger in ledgers:
         with ledger.replaying():
             total += _replay(ledger, spark, local_table(path), join, checkpoint, partition_by)
+        if progress:
+            progress(total.rows, owed)
     return total
 
 
 def ledgers_of(state: Path, query: str | None) -> list[Ledger]:
     """The books of queries that shed; refuses a directory that has none."""
-    if not state.is_dir():
-        raise BadInput(f"state={str(state)!r} is not a directory; give the state= of the query that shed")
+    if not files.is_directory(state):
+        raise BadInput(f"state={shown(str(state))} is not a directory; give the state= of the query that shed")
     found = Ledger.find(state, query)
     if not found:
         of = "" if query is None else f" of query {query!r}"
@@ -178,9 +186,9 @@ class _Aside:
 
     def __init__(self, directory: Path, done: int) -> None:
         self.directory = directory
-        for left in directory.glob("replay-*"):
+        for left in files.paths_in(directory, "replay-*", missing_ok=True):
             if int(left.name.split("-")[1]) > done:
-                shutil.rmtree(left)
+                files.remove_tree(left, errors=True)
 
     def keep(self, rows: DataFrame, upto: int, step: int) -> None:
         """Write rows of a replay."""
@@ -222,7 +230,7 @@ def _joined(
 
 def _transaction(table: Path, app: str) -> int:
     """The last number that an application has committed to a table; -1 if none, or there is no table."""
-    if not table.is_dir() or not DeltaTable.is_deltatable(str(table)):
+    if not files.is_directory(table) or not DeltaTable.is_deltatable(str(table)):
         return -1
     last = DeltaTable(str(table)).transaction_version(app)
     return -1 if last is None else int(last)
@@ -233,6 +241,8 @@ def _committed(checkpoint: str | Path | None) -> int:
     if checkpoint is None:
         return -1
     commits = Path(checkpoint) / "commits"
-    if not commits.is_dir():
-        raise BadInput(f"checkpoint={str(checkpoint)!r} has no commits; give the checkpoint of the query that shed")
-    return max((int(file.name) for file in commits.iterdir() if file.name.isdigit()), default=-1)
+    if not files.is_directory(commits):
+        raise BadInput(
+            f"checkpoint={shown(str(checkpoint))} has no commits; give the checkpoint of the query that shed"
+        )
+    return max((int(name) for name in files.names_in(commits) if name.isdigit()), default=-1)

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructField, StructType
 from headrace.sampling import Sampler
 from headrace.sampling.sampler_for import SampleMethod, default_method, sampler_for
 from headrace.sampling.shard_operators import Quantities, ShardEstimate, ShardSample
+from headrace.spark.dataframes import check_dataframe
 from headrace.spark.sample_plan import sampled_sides, shard_seed
 from headrace.windows import Window
 
@@ -80,6 +81,7 @@ def sample(
     workers
         Tasks that an executor runs at the same time; found out by default.
     """
+    check_dataframe(df)
     sides = sampled_sides((df,), window, None, workers)
     method = method or default_method(window)
     arguments = {"size": size, "window": sides.shard_window, "memory": sides.worker_bytes(memory)}

@@ -6,7 +6,6 @@ A worker keeps the operator of the last shard that it ran; one that meets anothe
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -15,10 +14,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from headrace.clock import SystemClock
+from headrace.files import scratch_directory
 from headrace.memory import release_freed_memory
 from headrace.metrics import JoinStats
-from headrace.progressive.memory.row_chunks import POOL
 from headrace.relation import Relation
+from headrace.row_copies import POOL
 from headrace.runlog import RunLog
 from headrace.sampling.arrival_order import FROM, ArrivalOrder, SideBatch
 from headrace.sampling.logged import LoggedSample, ShardOperator, WarmOperator
@@ -123,7 +123,7 @@ class SampleStep:
     def _log(self, task: SparkTask, stack: ExitStack) -> tuple[RunLog, int]:
         """The run log; of a batch DataFrame, one that goes with the task."""
         if task.query is None:
-            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-"))
+            directory = stack.enter_context(scratch_directory("headrace-"))
             return RunLog(directory, "batch", self.remembers.log, shards=self.remembers.shards), 0
         return open_log(self.remembers, task, f"{self.operator.name} remembers rows; start a streaming query")
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING
 
 from headrace.errors import OutsideFailure
+from headrace.files import close, open_append
+from headrace.secrets import hide_secrets, is_secret_name
 from headrace.spark.tuning import tune_session
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 # Python loggers of PySpark that write whole stacks of Java to the terminal, beside the exception that is raised.
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j")
+# What Java, or the program that starts Spark in it, needs before there is a session. The rest is handed over afterwards.
+_NEEDED_FIRST = ("spark.driver.", "spark.jars", "spark.submit.", "spark.archives")
 _LEAVE = 20  # seconds that Java gets to go by itself
 
 
@@ -33,7 +37,9 @@ def quiet_loggers(log: Path | None = None) -> Iterator[None]:
 
     loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
     before = [(logger.handlers[:], logger.propagate) for logger in loggers]
-    handler = logging.NullHandler() if log is None else logging.FileHandler(log)
+    handler: logging.Handler = logging.NullHandler()
+    if log is not None:
+        handler = logging.FileHandler(log)  # files: open_append has made it, for its owner alone
     try:
         for logger in loggers:
             logger.handlers, logger.propagate = [handler], False
@@ -45,8 +51,14 @@ def quiet_loggers(log: Path | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def own_session(log: Path, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A session with these settings, tuned where they leave it open. Spark's output goes to the log, not to the terminal."""
+def own_session(log: Path, settings: Mapping[str, str], private: Collection[str] = ()) -> Iterator[SparkSession]:
+    """A session with these settings, tuned where they leave it open. Spark's output goes to the log, not to the terminal.
+
+    Args:
+        log: the file of Spark's output.
+        settings: of Spark.
+        private: names of settings whose values no list of processes may show, beside those that look secret.
+    """
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
@@ -57,11 +69,16 @@ def own_session(log: Path, settings: Mapping[str, str]) -> Iterator[SparkSession
     if settings.get("spark.master", "local").startswith("local"):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     conf = SparkConf().setAll(list(settings.items()))
-    with log.open("ab") as said:
-        try:
-            gateway = launch_gateway(conf, {"stdout": said, "stderr": said})
-        except PySparkRuntimeError as error:
-            raise SparkFailed(f"Spark did not start: it needs Java 17 or later; {log} says more") from error
+    said = open_append(log)
+    try:
+        # Every user of the machine can read the command line that Spark is started with.
+        gateway = launch_gateway(
+            SparkConf().setAll(_on_command_line(settings, private)), {"stdout": said, "stderr": said}
+        )
+    except PySparkRuntimeError as error:
+        raise SparkFailed(f"Spark did not start: it needs Java 17 or later; {log} says more") from error
+    finally:
+        close(said)
     try:
         try:
             spark = SparkSession(SparkContext(conf=conf, gateway=gateway))
@@ -80,14 +97,30 @@ def own_session(log: Path, settings: Mapping[str, str]) -> Iterator[SparkSession
             gateway.proc.wait(_LEAVE)
 
 
+def _on_command_line(settings: Mapping[str, str], private: Collection[str]) -> list[tuple[str, str]]:
+    """The settings that Spark is started with, in the sight of all users.
+
+    Example:
+        >>> settings = {"spark.driver.memory": "2g", "spark.hadoop.fs.s3a.secret.key": "5f3a", "spark.a": "b", "spark.c": "d"}
+        >>> _on_command_line(settings, private=["spark.driver.memory", "spark.c"])
+        [('spark.driver.memory', '2g'), ('spark.a', 'b')]
+    """
+    return [
+        (name, value)
+        for name, value in settings.items()
+        if name.startswith(_NEEDED_FIRST)
+        or not (name in private or is_secret_name(name) or hide_secrets(value) != value)
+    ]
+
+
 @contextmanager
-def command_session(log: Path, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """The session that is running, in a notebook for example, or else one with these settings."""
+def command_session(log: Path, settings: Mapping[str, str], private: Collection[str] = ()) -> Iterator[SparkSession]:
+    """The session that is running, in a notebook for example, or else one with these settings; see `own_session`."""
     from pyspark.sql import SparkSession
 
     there = SparkSession.getActiveSession()
     if there is None:
-        with own_session(log, settings) as spark:
+        with own_session(log, settings, private) as spark:
             yield spark
         return
     with quiet_loggers():

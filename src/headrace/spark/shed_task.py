@@ -7,12 +7,13 @@ import socket
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import IO
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.arrays import Bools, Float64s, UInt64s
+from headrace.files import NewFile, open_nameless
 from headrace.relation import Relation
 from headrace.shedding import ALL, STRATEGIES, Cut, KeyFrequencies, Strategy, row_hashes
 from headrace.shedding.ledger import BatchHistory, Decision, Ledger, TaskRecord
@@ -89,13 +90,13 @@ class Divider:
                     batch = batch.filter(pa.array(self._among_all(batch, kept)))
                 if batch.num_rows:
                     yield batch
+            if draft is not None:
+                draft.commit()
+                self.shed = draft.rows
         except BaseException:
             if draft is not None:
                 draft.discard()
             raise
-        if draft is not None:
-            draft.commit()
-            self.shed = draft.rows
 
     def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The stream's own rows and columns: where rows come by shard, the last column says which are heartbeats."""
@@ -233,7 +234,7 @@ class _Held:
         self._room = room
         self._first: list[pa.RecordBatch] = []
         self._bytes = 0
-        self._file: IO[bytes] | None = None
+        self._file: NewFile | None = None
         self._writer: pa.RecordBatchStreamWriter
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -243,7 +244,7 @@ class _Held:
             self._bytes += batch.nbytes
             return
         if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this is
+            self._file = open_nameless(Path(tempfile.gettempdir()))
             self._writer = pa.ipc.new_stream(self._file, batch.schema)
         self._writer.write_batch(batch)
 
@@ -254,9 +255,26 @@ class _Held:
         del first
         if self._file is not None:
             self._writer.close()
-            self._file.seek(0)
             with self._file:
-                yield from pa.ipc.open_stream(self._file)
+                yield from pa.ipc.open_stream(pa.PythonFile(_Reading(self._file), "r"))
+
+
+class _Reading:
+    """A file that was written, from its begin on, as Arrow reads it. What is read and not mapped does not stay resident."""
+
+    def __init__(self, file: NewFile) -> None:
+        self._file, self._at, self.closed = file, 0, False
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read_at(self._at, size)
+        self._at += len(data)
+        return data
+
+    def tell(self) -> int:
+        return self._at
+
+    def close(self) -> None:
+        self.closed = True
 
 
 _known: dict[str, KeyFrequencies] = {}

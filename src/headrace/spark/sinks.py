@@ -13,6 +13,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from headrace.shedding.ledger import Ledger
 from headrace.spark.batches import application, start
+from headrace.spark.checkpoint import LocalCheckpoint, local_checkpoint
 from headrace.spark.plan import Plan
 from headrace.spark.state.pins import Pins
 from headrace.spark.state.stateful import Finishing, OnReplaced
@@ -38,6 +39,7 @@ class NumberedSink(ABC, Generic[Done]):
         self.plan = plan
         self._pins = Pins(plan)
         self._settled = False
+        self._checkpoint: LocalCheckpoint | None = None
 
     @abstractmethod
     def load(self, df: DataFrame, app: str, number: int, plan: Plan, finish: str | None = None) -> Done:
@@ -55,6 +57,9 @@ class NumberedSink(ABC, Generic[Done]):
         self, checkpoint: str | Path | None, trigger: Mapping[str, Any] | None, name: str | None
     ) -> StreamingQuery:
         """Start the query that loads the plan's rows; `hr.finish` finds this sink by it."""
+        if checkpoint is not None and (local := local_checkpoint(checkpoint)) is not None:
+            self._checkpoint = LocalCheckpoint(local)
+            self._checkpoint.check()
         query = start(self.plan.source, self.load_batch, checkpoint, trigger, name)
         _sinks[query] = self
         return query
@@ -63,6 +68,8 @@ class NumberedSink(ABC, Generic[Done]):
         """Load one micro-batch; called by Spark, again after a restart that does not know it is done."""
         query = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         self._settle_finish(query)
+        if self._checkpoint is not None:
+            self._checkpoint.sync()
         self.load(df, application(df), batch, self._pins.latest())
         note_finished(self.plan.steps, query, batch)
 

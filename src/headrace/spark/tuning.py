@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from headrace.errors import BadInput, kind
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.table import Table
@@ -128,6 +130,10 @@ def tune_session(spark: SparkSession | None = None) -> Tuning:
     """
     if spark is None:
         return Tuning(tuple(_entry(advice, None, None, "at start") for advice in _ADVICE))
+    if not hasattr(spark, "sparkContext"):
+        raise BadInput(
+            f"spark is a {kind(spark)}, not a SparkSession; give one, or None for the settings of a new session"
+        )
     explicit: Mapping[str, str] = {**dict(spark.sparkContext.getConf().getAll()), **spark.conf.getAll}
     return Tuning(tuple(_tuned(spark, advice, explicit.get(advice.name)) for advice in _ADVICE))
 

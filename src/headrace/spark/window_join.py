@@ -16,6 +16,7 @@ from headrace.sampling.approximate_join import PARTITIONS, ApproximateJoin, Appr
 from headrace.sampling.dropping import Allocation, Replacement
 from headrace.sampling.shard_operators import Quantities, ShardEstimate, ShardJoin
 from headrace.sampling.window_join import Method, WindowJoin
+from headrace.spark.dataframes import check_dataframe
 from headrace.spark.pair_rows import result_fields
 from headrace.spark.sample_plan import SampledSides, ShardDivision, sampled_sides, shard_seed
 from headrace.windows import Window
@@ -126,6 +127,8 @@ def window_join(
     workers
         Tasks that an executor runs at the same time; found out by default.
     """
+    check_dataframe(left, "left")
+    check_dataframe(right, "right")
     check_condition(condition)
     sides = sampled_sides((left, right), window, shards, workers, condition, cell, suffix)
     spec = window_join_spec(sides, sample=sample, size=size, memory=memory, method=method, seed=seed)
@@ -206,6 +209,8 @@ def approximate_join(
     seed, suffix, state, shards, workers
         See `window_join`.
     """
+    check_dataframe(left, "left")
+    check_dataframe(right, "right")
     check_condition(condition)
     sides = sampled_sides((left, right), None, shards, workers, condition, None, suffix)
     assert sides.condition is not None

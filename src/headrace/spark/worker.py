@@ -20,6 +20,7 @@ from pyspark import TaskContext
 from headrace.clock import SystemClock
 from headrace.memory import release_freed_memory
 from headrace.relation import Relation
+from headrace.semistream.base import SemiStreamJoin
 from headrace.semistream.protocols import GroupMember
 from headrace.spark.executors import executor_directory
 from headrace.spark.relation_join import OpenJoin, RelationJoin, open_alone, open_join
@@ -131,6 +132,8 @@ def operator_of(step: str, join: RelationJoin, algorithm: str, relation: Relatio
     kept = _operators.pop(key, None)
     if kept is None or kept.operator.relation is not relation:
         kept = open_join(join, algorithm, relation, executor_directory())
+        if isinstance(kept.operator, SemiStreamJoin):
+            kept.operator.log_plan()
     _operators[key] = kept
     while len(_operators) > _OPERATORS:
         del _operators[next(iter(_operators))]

@@ -14,6 +14,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from headrace.errors import BadInput, shown
+from headrace.files import exists, is_directory
 from headrace.paths import local_path
 from headrace.spark.column_names import ColumnNames
 from headrace.spark.fragments_task import FragmentsTask, task_letters
@@ -66,7 +67,7 @@ def xml_fragments(
     streaming
         Of a directory: whether documents are read as they appear, micro-batch by micro-batch, or those that are there now.
     options
-        Of a directory: options of Spark's file sources, such as {"pathGlobFilter": "*.xml.gz", "maxFilesPerTrigger": 100}.
+        Of a directory: options of Spark's file sources, such as `{"pathGlobFilter": "*.xml.gz", "maxFilesPerTrigger": 100}`.
     dead_letters
         A directory for documents that are not well-formed, or cannot be decompressed. Without one such a document fails the
         query with IllFormed, which names file, line and column.
@@ -167,8 +168,8 @@ def _listed(
     if not isinstance(path, str | Path):
         raise BadInput(f"documents={shown(path)} is neither a DataFrame nor the path of a directory")
     directory = local_path(path, "documents")
-    if not directory.is_dir():
-        found = "a file" if directory.exists() else "nothing"
+    if not is_directory(directory):
+        found = "a file" if exists(directory) else "nothing"
         raise BadInput(f"found {found} at {str(directory)!r}, expected a directory of documents")
     session = spark or SparkSession.getActiveSession()
     if session is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import stat
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, BinaryIO, Literal, get_args
 import pyarrow as pa
 
 from headrace.errors import BadInput, IllFormed, MemoryRefused, OutsideFailure, choice
-from headrace.files import open_regular
+from headrace.files import open_regular, status
 from headrace.units import parse_size
 from headrace.xml.limits import Limits
 from headrace.xml.machine import MEMORY
@@ -55,7 +56,10 @@ def read_document(path: str | Path) -> Iterator[bytes]:
 
 def open_document(path: str | Path) -> BinaryIO:
     """Open a file of a document; a symbolic link is followed, and what is not a file, such as a FIFO, is refused."""
-    return os.fdopen(open_regular(Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)), "rb")
+    found = status(Path(path), follow=False)
+    is_link = found is not None and stat.S_ISLNK(found.st_mode)
+    place = Path(os.path.realpath(path)) if is_link else Path(path)
+    return os.fdopen(open_regular(place), "rb")  # files: a stream of the user's own data
 
 
 class DocumentMatcher:

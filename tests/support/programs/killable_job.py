@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from itertools import count
+from collections import Counter
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,22 @@ class Job:
         self.held = root / "held"
 
 
-def stand_still(owner: Any, step: str, job: Job) -> None:
+def stand_still(
+    owner: Any, step: str, job: Job, queries: int = 1, query_of: Callable[..., Hashable] = lambda *args, **options: None
+) -> None:
     """From a call of a step on, go no further, and say so; HEADRACE_HOLD is how many calls go through before it.
 
-    Who kills at a moment that it waits for may be stopped itself, and come too late: this is as far as the program gets.
+    Who kills at a moment that it waits for may be stopped itself, and come too late: this is as far as the program gets. Of
+    several queries, each goes so far, told apart by the arguments of the step; they say so when all of them stand still.
     """
-    do, calls, last = getattr(owner, step), count(), int(os.environ.get("HEADRACE_HOLD", -1))
+    do, calls, last = getattr(owner, step), Counter[Hashable](), int(os.environ.get("HEADRACE_HOLD", -1))
     test = os.getppid()
 
     def held(*args: Any, **options: Any) -> Any:
-        if next(calls) == last:
-            job.held.touch()
+        calls[query := query_of(*args, **options)] += 1
+        if calls[query] == last + 1:
+            if sum(made > last for made in list(calls.values())) == queries:
+                job.held.touch()
             while os.getppid() == test:  # it is killed here, or nobody is left to do so
                 time.sleep(0.1)
             os._exit(1)
@@ -52,6 +58,7 @@ def session(job: Job) -> Any:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(job.scratch),
+        "spark.sql.shuffle.partitions": "2",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         "spark.python.daemon.module": "headrace.spark.daemon",  # or each worker imports Headrace for itself, in seconds
         CHECKPOINTS: hr.tune_session().at_start[CHECKPOINTS],  # or a micro-batch starts some thirty processes

@@ -5,17 +5,24 @@ A step has a number, which rises: that of the pull whose results they are.
 
 from __future__ import annotations
 
-import os
 import re
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.errors import BadInput, HeadraceError, OutsideFailure, shown
-from headrace.files import create_exclusively, sync_directory
+from headrace.errors import BadInput, HeadraceError, OutsideFailure, missing_extra, shown
+from headrace.files import (
+    create_exclusively,
+    draft_name,
+    exists,
+    is_directory,
+    make_directory,
+    names_in,
+    open_new,
+    remove,
+)
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -44,36 +51,33 @@ class ParquetResults:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        if self.path.exists() and not self.path.is_dir():
+        if exists(self.path) and not is_directory(self.path):
             raise BadInput(f"{self.path} is not a directory; give one for the Parquet files of the results")
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_directory(self.path, parents=True, private=False)
 
     @property
     def last(self) -> int | None:
         """The highest step that has a file."""
         return max(
-            (int(found[1]) for found in (_NAME.fullmatch(file.name) for file in self.path.iterdir()) if found),
+            (int(found[1]) for found in map(_NAME.fullmatch, names_in(self.path)) if found),
             default=None,
         )
 
     def append(self, step: int, rows: pa.RecordBatch) -> bool:
         """Add the results of a step; False if they are there already."""
         path = self.path / f"results-{_checked(step):012d}.parquet"
-        if path.exists():
+        if exists(path):
             return False
         if not rows.num_rows:
             return True
-        draft = self.path / f".{path.name}.{uuid.uuid4().hex}.draft"
+        draft = draft_name(path)
         try:
-            with draft.open("wb") as file:
-                pq.write_table(pa.Table.from_batches([_plain(rows)]), file)
-                file.flush()
-                os.fsync(file.fileno())
-            added = create_exclusively(draft, path)
+            with open_new(draft, private=False) as file:
+                pq.write_table(pa.Table.from_batches([_plain(rows)]), file)  # files: into the draft
+                file.sync()
+            return create_exclusively(draft, path)
         finally:
-            draft.unlink(missing_ok=True)
-        sync_directory(self.path)
-        return added
+            remove(draft)
 
 
 class DeltaResults:
@@ -136,9 +140,9 @@ class DeltaResults:
     def _table(self) -> DeltaTable | None:
         try:
             from deltalake import DeltaTable
-        except ImportError as error:
-            raise BadInput("a Delta table needs deltalake: pip install 'headrace[spark]'") from error
-        is_there = self.path.is_dir() and DeltaTable.is_deltatable(str(self.path))
+        except ModuleNotFoundError as error:
+            raise missing_extra("a Delta table", error) from None
+        is_there = is_directory(self.path) and DeltaTable.is_deltatable(str(self.path))
         return DeltaTable(str(self.path)) if is_there else None
 
 

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from headrace.clock import Clock, ManualClock, WallClock
 from headrace.errors import BadInput, FeedUnavailable
 from headrace.feeds.documents import read_document
-from headrace.feeds.fetcher import Fetcher, Request
+from headrace.feeds.fetcher import Fetcher, Request, shown_url
 from headrace.feeds.items import ITEM_SCHEMA
 from headrace.feeds.limits import FeedLimits
 from headrace.feeds.recorded import RecordedFetcher
@@ -71,6 +71,6 @@ async def _items(url: str, fetcher: Fetcher, clock: Clock) -> pa.RecordBatch:
     """The items of a feed that has never been pulled."""
     answer = await fetcher.fetch(Request(url))
     if answer.status != 200:
-        raise FeedUnavailable(f"{url} answered {answer.status}, without a document")
+        raise FeedUnavailable(f"{shown_url(url)} answered {answer.status}, without a document")
     document = read_document(url, answer, clock.now(), NOTHING_SEEN, 0.0, "append", FeedLimits())
     return typed(document.rows.select(ITEM_SCHEMA.names), _ARROW)

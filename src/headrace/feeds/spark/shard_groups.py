@@ -22,6 +22,7 @@ from headrace.feeds.spark.schemas import spark_schemas, typed
 from headrace.feeds.sql.open_groups import OpenGroups
 from headrace.feeds.sql.partial_sums import WINDOW, PartialSums
 from headrace.feeds.sql.plan import QueryPlan
+from headrace.files import paths_in
 from headrace.memory import MemoryBudget
 from headrace.metrics import JoinStats
 from headrace.runlog.log import safe_name
@@ -102,7 +103,7 @@ class GroupSpec:
         if query is None:
             return False
         logs = [Path(self.state) / safe_name("query", query) / safe_name("operator", name) for name in self.joins]
-        return any(any((log / OWED).glob("shard-*")) for log in logs)
+        return any(paths_in(log / OWED, "shard-*", missing_ok=True) for log in logs)
 
 
 class ShardGroups:

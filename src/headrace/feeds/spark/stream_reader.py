@@ -8,8 +8,6 @@ tasks    state/log: pulls 1 to 3 -> rows of items
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
@@ -20,10 +18,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from headrace.errors import BadInput, RunLogError
+from headrace.feeds.log_identity import log_identity
 from headrace.feeds.spark.options import NAME, FeedOptions
 from headrace.feeds.spark.schemas import spark_schemas, typed
 from headrace.feeds.store import FeedStore
-from headrace.files import create_exclusively, open_new, read_regular, write_all
 
 if TYPE_CHECKING:
     from headrace.feeds.spark.puller import Puller
@@ -32,7 +30,6 @@ TASK_PULLS = 64  # pulls of a task at least, of several tasks: fewer take less t
 TASKS = 64  # of a micro-batch, at most
 
 _PULL, _LOG = "pull", "log"  # keys of an offset: the last pull that was read, and the log that it is of
-_IDENTITY = "log-id"  # a file of the state: numbers of pulls mean nothing in another log
 
 Offset: TypeAlias = dict[str, int | str]
 
@@ -124,19 +121,6 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: i
 
             self._puller = Puller(self.options)
         return self._puller
-
-
-def log_identity(state: Path) -> str:
-    """What tells the log of a state from every other; made when it is first asked for."""
-    path = state / _IDENTITY
-    if not path.exists():
-        draft = path.with_name(f".{uuid.uuid4().hex}")
-        with open_new(draft) as file:
-            write_all(file, uuid.uuid4().hex.encode())
-            os.fsync(file.fileno())
-        create_exclusively(draft, path)
-        draft.unlink(missing_ok=True)
-    return read_regular(path).decode()
 
 
 def _logged(state: Path, after: int, until: int) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -11,12 +11,11 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
 from headrace.feeds.seen import Bools, Hashes
-from headrace.files import write_all
+from headrace.files import NewFile, map_open, open_nameless, write_at
 
 KEY_BYTES = 16
 _PAGE = 256  # keys, 4 KiB: what the system reads at a time
@@ -99,19 +98,20 @@ class KeyRuns:
             self._runs[-2:] = [self._written(_merged(self._runs[-2].pieces(), self._runs[-1].pieces()))]
 
     def _written(self, pieces: Iterator[Hashes]) -> _Run:
-        with tempfile.TemporaryFile(dir=self.directory, prefix="headrace-keys-", buffering=0) as file:
+        with open_nameless(self.directory or Path(tempfile.gettempdir())) as file:
             count, fences = _write(file, pieces)
-            mapped = mmap.mmap(file.fileno(), count * KEY_BYTES, access=mmap.ACCESS_READ)
+            mapped = map_open(file.fileno(), count * KEY_BYTES, file.path)
         mapped.madvise(mmap.MADV_RANDOM)
         return _Run(np.frombuffer(mapped, "S16"), fences, mapped)
 
 
-def _write(file: IO[bytes], pieces: Iterator[Hashes]) -> tuple[int, Hashes]:
+def _write(file: NewFile, pieces: Iterator[Hashes]) -> tuple[int, Hashes]:
     """Write keys. Returns how many there are, and the first of each page."""
     count, fences = 0, []
     for piece in pieces:
         fences.append(piece[-count % _PAGE :: _PAGE].copy())
-        write_all(file, np.ascontiguousarray(piece).view(np.uint8).data)
+        # At its place, and not gathered with others: a gathered piece would be memory beside the budget.
+        write_at(file.fileno(), np.ascontiguousarray(piece).view(np.uint8).data, count * KEY_BYTES, file.path)
         count += len(piece)
     return count, np.concatenate(fences)
 

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.errors import BadInput
+from headrace.errors import missing_extra
 from headrace.feeds.sql.mistakes import BadQuery, near
 
 try:
     import sqlglot
     from sqlglot import exp
-except ModuleNotFoundError:  # pragma: no cover - the extra is there in tests
-    raise BadInput("SQL over feeds needs the extra 'feeds'; run pip install 'headrace[feeds]'") from None
+except ModuleNotFoundError as error:
+    raise missing_extra("SQL over feeds", error) from None
 
 DIALECT = "duckdb"
 LONGEST = 100_000  # characters of a query: parsing is not linear, and nobody writes so much

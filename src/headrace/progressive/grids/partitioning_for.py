@@ -97,8 +97,8 @@ def unbounded_partitioning_for(
         _only_for_grids(condition, cell=cell)
         return partitioning_for(condition, partitions)
     ask = _all([one for one in parts if one is not lead])
-    if pivots is not None and (not isinstance(lead, Within) or lead.recall < 1):
-        raise BadInput(f"pivots are for within() with recall=1, and the condition is {lead!r}; leave them out")
+    if pivots is not None and not isinstance(lead, Within):
+        raise BadInput(f"pivots are for within(), and the condition is {lead!r}; leave them out")
     if isinstance(lead, Within):
         if pivots is not None or lead.recall < 1 or lead.metric == "cosine":
             _only_for_grids(condition, cell=cell)
@@ -120,7 +120,7 @@ def in_many_dimensions(condition: Within) -> bool:
 
 def _agreed_cells(condition: Within, partitions: int, pivots: Any) -> Partitioning:
     """Cells that do not depend on the rows that a process has seen."""
-    if condition.recall < 1:
+    if condition.recall < 1 and pivots is None:
         return VectorLsh(condition, partitions=partitions, centred=False)
     if pivots is None:
         size = condition.dims or max(len(condition.left), len(condition.right))

@@ -1,4 +1,4 @@
-"""VectorPivots: cells of vectors by the nearest of some pivots, for exact joins in many dimensions."""
+"""VectorPivots: cells of vectors by the nearest of some pivots, for joins in many dimensions that miss no pair, or few."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.arrays import AnyArray, Float64s, Int64s
 from headrace.conditions import Within
 from headrace.errors import BadInput
 from headrace.kernels.vector_cells import FAR, SKETCH, cells_within
-from headrace.progressive.grids.directions import directions
+from headrace.progressive.grids.directions import chi_bound, directions
 from headrace.progressive.grids.partitioning import CellEntries
 from headrace.progressive.grids.vector_cells import Scored, Sites, VectorCells
 from headrace.splitmix import draw, uniform_ints
@@ -31,8 +31,9 @@ class VectorPivots(VectorCells):
           |   y    So if y is more than eps behind the border, none of them matches: y does not reach p.
 
     Choose it for `within` in many dimensions, where vectors lie in clusters. Every pair is found, and every pair that is found is
-    within eps: distances on any metric are bounded by Euclidean ones, and tested in the end. Vectors without structure are near
-    all borders: then it compares sketches of all pairs, and a recall below 1 (VectorLsh) is the way out.
+    within eps: distances on any metric are bounded by Euclidean ones, and tested in the end. With a recall below 1 sketches are
+    random, and a pair is found with at least that probability over the seed, whatever the pair: few pairs of one cluster are left
+    to be tested then. Vectors without structure are near all borders: VectorLsh divides those better.
 
     Parameters
     ----------
@@ -86,9 +87,15 @@ class VectorPivots(VectorCells):
             pivots = moved[: self.sites]
         pivots = pivots.astype(np.float32)
         exact = pivots.astype(np.float64)
-        matrix = np.ascontiguousarray(np.concatenate([pivots, main_directions(moved, self.condition.seed)]), np.float32)
+        sketch, limit = main_directions(moved, self.condition.seed), self.radius
+        if self.condition.recall < 1:
+            # No pair within eps is lost by its cells. By random sketches few are, and they tell far more pairs apart than those
+            # that must lose none.
+            sketch = directions(self.condition.seed, _SKETCHES, SKETCH - 1, self.size)
+            limit *= chi_bound(SKETCH - 1, 1.0 - self.condition.recall)
+        matrix = np.ascontiguousarray(np.concatenate([pivots, sketch]), np.float32)
         self._gaps = np.ascontiguousarray(distances(exact), np.float32).reshape(-1)
-        return Sites(centre, matrix, -0.5 * (exact**2).sum(axis=1), self.radius)
+        return Sites(centre, matrix, -0.5 * (exact**2).sum(axis=1), limit)
 
     def _reach(self, scored: Scored, room: int) -> tuple[CellEntries, int]:
         assert self._sites is not None

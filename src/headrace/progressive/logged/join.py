@@ -28,6 +28,7 @@ from headrace.progressive.logged.sharding import ShardedRows, Sharding
 from headrace.progressive.logged.state_cache import StateCache
 from headrace.progressive.memory.side_memory import SideMemory
 from headrace.runlog import Decision, DecisionDraft, ReplayDriver, ShardLog, Snapshot
+from headrace.runlog.files import understood
 
 Batches = Iterator[pa.RecordBatch]
 SideBatch = tuple[int, pa.RecordBatch]
@@ -168,9 +169,9 @@ class LoggedJoin:
         self.stats = JoinStats(memory_limit=cache.memory)
         self._chunk = max(_LEAST_CHUNK, cache.memory // _CHUNKS)
         times = spec.bound.times if spec.bound else None
-        self._streams = len(spec.schemas)
+        self._streams, parts = len(spec.schemas), spec.partitioning.partitions
         self.rows = [
-            LoggedRows(shard, side, schema, times, size=4 * self._chunk, streams=self._streams)
+            LoggedRows(shard, side, schema, times, partitions=parts, size=4 * self._chunk, streams=self._streams)
             for side, schema in enumerate(spec.schemas)
         ]
         self.matcher, self.catch_up = spec.parts(cache.sharding, self.rows, self.stats, batch, self._chunk)
@@ -253,6 +254,29 @@ class LoggedJoin:
 
     def on_replay(self, decision: Decision, rows: Iterator[SideBatch]) -> Batches:
         """Have the rows of the log meet the same memory as in the first attempt, and catch up as far."""
+        facts = decision.facts
+        with understood(decision.file.path):
+            came, late = [int(rows) for rows in facts["came"]], int(facts["late"])
+            if len(came) != self._streams:
+                raise ValueError("came")
+            yield from self._repeat(decision)
+        for number, batch in rows:
+            self._came[number] += batch.num_rows
+        for number, (now, then) in enumerate(zip(self._came, came, strict=True)):
+            if now != then and not self.spec.static[number]:
+                raise RunLogError(
+                    f"{decision.file.path} says that batch {self.batch} had {then} rows of"
+                    f" {stream_name(number, self._streams)} in shard {self.shard.number}, and now it has {now}; does a source or"
+                    " a column change from one attempt to the next?"
+                )
+        with understood(decision.file.path):
+            self._checkpoint = Checkpoint.of(decision, self.spec.partitioning.partitions, self._streams)
+        self.cache.drop(self._checkpoint.first)
+        self.stats.tuples_in += sum(self._came)
+        self.stats.late += late
+
+    def _repeat(self, decision: Decision) -> Batches:
+        """Give what the first attempt gave, from the log alone."""
         checkpoint, cache, facts = self._checkpoint, self.cache, decision.facts
         cache.bring_up(checkpoint, self.rows, self.batch)
         cache.dirty()
@@ -268,19 +292,6 @@ class LoggedJoin:
             cache.insert(number, placed, step)
         for out in self.catch_up.repeat(checkpoint, facts["units"]):
             yield from self.outer.pairs(out)
-        for number, batch in rows:
-            self._came[number] += batch.num_rows
-        for number, (now, then) in enumerate(zip(self._came, facts["came"], strict=True)):
-            if now != then and not self.spec.static[number]:
-                raise RunLogError(
-                    f"{decision.file.path} says that batch {self.batch} had {then} rows of"
-                    f" {stream_name(number, self._streams)} in shard {self.shard.number}, and now it has {now}; does a source or"
-                    " a column change from one attempt to the next?"
-                )
-        self._checkpoint = Checkpoint.of(decision, self.spec.partitioning.partitions, self._streams)
-        cache.drop(self._checkpoint.first)
-        self.stats.tuples_in += sum(self._came)
-        self.stats.late += facts["late"]
 
     def on_decided(self) -> None:
         """Keep the cache for the next micro-batch, and count."""

@@ -62,13 +62,14 @@ class Matcher:
             if keep is not None:
                 which = keep(picked, slots)
                 picked, slots = picked[which], slots[which]
-            if picked.size:
-                out, some = self.spec.output.make(
-                    *left_and_right(number, BatchRows(rows.rows, picked), MemoryRows(other, slots))
-                )
+            if not picked.size:
+                continue
+            for some in other.pairs_that_fit(rows.rows, picked, slots, self.chunk):
+                mine, theirs = BatchRows(rows.rows, picked[some]), MemoryRows(other, slots[some])
+                out, made = self.spec.output.make(*left_and_right(number, mine, theirs))
                 if out.num_rows:
                     self.stats.results += out.num_rows
-                    yield out, slots if some is None else slots[some]
+                    yield out, theirs.slots if made is None else theirs.slots[made]
 
 
 def _pairs(rows: ShardedRows, side: SideMemory, most: int) -> Iterator[tuple[Int32s, Int32s]]:

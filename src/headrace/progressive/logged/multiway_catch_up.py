@@ -17,12 +17,12 @@ from headrace.progressive.logged.flusher import Flush
 from headrace.progressive.logged.rows import LoggedRows, SteppedRows
 from headrace.progressive.logged.sharding import Sharding
 from headrace.progressive.memory.merge import Merger
-from headrace.progressive.memory.row_chunks import POOL, take
 from headrace.progressive.memory.spill import ANYWHERE, Spill
 from headrace.progressive.multiway_output import MultiWayOutput
 from headrace.progressive.multiway_segments import SegmentsJoin
 from headrace.progressive.stats import ProgressiveStats
 from headrace.relation.disk import Disk
+from headrace.row_copies import POOL, take
 
 _STAYS = 1 << 62  # the departure of a row that is still in memory
 _BUDGET = 8  # times the bytes of a step: what sorting a partition may take, which is a quarter of the memory for rows

@@ -15,7 +15,7 @@ from headrace.progressive.logged.checkpoint import NEVER, Checkpoint
 from headrace.progressive.logged.matched_rows import MatchedRows
 from headrace.progressive.logged.outer_output import How, kept_sides, number_column
 from headrace.progressive.logged.rows import LoggedRows
-from headrace.progressive.memory.row_chunks import take
+from headrace.row_copies import take
 from headrace.runlog import Decision, DecisionDraft, ShardLog
 from headrace.runlog.files import StateDraft
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 from headrace.arrays import Int64s
 from headrace.errors import BadInput
 from headrace.progressive.grids.partitioning import LEFT, RIGHT, SIDES
-from headrace.progressive.memory.row_chunks import take
 from headrace.progressive.output import Output
+from headrace.row_copies import take
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 HOWS: tuple[How, ...] = ("inner", "left", "right", "full", "semi", "anti")

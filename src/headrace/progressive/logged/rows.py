@@ -15,13 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.arrays import Bools, Int32s, Int64s
-from headrace.errors import OtherLog
+from headrace.errors import DamagedLog, OtherLog
+from headrace.files import status_of
 from headrace.progressive.grids.partitioning import stream_kind, stream_name
 from headrace.progressive.logged.checkpoint import NEVER
 from headrace.progressive.logged.sharding import ShardedRows
-from headrace.progressive.memory.row_chunks import POOL, take
+from headrace.row_copies import POOL, take
 from headrace.runlog import DecisionDraft, LogFile, ShardLog
-from headrace.runlog.files import StateDraft, read_state
+from headrace.runlog.files import CURE, StateDraft, read_state, understood
 
 PARTITION, STEP, SEES = (f"__headrace_{name}" for name in ("partition", "step", "sees"))
 EXTRA = pa.schema({PARTITION: pa.int32(), STEP: pa.int32(), SEES: pa.int32()})
@@ -68,6 +69,8 @@ class LoggedRows:
         Bytes of a record batch after a compaction.
     streams
         How many sides there are.
+    partitions
+        How many partitions rows are divided into.
     """
 
     def __init__(
@@ -79,10 +82,11 @@ class LoggedRows:
         *,
         size: int = 1 << 22,
         streams: int = 2,
+        partitions: int = 1 << 31,
     ) -> None:
         self.shard, self.side, self.kind, self.schema = shard, side, stream_kind(side, streams), schema
         self.name = stream_name(side, streams)
-        self.times, self.size = times, size
+        self.times, self.size, self.partitions = times, size, partitions
         self.written = pa.schema([*EXTRA, *schema])
         self._files: dict[Path, LogFile] = {}
 
@@ -110,7 +114,7 @@ class LoggedRows:
             ):
                 continue
             for batch in file.batches():
-                found = self._rows(batch, since, until, partition)
+                found = self._rows(file, batch, since, until, partition)
                 if found.rows.num_rows:
                     yield found
 
@@ -118,21 +122,29 @@ class LoggedRows:
         """Read the rows of a decided micro-batch, step by step, as they were written."""
         file = self.shard.find(self.kind, batch)
         if file is not None:
-            yield from (self._rows(some, 0, 1 << 40, None) for some in self._fitting(file).batches())
+            yield from (self._rows(file, some, 0, 1 << 40, None) for some in self._fitting(file).batches())
 
-    def _rows(self, batch: pa.RecordBatch, since: int, until: int, partition: int | None) -> SteppedRows:
+    def _rows(self, file: LogFile, batch: pa.RecordBatch, since: int, until: int, partition: int | None) -> SteppedRows:
         if partition is not None:
             # A copy: rows of a partition lie all over the file, and to read them later would map most of it again.
             first, last = np.searchsorted(np.asarray(batch.column(0)), [partition, partition + 1]).tolist()
             batch = take(batch, np.arange(first, last))
         at, step, sees = (np.asarray(batch.column(i)) for i in range(3))
+        # Nulls make them floats; numbers outside lead nowhere. A checksum does not say that there are none.
+        if {at.dtype, step.dtype, sees.dtype} != {np.dtype(np.int32)} or not self._inside(at):
+            raise DamagedLog(
+                f"{file.path} is damaged: it has rows of partitions or steps that there are none of; {CURE}"
+            )
         own = pa.RecordBatch.from_arrays(batch.columns[3:], schema=self.schema)
         return SteppedRows(own, at, step, sees).where((step >= since) & (step < until))
+
+    def _inside(self, partition: Int32s) -> bool:
+        return partition.size == 0 or bool(partition.min() >= 0 and partition.max() < self.partitions)
 
     def _open(self, before: int) -> Iterator[LogFile]:
         for entry in self.shard.entries(self.kind, before=before):
             if entry.path not in self._files:
-                known = entry.path.stat()
+                known = status_of(entry.path, follow=False)
                 name = known.st_ino, known.st_mtime_ns
                 self._files[entry.path] = self._fitting(read_state(entry.path, check=_checked.get(entry.path) != name))
                 _checked[entry.path] = name
@@ -145,6 +157,10 @@ class LoggedRows:
                 f" {_named(self.written)}; go on with the columns it had, or begin anew with another state directory and"
                 " checkpoint"
             )
+        with understood(file.path):
+            first, last, latest = (file.facts[name] for name in ("first", "last", "latest"))
+            if not (isinstance(first, int) and isinstance(last, int) and isinstance(latest, int | None)):
+                raise TypeError("first, last and latest")
         return file
 
     # -- fewer files -----------------------------------------------------------------------------------------------------

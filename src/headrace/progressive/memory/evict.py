@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -12,14 +13,16 @@ from headrace.arrays import Bools, Int32s, Int64s
 from headrace.errors import MemoryRefused
 from headrace.memory import MemoryBudget, trim_malloc
 from headrace.progressive.memory.merge import Merger
-from headrace.progressive.memory.row_chunks import copied_bytes, take
 from headrace.progressive.memory.side_memory import SideMemory
 from headrace.progressive.memory.spill import ANYWHERE, STAGED, Spill
 from headrace.progressive.policies.base import FlushPolicy
 from headrace.progressive.policies.driver import lowest_partitions, tuple_scores
 from headrace.progressive.policies.stats import PartitionStats, TupleStats
 from headrace.progressive.stats import ProgressiveStats
+from headrace.row_copies import copied_bytes, take
 from headrace.units import format_size
+
+_log = logging.getLogger(__name__)
 
 _WRITE_BYTES = (
     64  # of a tuple while it is written, beside two copies of its row: stamps, cell, and its place in the order
@@ -136,6 +139,7 @@ class Evictor:
         trim_malloc()  # malloc keeps the freed chunks, which are of many sizes, unless it is asked to return them
         self._partition_stats.flush_ended()
         self._stats.flushes += 1
+        _log.debug("flush %d: %d tuples to disk", self._stats.flushes, sum(slots.size for slots in chosen))
 
     def _write(self, side: SideMemory, slots: Int32s, stamp: int) -> None:
         """Write slots to disk and remove them from memory, as many at a time as fit working memory."""

@@ -30,7 +30,7 @@ class LazyArrays:
         each = np.dtype(type_).itemsize * width
         if not each:
             return np.empty(0, type_)
-        memory = mmap.mmap(-1, self.slots * each)
+        memory = mmap.mmap(-1, self.slots * each)  # files: memory without a file
         memory.madvise(mmap.MADV_NOHUGEPAGE)
         self._mappings.append((memory, each))
         return np.frombuffer(memory, type_)

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from headrace.arrays import Int32s, Int64s, UInt64s
 from headrace.progressive.grids.partitioning import Partitioning
-from headrace.progressive.memory.row_chunks import POOL, take
 from headrace.progressive.memory.spill import ANYWHERE, SEGMENT_BYTES, Spill, cells_of
+from headrace.row_copies import POOL, take
 
 TOGETHER = 8  # segments that are read together in the order of cells, at most, since a record of each is held
 _STAGED = 8  # flushes of a side whose tuples are distributed to partitions together, at least

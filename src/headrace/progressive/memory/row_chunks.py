@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.arrays import Int32s, Int64s
 from headrace.memory import Reservation, trim_malloc
 from headrace.progressive.memory.lazy_arrays import LazyArrays
-
-# Arrow's own pool keeps freed memory for later use: with chunks that come and go, three times what is in use.
-POOL = pa.system_memory_pool()
+from headrace.row_copies import POOL, cuts, largest_row, row_sizes, take
 
 
 @dataclass(slots=True)
@@ -25,6 +22,8 @@ class Chunk:
     rows: pa.RecordBatch
     slots: Int32s
     """the slots of its rows when it was made; a slot that has left memory since belongs to another chunk, or to none"""
+    largest_row: int
+    """no row takes more bytes than this"""
 
 
 class RowChunks:
@@ -57,6 +56,11 @@ class RowChunks:
         rows: int = sum(chunk.rows.num_rows for chunk in self._chunks.values())
         return self._tuples.nbytes // max(1, rows) + 1
 
+    @property
+    def largest_row(self) -> int:
+        """No row takes more bytes than this."""
+        return max((chunk.largest_row for chunk in self._chunks.values()), default=0)
+
     # -- changes ---------------------------------------------------------------------------------------------------------
 
     def insert(self, batch: pa.RecordBatch, rows: Int32s, slots: Int32s) -> None:
@@ -65,7 +69,7 @@ class RowChunks:
         np.not_equal(rows[1:], rows[:-1], out=first[1:])
         kept = take(batch, rows[first])
         self._row[slots] = np.cumsum(first) - 1
-        self._chunks[self._next] = Chunk(kept, slots)
+        self._chunks[self._next] = Chunk(kept, slots, largest_row(kept))
         self._chunk[slots] = self._next
         self._next += 1
         self._tuples.resize(self._tuples.nbytes + kept.nbytes)
@@ -101,6 +105,7 @@ class RowChunks:
             if kept.size:
                 self._row[chunk.slots] = (np.cumsum(used) - 1)[rows]
                 chunk.rows = take(chunk.rows, kept)
+                chunk.largest_row = largest_row(chunk.rows)
             else:
                 del self._chunks[name]
             after = chunk.rows.nbytes if kept.size else 0
@@ -137,7 +142,7 @@ class RowChunks:
             before = old.rows.nbytes + new.rows.nbytes
             del self._chunks[names[at]]
             old.rows = pa.concat_batches([old.rows, new.rows], memory_pool=POOL)
-            old.slots = np.concatenate([older, slots])
+            old.slots, old.largest_row = np.concatenate([older, slots]), max(old.largest_row, new.largest_row)
             self._tuples.resize(self._tuples.nbytes - before + old.rows.nbytes)
             names.pop(at)
             at -= 1
@@ -157,25 +162,31 @@ class RowChunks:
         """The order that puts slots of one chunk together, as `rows` needs them."""
         return np.argsort(self._chunk[slots], kind="stable")
 
+    def pairs_that_fit(self, batch: pa.RecordBatch, rows: Int32s, slots: Int32s, room: int) -> Iterator[slice]:
+        """Divide pairs of a row of a batch and a slot, so that the rows of both take at most `room` bytes, or one pair more.
+
+        The slots are in the order of `by_chunk`. How many pairs fit cannot be told from the mean of all rows: rows that have
+        many partners, or are long, may be the ones that meet.
+        """
+        if rows.size * (largest_row(batch) + self.largest_row) <= room:
+            return iter([slice(0, rows.size)])
+        theirs = np.concatenate([row_sizes(chunk, at) for chunk, at in self._by_chunk(slots)])
+        return cuts(row_sizes(batch, rows) + theirs, room)
+
+    def _by_chunk(self, slots: Int32s) -> Iterator[tuple[pa.RecordBatch, Int32s]]:
+        """The chunks of slots that are in the order of `by_chunk`, and their rows there."""
+        chunks = self._chunk[slots]
+        first = np.flatnonzero(np.diff(chunks, prepend=-1))
+        for name, rows in zip(chunks[first].tolist(), np.split(self._row[slots], first[1:]), strict=True):
+            yield self._chunks[name].rows, rows
+
     def rows(self, slots: Int32s, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """The rows of slots, or some of their columns. The slots must be in the order of `by_chunk`."""
         if not slots.size:
             schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
             return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-        chunks = self._chunk[slots]
-        first = np.flatnonzero(np.diff(chunks, prepend=-1))
-        parts: list[Any] = []
-        for name, rows in zip(chunks[first].tolist(), np.split(self._row[slots], first[1:]), strict=True):
-            chunk = self._chunks[name].rows
-            parts.append(take(chunk if columns is None else chunk.select(list(columns)), rows))
+        parts: list[Any] = [
+            take(chunk if columns is None else chunk.select(list(columns)), rows)
+            for chunk, rows in self._by_chunk(slots)
+        ]
         return parts[0] if len(parts) == 1 else pa.concat_batches(parts, memory_pool=POOL)
-
-
-def take(batch: pa.RecordBatch, rows: Int32s | Int64s) -> pa.RecordBatch:
-    """A copy of some rows of a batch."""
-    return pc.take(batch, pa.array(rows), memory_pool=POOL)
-
-
-def copied_bytes(batch: pa.RecordBatch) -> int:
-    """The bytes of a copy of a batch, at most: a copy may have a validity bitmap where the batch has none."""
-    return int(batch.nbytes + batch.num_columns * (batch.num_rows // 8 + 64))

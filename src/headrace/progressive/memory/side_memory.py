@@ -218,6 +218,10 @@ class SideMemory:
         """The order in which `rows` needs slots."""
         return self._chunks.by_chunk(slots)
 
+    def pairs_that_fit(self, batch: pa.RecordBatch, rows: Int32s, slots: Int32s, room: int) -> Iterator[slice]:
+        """Divide pairs of a row of a batch and a slot, so that their rows fit `room` bytes; see RowChunks."""
+        return self._chunks.pairs_that_fit(batch, rows, slots, room)
+
     def rows(self, slots: Int32s, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """The rows of slots, or some of their columns. The slots must be in the order of `by_chunk`."""
         return self._chunks.rows(slots, columns)

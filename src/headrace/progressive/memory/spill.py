@@ -8,7 +8,6 @@ length in 8 bytes and then an Arrow message of at most `record_bytes`, or of one
 
 from __future__ import annotations
 
-import os
 import struct
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -20,10 +19,11 @@ import pyarrow as pa
 
 from headrace.arrays import AnyArray, Int32s, Int64s, UInt64s
 from headrace.errors import SpillError
-from headrace.memory import MemoryBudget
-from headrace.progressive.memory.row_chunks import POOL
+from headrace.files import open_nameless
+from headrace.memory import FreedMemory, MemoryBudget
 from headrace.progressive.stats import ProgressiveStats
 from headrace.relation.disk import Disk
+from headrace.row_copies import POOL
 
 PAGE = 4096  # bytes: the unit that reads and writes are counted in
 _FIELDS = {  # of a segment; see the properties of Spill
@@ -101,12 +101,13 @@ class Spill:
         """the stamp at which a tuple of each partition last left memory; -1 if none did"""
         self.record_bytes = min(_MOST_RECORD, max(_LEAST_RECORD, budget.limit // _RECORDS))
         self._plain, self._disk, self._stats = schema, disk, stats
-        self._where = directory or tempfile.gettempdir()
-        self._file = tempfile.TemporaryFile(dir=directory, prefix="headrace-")  # noqa: SIM115  it lives as long as the join
+        self._where = directory or Path(tempfile.gettempdir())
+        self._file = open_nameless(self._where)  # it lives as long as the join
         self._segments: dict[str, AnyArray] = {name: np.empty(0, type_) for name, type_ in _FIELDS.items()}
         self._count = 0
         self._head = -1  # where the last request ended
         self._list = budget.reserve(f"{name} segments", 0)
+        self._freed = FreedMemory(budget.limit)
 
     def __len__(self) -> int:
         return self._count
@@ -164,7 +165,7 @@ class Spill:
         """Forget segments, so that their room in the file is used again; the end of the file is cut off if they were there."""
         self._segments["partition"][segments] = _FREE
         self._count -= segments.size
-        os.ftruncate(self._file.fileno(), self._end())
+        self._file.truncate(self._end())
 
     @property
     def uncounted(self) -> int:
@@ -208,11 +209,8 @@ class Spill:
 
     def write_at(self, offset: int, data: bytes) -> None:
         """Write bytes, all of them or none that count: an error says what to do, and leaves the list of segments as it was."""
-        left, at = memoryview(data), offset
         try:
-            while left:
-                done = os.pwrite(self._file.fileno(), left, at)
-                left, at = left[done:], at + done
+            self._file.write_at(offset, data)
         except OSError as error:
             raise SpillError(
                 error.errno,
@@ -242,10 +240,10 @@ class Spill:
         Returns them with all columns of a segment, and the offset of the next.
         """
         end = self.end(segment)
-        data = os.pread(self._file.fileno(), min(max(size, _HEAD.size), end - offset), offset)
+        data = self._file.read_at(offset, min(max(size, _HEAD.size), end - offset))
         (first,) = _HEAD.unpack_from(data)
         if first + _HEAD.size > len(data):
-            data = os.pread(self._file.fileno(), first + _HEAD.size, offset)
+            data = self._file.read_at(offset, first + _HEAD.size)
         whole, at, found = pa.py_buffer(data), 0, []
         while at < len(data) - _HEAD.size:
             (length,) = _HEAD.unpack_from(data, at)
@@ -255,6 +253,7 @@ class Spill:
             at += _HEAD.size + length
         self._stats.pages_read += -(-len(data) // PAGE)
         self._stats.seeks += self._spend(offset, len(data))
+        self._freed.add(at, sum(record.num_rows for record in found))
         return found, offset + at
 
     def partition(self, segment: int) -> int:

@@ -34,7 +34,7 @@ class LA(TupleFlushPolicy):
     marginal utility. A value that repeats every 20 arrivals is due in a while, and the next arrival alone would not show it.
 
     The a_i are fitted to each stream. If r_k is how often a value equals the one k arrivals before it, less what chance gives,
-    then r_k is the sum of a_i r_|k-i|: the Yule-Walker equations of a discrete autoregressive process, solved at each flush.
+    then r_k is the sum of `a_i r_|k-i|`: the Yule-Walker equations of a discrete autoregressive process, solved at each flush.
 
     Parameters
     ----------

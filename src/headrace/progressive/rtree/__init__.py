@@ -16,6 +16,7 @@ from headrace.progressive.rtree.indexed_block_nested_loop import SymmetricIndexe
 from headrace.progressive.rtree.static import StaticJoin
 from headrace.progressive.rtree.tree import RTree
 
+#: The joins by the names that the reproduced figures have for them.
 ALGORITHMS: dict[str, type[SpatialJoin]] = {
     "static": StaticJoin,
     "dynamic": FullyDynamicJoin,

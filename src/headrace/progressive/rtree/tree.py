@@ -62,7 +62,7 @@ class RTree:
         self._node = np.zeros((0, 2), np.int64)
         self._make_room(0)
         self._tree[NODES] = 1
-        buffer.touch(offset, dirty=True, fresh=True)
+        buffer.touch(offset, dirty=True, fresh=True)  # files: a page in memory
 
     @property
     def arrays(self) -> tuple[Int64s, Any, Int64s, Int64s]:

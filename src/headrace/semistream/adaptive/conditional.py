@@ -147,13 +147,13 @@ class ConditionalJoin(SemiStreamJoin):
 
     def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Join one batch to its end, in stream order if that was asked for."""
-        schema = self._schema_for(batch.schema)
+        schema = self._schema_of(batch)
         for at in range(0, max(1, batch.num_rows), self._most):
             yield from self._to_the_end(self._join_some(batch.slice(at, self._most), schema))
 
     def offer(self, batch: pa.RecordBatch) -> None:
         """Hand over stream rows. `advance` looks them up; those that miss wait. For order="any"."""
-        self._schema_for(batch.schema)
+        self._schema_of(batch)
         self._handed.append(batch)
 
     def advance(self) -> Iterator[pa.RecordBatch]:
@@ -167,7 +167,7 @@ class ConditionalJoin(SemiStreamJoin):
                 at += some.num_rows
                 if self._held_rows + some.num_rows > self.capacity:
                     yield from self._read_for_held()
-                yield from self._to_the_end(self._join_some(some, self._schema_for(batch.schema), wait=True))
+                yield from self._to_the_end(self._join_some(some, self._schema_of(batch), wait=True))
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         """Have every row leave."""

@@ -189,7 +189,7 @@ class AdaptiveJoin(SemiStreamJoin):
 
     def offer(self, batch: pa.RecordBatch) -> None:
         """Hand over stream rows. `advance` looks them up; with order="any" those that miss wait."""
-        schema = self._schema_for(batch.schema)
+        schema = self._schema_of(batch)
         self.stats.batches += 1
         self.stats.tuples_in += batch.num_rows
         self._memory.expect(batch)
@@ -214,6 +214,11 @@ class AdaptiveJoin(SemiStreamJoin):
         """Join one batch to its end, in stream order if that was asked for."""
         self.offer(batch)
         yield from self.drain()
+
+    def _way(self) -> str:
+        if self._lookup is None:
+            return "the relation fits the budget and is held whole"
+        return f"popular rows are held and others read, results in {self.order} order"
 
     @contextmanager
     def _running(self, deadline: str | float | None) -> Iterator[None]:

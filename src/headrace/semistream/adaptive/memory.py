@@ -24,8 +24,9 @@ from headrace.semistream.adaptive.keyed_store import Arrays, dump_store, load_st
 from headrace.semistream.adaptive.local_hot_set import LocalHotSet
 from headrace.semistream.adaptive.memory_plan import FEW_ABSENT, MemoryPlan
 from headrace.semistream.adaptive.split import Split, first_split, resized, sketch_horizon, split_beside
-from headrace.semistream.adaptive.workload import EMA, FIRST_BATCH_ROWS, Workload
+from headrace.semistream.adaptive.workload import EMA, FIRST_BATCH_ROWS, USUAL_COPIES, Workload
 
+_LONG = 1024  # bytes: a column whose values are longer on average is most of what rows take
 _REPLAN = 8  # slices between two looks at the split
 _ENOUGH_SEEN = 4  # slices before the filter may go: the first ones may have had no absent key by chance
 _FIRST_BYTE_SECONDS = 2e-9  # to write a byte of a segment, before one was written: a copy in memory
@@ -110,6 +111,11 @@ class JoinMemory:
         return self.plan.output_rows
 
     @property
+    def output_bytes(self) -> int:
+        """Bytes of a result batch at most, unless it is of one row."""
+        return self.plan.output // self.plan.workers
+
+    @property
     def gathered_bytes(self) -> int:
         """Bytes of stream rows that a worker may gather to be joined at once."""
         return self.plan.input // self.plan.workers
@@ -163,6 +169,9 @@ class JoinMemory:
         rows, workload = batch.num_rows, self.workload
         if rows:
             workload.stream_bytes = max(1.0, batch.nbytes / rows)
+            widest = max((column.nbytes for column in batch.columns), default=0)
+            # Of short rows the usual share is what cost models reckon with, and the difference is some bytes a row.
+            workload.copies = 1 + widest / batch.nbytes if widest > _LONG * rows else USUAL_COPIES
         if self._slices == 0:
             workload.rows = max(1, rows)
             agreed = self.hot.agreed_bytes

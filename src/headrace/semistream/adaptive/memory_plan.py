@@ -33,7 +33,7 @@ _OUTPUT_SHARE, _PIECE_OUTPUT_SHARE = 16, 32  # one part in so many of the spare 
 _MIN_READ_PAGES = 4  # of the read buffer: two halves of two pages
 _READ_SHARE = 12  # one part in so many of the spare pages for each half of the read buffer
 _LONG_READ_SHARE = 10  # likewise at most, where a seek is worth many pages and long runs pay
-_PAGES_IN_FLIGHT = 512  # pages in the read buffers of all workers: enough to keep a disk busy
+_BYTES_IN_FLIGHT = 8 << 20  # of the read buffers of all workers: enough to keep a disk busy
 _INPUT_SHARE = 12  # one part in so many of the spare bytes for rows that a worker gathers to be joined together
 _COUNTERS = 4  # bytes of the sketch for each key that the hot set can hold
 _MIN_SKETCH = 64  # bytes: one cache line
@@ -210,7 +210,7 @@ def _read_pages(facts: PlanFacts, spare: int, beside_index: int, workers: int, o
     `spare` and `beside_index` are a worker's bytes beyond the least it needs, and beyond its part of index and filter.
     """
     share = spare // facts.page_size
-    pages = int(np.clip(share // _READ_SHARE, 2, _PAGES_IN_FLIGHT // 2 // workers))
+    pages = int(np.clip(share // _READ_SHARE, 2, _BYTES_IN_FLIGHT // facts.page_size // 2 // workers))
     if ordered:
         seek, transfer = facts.in_flight or (facts.seek, facts.transfer)
         return max(pages, min(share // _LONG_READ_SHARE, int(seek / transfer / 2)))

@@ -75,7 +75,7 @@ class OrderedExecution(EagerExecution):
         found = int((matches.count[matches.uid[matches.uid >= 0]] > 0).sum())
         stats.matched += found
         stats.unmatched += batch.num_rows - found
-        yield from self._results.emit(batch, schema, matches, memory.plan.output_rows)
+        yield from self._results.emit(batch, schema, matches, memory.output_rows, memory.output_bytes)
 
     def _match(self, batch: pa.RecordBatch) -> Matches:
         """Find where the matches of a batch's rows are, and read those that are not in memory."""
@@ -114,7 +114,7 @@ class OrderedExecution(EagerExecution):
                 hot = memory.hot
                 source, first = np.full(1, len(hot.segments), np.int32), np.zeros(1, np.int32)
                 matches = Matches(part.matches.uid, source, first, np.full(1, n, np.int32), hot.sources())
-                yield from self._results.emit(row, schema, matches, memory.plan.output_rows)
+                yield from self._results.emit(row, schema, matches, memory.output_rows, memory.output_bytes)
                 if self._results.how in ("semi", "anti"):
                     break
         young.clear()

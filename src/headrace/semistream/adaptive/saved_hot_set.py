@@ -10,7 +10,7 @@ memory, is passed over, and a directory that cannot be written to goes without.
 from __future__ import annotations
 
 import hashlib
-import os
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,9 +18,23 @@ from pathlib import Path
 import numpy as np
 
 from headrace.arrays import Int64s, UInt8s
-from headrace.files import NotRegular, open_new, open_regular, write_all
+from headrace.files import (
+    close,
+    draft_name,
+    expired,
+    make_directory,
+    open_new,
+    open_regular,
+    paths_in,
+    read_into,
+    remove,
+    replace,
+)
 from headrace.semistream.adaptive.group_memory import GroupMemory
 from headrace.semistream.adaptive.hot_set import SEGMENTS
+from headrace.units import format_size
+
+_log = logging.getLogger(__name__)
 
 _MAGIC = b"HRHOT001"  # the last figures change with the arrays of a segment
 _CHECKSUM = 16  # bytes
@@ -60,34 +74,42 @@ class SavedHotSet:
         listed = np.ascontiguousarray(segments).view(np.uint8).reshape(-1)
         parts = [numbers.view(np.uint8), listed, shared.sketch_memory]
         parts += [piece[:size] for piece, size in zip(pieces, sizes, strict=True)]
-        draft = self.path.with_suffix(f".{os.getpid()}")
+        draft = draft_name(self.path)
         try:
-            self.path.parent.mkdir(exist_ok=True)
+            make_directory(self.path.parent)
+            for left in paths_in(self.path.parent, ".draft-*"):
+                if expired(left):  # a process that was killed left it
+                    remove(left)
             with open_new(draft) as file:
-                write_all(file, _MAGIC + _sum(parts))
+                file.write(_MAGIC + _sum(parts))
                 for part in parts:
-                    write_all(file, part.data)
-            draft.replace(self.path)
-        except OSError:
+                    file.write(part.data)
+            replace(draft, self.path)
+        except OSError as error:
+            _log.info("the hot set cannot be saved to %s, so the next start begins without it: %s", self.path, error)
             with suppress(OSError):
-                draft.unlink(missing_ok=True)
+                remove(draft)
             return False
+        _log.info("saved the hot set to %s: %s", self.path, format_size(sum(part.size for part in parts)))
         return True
 
     def restore(self, shared: GroupMemory) -> bool:
         """Fill memory that holds no hot set yet with the one in the file; returns whether there is one that fits."""
         try:
             fd = open_regular(self.path)
-        except (OSError, NotRegular):
+        except OSError:
             return False
         try:
-            return self._read(fd, shared)
+            fits = self._read(fd, shared)
+            outcome = "begins with the hot set of an earlier run" if fits else "passes over a hot set that does not fit"
+            _log.info("%s: %s", outcome, self.path)
+            return fits
         finally:
-            os.close(fd)
+            close(fd)
 
     def _read(self, fd: int, shared: GroupMemory) -> bool:
         begin = np.zeros(len(_MAGIC) + _CHECKSUM + 8 * _NUMBERS, np.uint8)
-        if not _fill(fd, [begin]) or begin[: len(_MAGIC)].tobytes() != _MAGIC:
+        if not self._fill(fd, 0, [begin]) or begin[: len(_MAGIC)].tobytes() != _MAGIC:
             return False
         numbers: Int64s = begin[len(_MAGIC) + _CHECKSUM :].copy().view(np.int64)
         count, sizes = int(numbers[_COUNT]), numbers[_FIRST_SIZE:]
@@ -100,7 +122,8 @@ class SavedHotSet:
             return False
         rest = [listed.view(np.uint8), shared.sketch_memory]
         rest += [region[: int(size)] for size, region in zip(sizes, regions, strict=False)]
-        sound = _fill(fd, rest) and _sum([numbers.view(np.uint8), *rest]) == begin[len(_MAGIC) :][:_CHECKSUM].tobytes()
+        whole = self._fill(fd, begin.size, rest)
+        sound = whole and _sum([numbers.view(np.uint8), *rest]) == begin[len(_MAGIC) :][:_CHECKSUM].tobytes()
         if not sound:
             shared.sketch_memory[:] = 0
             for number in range(count):
@@ -115,21 +138,17 @@ class SavedHotSet:
         directory["count"][0] = count
         return True
 
+    def _fill(self, fd: int, at: int, parts: Sequence[UInt8s]) -> bool:
+        """Read arrays one after the other from a place on; returns whether the file had as many bytes."""
+        for part in parts:
+            if read_into(fd, part.data, at, self.path) < part.size:
+                return False
+            at += part.size
+        return True
+
 
 def _sum(parts: Sequence[UInt8s]) -> bytes:
     checksum = hashlib.blake2b(digest_size=_CHECKSUM)
     for part in parts:
         checksum.update(part.data)
     return checksum.digest()
-
-
-def _fill(fd: int, parts: Sequence[UInt8s]) -> bool:
-    """Read arrays one after the other; returns whether the file had as many bytes."""
-    for part in parts:
-        done = 0
-        while done < part.size:
-            got = os.readv(fd, [part.data[done:]])
-            if not got:
-                return False
-            done += got
-    return True

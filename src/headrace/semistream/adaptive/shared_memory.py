@@ -22,6 +22,17 @@ from typing import Any
 import numpy as np
 
 from headrace.arrays import Int64s, UInt8s
+from headrace.files import (
+    close,
+    exists,
+    is_file,
+    lock,
+    make_directory,
+    open_directory,
+    open_new,
+    read_regular,
+    replace,
+)
 
 _HOLDERS = 8  # processes named on a card: enough that one of them lives
 _NAME_BYTES = (
@@ -41,7 +52,7 @@ class SharedMemory:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self.size = os.fstat(fd).st_size
-        self._map = mmap.mmap(fd, self.size)
+        self._map = mmap.mmap(fd, self.size)  # files: memory without a name
         self._bytes: UInt8s = np.frombuffer(self._map, np.uint8)
         self._locked: set[int] = set()
 
@@ -60,15 +71,15 @@ class SharedMemory:
             try:
                 return cls._find(card, size, mine)
             except (FileNotFoundError, FileExistsError):  # the directory was deleted meanwhile
-                if card.parent.is_file():
+                if is_file(card.parent):
                     raise
 
     @classmethod
     def _find(cls, card: Path, size: int, mine: SharedMemory | None) -> SharedMemory:
-        card.parent.mkdir(parents=True, exist_ok=True)
-        directory = os.open(card.parent, os.O_RDONLY | os.O_CLOEXEC)
+        make_directory(card.parent, parents=True)
+        directory = open_directory(card.parent)
         try:
-            fcntl.flock(directory, fcntl.LOCK_EX)
+            lock(directory, wait=True)
             text = _read(card)
             if mine is not None and text.get("name") == mine.name:
                 return mine
@@ -81,23 +92,24 @@ class SharedMemory:
             memory._announce(card, holders)
             return memory
         finally:
-            os.close(directory)
+            close(directory)
 
     @classmethod
     def _new(cls, size: int) -> SharedMemory:
         fd = os.memfd_create("headrace", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(fd, size)
+        os.ftruncate(fd, size)  # files: memory without a name
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         memory = cls(fd)
         memory.words(0, 1)[0] = uuid.uuid4().int & 0x7FFFFFFFFFFFFFFF
         return memory
 
     def _announce(self, card: Path, holders: list[list[int]]) -> None:
-        alive = [h for h in holders if Path(f"/proc/{h[0]}").exists()]
+        alive = [h for h in holders if exists(Path(f"/proc/{h[0]}"))]
         text = {"name": self.name, "holders": [[os.getpid(), self._fd], *alive][:_HOLDERS]}
-        draft = card.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(text))
-        draft.replace(card)
+        draft = card.with_suffix(".draft")  # the directory is locked, so nobody else writes it
+        with open_new(draft) as file:
+            file.write(json.dumps(text).encode())
+        replace(draft, card)
 
     @property
     def name(self) -> int:
@@ -152,7 +164,7 @@ class SharedMemory:
 
     def __del__(self) -> None:
         with suppress(OSError, AttributeError):
-            os.close(self._fd)
+            os.close(self._fd)  # files: memory without a name
 
 
 def _flock(kind: int, number: int) -> bytes:
@@ -162,7 +174,7 @@ def _flock(kind: int, number: int) -> bytes:
 def _read(card: Path) -> dict[str, Any]:
     """Name and holders on the card; empty if the card is missing or damaged."""
     try:
-        text = json.loads(card.read_text())
+        text = json.loads(read_regular(card))
         name, holders = int(text["name"]), [[int(pid), int(fd)] for pid, fd in text["holders"]]
     except (OSError, ValueError, TypeError, KeyError, OverflowError):
         return {}
@@ -173,13 +185,13 @@ def _open(text: dict[str, Any], size: int) -> int | None:
     """Open the memory through a process that has it, if one lives and the memory has this size."""
     for pid, number in text.get("holders", ()):
         try:
-            fd = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
+            fd = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)  # files: another process's memory
         except OSError:
             continue
         # The process may have died and its number been given to another: whatever this is, it must have the name.
         with suppress(OSError):
-            name = int.from_bytes(os.pread(fd, _NAME_BYTES, 0), "little")
+            name = int.from_bytes(os.pread(fd, _NAME_BYTES, 0), "little")  # files: memory without a name
             if name == text["name"] and os.fstat(fd).st_size == size:
                 return fd
-        os.close(fd)
+        os.close(fd)  # files: memory without a name
     return None

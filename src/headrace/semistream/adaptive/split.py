@@ -51,6 +51,8 @@ class Split:
         Rows that are looked up together.
     most_rows
         Rows that a slice could have were batches larger; or that may wait, where rows wait.
+    slice_bytes, most_bytes
+        Bytes of as many rows as that, as rows were when the split was made: later ones may be longer.
     stream_bytes
         Bytes of a worker's stream buffer, the young store included.
     young
@@ -61,6 +63,8 @@ class Split:
 
     slice_rows: int
     most_rows: int
+    slice_bytes: int
+    most_bytes: int
     stream_bytes: int
     young: YoungSize
     hot_bytes: int
@@ -123,6 +127,8 @@ def _ordered_split(plan: MemoryPlan, workload: Workload, moving: int, share: flo
     return Split(
         slice_rows=rows,
         most_rows=most_rows,
+        slice_bytes=int(rows * workload.stream_bytes),
+        most_bytes=int(most_rows * workload.stream_bytes),
         stream_bytes=stream,
         young=young,
         hot_bytes=hot,
@@ -134,7 +140,7 @@ def _unordered_split(plan: MemoryPlan, workload: Workload, moving: int, share: f
     """Rows wait for a join phase: look-ups are made for a piece at a time, and the rest is for rows that wait."""
     facts = plan.facts
     row = row_bytes(facts, 1.0, 1.0) + int(workload.stream_bytes)  # a piece of the stream itself is held, too
-    waiting = waiting_bytes(workload.stream_bytes)
+    waiting = waiting_bytes(workload.stream_bytes, workload.copies)
     entry = entry_bytes(facts)
     workers, each = plan.workers, moving // plan.workers
     piece = int(np.clip(each // _PIECE_SHARE // row, MIN_PIECE, _LARGEST_PIECE))
@@ -154,6 +160,8 @@ def _unordered_split(plan: MemoryPlan, workload: Workload, moving: int, share: f
     return Split(
         slice_rows=piece,
         most_rows=rows,
+        slice_bytes=int(piece * workload.stream_bytes),
+        most_bytes=int(rows * workload.stream_bytes),
         stream_bytes=min(mine, piece * row + young.nbytes + int(rows * waiting)),
         young=young,
         hot_bytes=hot,

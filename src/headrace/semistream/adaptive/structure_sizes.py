@@ -16,7 +16,6 @@ _KEY_BYTES = 34
 _MISS_BYTES = 62
 _TEXT_BYTES = 32  # more for each copy of a key that is a byte string: keys of more than 32 bytes are rare
 _WAITING_BYTES = 20  # of a row that waits, besides its columns: its key and its place in the order of the pages
-_WAITING_COPIES = 1.5  # of its columns: one of them is there twice while the rows that wait are put together
 _SPREAD = 1.05  # texts may be so much longer than the mean
 
 
@@ -27,9 +26,9 @@ def row_bytes(facts: PlanFacts, distinct: float, missed: float) -> int:
     return int(max(_FINDING_BYTES + text, structures))
 
 
-def waiting_bytes(stream_bytes: float) -> float:
-    """Bytes of a row that waits for a join phase."""
-    return _WAITING_COPIES * stream_bytes + _WAITING_BYTES
+def waiting_bytes(stream_bytes: float, copies: float) -> float:
+    """Bytes of a row that waits for a join phase, whose columns are there so many times while rows are put together."""
+    return copies * stream_bytes + _WAITING_BYTES
 
 
 def entry_bytes(facts: PlanFacts) -> int:

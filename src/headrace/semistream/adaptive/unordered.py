@@ -15,19 +15,22 @@ same: its oldest tuple names the partition that most others wait for).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.arrays import Int32s, Int64s
 from headrace.errors import BadInput
 from headrace.kernels.store import expand_pages
-from headrace.memory import release_freed_memory
+from headrace.memory import FreedMemory, release_freed_memory, trim_malloc
 from headrace.relation.reader import FoundRows, KeyPages
 from headrace.relation.store import StoreFull
+from headrace.row_copies import POOL, cuts, row_sizes, take
 from headrace.semistream.adaptive.lookup import DistinctKeys, KeyLookup, RowPages, first_rows
 from headrace.semistream.adaptive.memory import JoinMemory
 from headrace.semistream.adaptive.page_results import PageResults
@@ -37,6 +40,9 @@ from headrace.semistream.deadlines import JoinTime
 from headrace.semistream.protocols import StreamShedder
 from headrace.semistream.results import Matches, ResultMaker
 
+_log = logging.getLogger(__name__)
+
+_LONGER = 1.1  # rows so much longer than the split was made for are cut by their bytes; less is the noise of their mean
 _BORDER = (
     256  # rows at the end of a piece among which the end of a page is looked for: a page has hardly more that wait
 )
@@ -63,6 +69,7 @@ class UnorderedExecution:
         self._waiting_rows = self._waiting_bytes = 0
         self._swept: list[pa.Array] | None = None  # the last row of the last join phase, if others still wait
         self._since = 0  # rows since all had left
+        self._freed = FreedMemory(memory.plan.limit)
         self.deadline: float | None = None  # seconds after it was offered in which a row should have left
         self._oldest = np.inf  # no row that waits came before; inf where none waits
         self._time = JoinTime(memory.relation.disk.costs(memory.relation.page_size), memory.relation.disk.factors)
@@ -158,12 +165,17 @@ class UnorderedExecution:
         while at < batch.num_rows:
             memory.replan_if_due()
             piece = batch.slice(at, memory.split.slice_rows)
+            most = int(_LONGER * memory.split.slice_bytes)
+            if piece.nbytes > most:
+                piece = piece.slice(0, next(cuts(row_sizes(piece), most)).stop)
             yield from self._pinned(self._online_piece(piece, schema))
             at += piece.num_rows
             memory.joined_slice()
-            most = memory.split.most_rows
-            if self._waiting_rows >= most or self._waiting_bytes > most * memory.workload.stream_bytes:
-                yield from self._join_phase(schema, PHASE_SHARE)
+            if self._waiting_rows >= memory.split.most_rows or self._waiting_bytes > memory.split.most_bytes:
+                # As much must leave as has come, also when rows are longer than they were; one piece more is as usual.
+                usual = _LONGER * (memory.split.most_bytes + memory.split.slice_bytes)
+                beyond = 1 - (1 - PHASE_SHARE) * usual / max(1, self._waiting_bytes)
+                yield from self._join_phase(schema, max(PHASE_SHARE, beyond))
 
     def _pinned(self, results: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Results of a piece, with the hot set as it is until they have left."""
@@ -186,16 +198,17 @@ class UnorderedExecution:
         memory.stats.matched += matched
         memory.stats.unmatched += rows - matched
         if rest.size:
-            some = piece.take(pa.array(np.flatnonzero(waiting)))
+            some = take(piece, np.flatnonzero(waiting))
             self._waiting.append(some.columns)
             self._waiting_rows += some.num_rows
             self._waiting_bytes += some.nbytes
+            self._freed.add(some.nbytes, some.num_rows)
             # Put aside and sorted. They leave together, so there is no c_E.
             memory.relation.disk.spend({"c_A": some.num_rows})
         absent = int(part.counts[(found.count == 0) & ~waits[:-1]].sum())
         absent += int(self._unmatched * (piece.num_rows - rows))
         self._lookup.learn(part, piece.num_rows, rest.size, absent)
-        yield from self._results.emit(piece, schema, matches, memory.plan.output_rows, leaving)
+        yield from self._results.emit(piece, schema, matches, memory.output_rows, memory.output_bytes, leaving)
 
     # -- join phases -------------------------------------------------------------------------------------------------------
 
@@ -203,7 +216,7 @@ class UnorderedExecution:
         """Read for a share of what waits, in the order of the pages, from where the last join phase ended."""
         if not self._waiting_rows:
             return
-        memory = self._memory
+        memory, pages = self._memory, self._memory.stats.pages_read
         # What the last phase left is in order, from where it ended on.
         sorted_rows = 0 if self._swept is None else len(self._waiting[0][0])
         nearly_sorted = 2 * sorted_rows >= self._waiting_rows
@@ -229,28 +242,42 @@ class UnorderedExecution:
         while at < leaving:
             some = order[at : at + self._piece(batch, order, at, leaving, known)]
             memory.publish_unless_room(some.size)
-            yield from self._pinned(self._join_piece(batch.take(pa.array(some)), schema, known, some))
+            yield from self._pinned(self._join_piece(take(batch, some), schema, known, some))
             at += some.size
             if self.deadline is not None and memory.clock.now() > self._oldest + self.deadline:
                 memory.stats.late += some.size  # or fewer: when each of them came is not known
             memory.follow()
             if leaving < order.size and leaving - at < _BORDER // 2:
                 break  # what is left of this part is hardly more than a page
-        self._swept = batch.take(pa.array(order[at - 1 : at])).columns if at < order.size else None
+        _log.debug(
+            "join phase: %d of %d rows that wait, %d pages read", at, order.size, memory.stats.pages_read - pages
+        )
+        self._swept = take(batch, order[at - 1 : at]).columns if at < order.size else None
+        long = self._freed.are_long(batch.nbytes, batch.num_rows)
         if at < order.size:
             columns, rest = batch.columns, pa.array(order[at:])
             del batch
+            if long:
+                trim_malloc()  # pieces and results have been freed
             # As they were put together: one column at a time is there twice.
-            self._waiting = [[columns.pop(0).take(rest) for _ in self._stream_schema]]
+            self._waiting = [[pc.take(columns.pop(0), rest, memory_pool=POOL) for _ in self._stream_schema]]
             self._waiting_rows = len(rest)
             self._waiting_bytes = sum(column.nbytes for column in self._waiting[0])
+        else:
+            del batch
+        if long:
+            trim_malloc()  # all rows that waited were copied, and malloc would keep as much again for later
 
     def _piece(self, batch: pa.RecordBatch, order: Int32s, at: int, leaving: int, known: RowPages | None) -> int:
         """How many rows to read for together from order[at] on: a piece, without the page that goes on in the next one.
 
         That page would be read for both, and where to go back is a seek.
         """
-        rows = min(self._memory.split.slice_rows, leaving - at)
+        split = self._memory.split
+        rows = min(split.slice_rows, leaving - at)
+        most = int(_LONGER * split.slice_bytes)
+        if batch.nbytes > most * (batch.num_rows / max(1, rows)):
+            rows = next(cuts(row_sizes(batch, order[at : at + rows]), most)).stop
         if at + rows == order.size:
             return rows
         border = order[at + rows - min(rows // 2, _BORDER) : at + rows + 1]
@@ -262,7 +289,7 @@ class UnorderedExecution:
         """The rows that wait as one batch: column by column, so that only one column is there twice."""
         stream, parts = self._stream_schema, self._waiting
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
-        columns = [pa.concat_arrays([part.pop(0) for part in parts]) for _ in stream]
+        columns = [pa.concat_arrays([part.pop(0) for part in parts], memory_pool=POOL) for _ in stream]
         release_freed_memory()  # the pieces that they were
         return pa.RecordBatch.from_arrays(columns, schema=stream)
 
@@ -282,7 +309,7 @@ class UnorderedExecution:
         if how != "inner":  # rows that leave without tuples of the relation
             which = None if how != "left" else np.flatnonzero(count[uid] == 0).astype(np.int32)
             matches = Matches(uid, part.matches.src, part.matches.pos, count, memory.hot.sources())
-            yield from self._results.emit(piece, schema, matches, memory.plan.output_rows, which)
+            yield from self._results.emit(piece, schema, matches, memory.output_rows, memory.output_bytes, which)
 
     def _read_and_join(
         self, batch: pa.RecordBatch, schema: pa.Schema, part: DistinctKeys, pairs: KeyPages
@@ -301,7 +328,7 @@ class UnorderedExecution:
         where, count = np.zeros(pairs.size, np.int32), np.zeros(pairs.size, np.int32)
         total = matches.count
         spent, mark = 0.0, young.tuples.mark()
-        results = PageResults(memory.relation, memory.payload, batch, schema, memory.plan.output_rows)
+        results = PageResults(memory.relation, memory.payload, batch, schema, memory.output_rows, memory.output_bytes)
         with closing(memory.reader.find(keys, pairs, memory.stats)) as rounds:
             for found in rounds:
                 key = pairs.key[found.pairs]

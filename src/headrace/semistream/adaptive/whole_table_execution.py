@@ -103,6 +103,11 @@ class WholeTableMemory:
         return self.plan.rows
 
     @property
+    def output_bytes(self) -> int:
+        """Bytes of a result batch at most, unless it is of one row."""
+        return self.plan.output // self.plan.workers
+
+    @property
     def gathered_bytes(self) -> int:
         """Bytes of stream rows that are worth gathering: none, since rows share no reads."""
         return 0
@@ -158,7 +163,7 @@ class WholeTableExecution(EagerExecution):
         for at in range(0, batch.num_rows, rows):
             piece = batch.slice(at, rows)
             matches = self._look_up(piece, table)
-            for out in self._results.emit(piece, schema, matches, rows):
+            for out in self._results.emit(piece, schema, matches, rows, memory.output_bytes):
                 memory.relation.disk.spend({"c_O": out.num_rows})
                 yield out
         if self.deadline is not None and self._clock.now() > self._oldest + self.deadline:

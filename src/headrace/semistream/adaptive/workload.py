@@ -12,6 +12,9 @@ from headrace.arrays import Float64s, Int32s
 #: Weight of the newest slice in running means: the last five slices or so count, and one odd slice does not decide.
 EMA = 0.2
 
+#: Times that rows are there at least while they are put together: one column of them is there twice.
+USUAL_COPIES = 1.5
+
 #: Rows of a batch that are assumed before the first one comes.
 FIRST_BATCH_ROWS = 1 << 14
 
@@ -84,6 +87,8 @@ class Workload:
         What a hot set of some size would serve, by the last slice.
     stream_bytes
         Bytes of a row.
+    copies
+        How many times the bytes of rows are there while those that wait are put together, column by column.
     between
         Rows from one time that all waiting rows must leave to the next: no more than their misses can wait together.
     """
@@ -95,6 +100,7 @@ class Workload:
     seen: int = 0
     hit_curve: HitCurve = field(default_factory=lambda: HitCurve(np.zeros(1), np.zeros(1)))
     stream_bytes: float = 32.0
+    copies: float = USUAL_COPIES
     between: float = inf
 
     def observe(self, rows: int, distinct: int, missed: int, absent: int) -> None:

@@ -48,6 +48,9 @@ class DeadLetters:
         """Keep strays of `finish`, which may be called again and then replaces them."""
         if strays:
             self._keep(iter(strays), stream, batch, part=FINISH_PART, replace=True)
+        else:
+            # A finish that was stopped may have kept rows that have a match by now.
+            self.shard.unkeep(batch, FINISH_PART)
 
     def _keep(
         self, rows: Iterator[pa.RecordBatch], stream: pa.Schema, batch: int, *, part: str = "", replace: bool = False

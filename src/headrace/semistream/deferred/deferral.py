@@ -11,6 +11,7 @@ from headrace.errors import BadInput
 from headrace.semistream.deferred.dead_letters import LETTER
 from headrace.semistream.deferred.queue_rows import QUEUE_NAMES
 from headrace.semistream.deferred.remaining import EXTRA, FATE
+from headrace.units import format_duration
 
 Unmatched = Literal["drop", "null", "dead_letter", "retry"]
 
@@ -46,7 +47,11 @@ class Deferral:
     @property
     def asked(self) -> str:
         """What rows are put off for, as the user has written it."""
-        return f"deadline={self.deadline}" if self.deadline is not None else f"unmatched={self.unmatched!r}"
+        return (
+            f"deadline={format_duration(self.deadline)!r}"
+            if self.deadline is not None
+            else f"unmatched={self.unmatched!r}"
+        )
 
     def check(self, stream: pa.Schema) -> None:
         """Refuse a stream that has a column with a name that is needed here."""

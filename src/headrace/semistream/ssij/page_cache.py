@@ -37,7 +37,7 @@ class PageCache:
         self.policy = policy
         self.most = most
         self.frames = 0  # all below are in use or free; all above have given their memory back
-        self._map = mmap.mmap(-1, max(1, most) * page_size)
+        self._map = mmap.mmap(-1, max(1, most) * page_size)  # files: memory without a file
         self._memory: UInt8s = np.frombuffer(self._map, np.uint8)
         self._base = address(self._memory)
         self.places: Int64s = np.empty(0, np.int64)

@@ -241,7 +241,7 @@ class StreamBuffer:
 
 def _new_memory(nbytes: int) -> mmap.mmap:
     """Memory that is the system's until it is written to, and again when it is dropped."""
-    return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # files: memory without a file
 
 
 class InvertedIndex:

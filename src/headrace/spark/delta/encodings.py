@@ -107,6 +107,6 @@ def _leaves(field: pa.Field) -> list[str]:
     if not pa.types.is_nested(field.type):
         return [field.name]
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.schema([field]).empty_table(), sink)
-    schema = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+    pq.write_table(pa.schema([field]).empty_table(), sink)  # files: memory
+    schema = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema  # files: memory
     return [schema.column(i).path for i in range(len(schema))]

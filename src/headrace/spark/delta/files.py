@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -21,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.errors import BadInput
+from headrace.files import NewFile, make_directory, open_new, remove, status_of, sync_directory
 from headrace.spark.delta.encodings import Encodings
 
 if TYPE_CHECKING:
@@ -71,9 +73,13 @@ class TableFiles:
     def write(self, batches: Iterator[pa.RecordBatch], context: TaskContext) -> Iterator[pa.RecordBatch]:
         """Write all batches; gives the facts of the files when they are complete."""
         writer = _Writer(self, f"{self.prefix}-{context.partitionId():05d}")
-        for batch in batches:
-            writer.take(batch)
-        facts = writer.close()
+        try:
+            for batch in batches:
+                writer.take(batch)
+            facts = writer.close()
+        except BaseException:
+            writer.abandon()
+            raise
         yield pa.record_batch({"facts": pa.array([json.dumps(f) for f in facts], pa.string())})
 
 
@@ -89,6 +95,7 @@ class _File:
     path: str  # below the root
     values: Values
     where: Path
+    file: NewFile | None = None
     writer: pq.ParquetWriter | None = None  # from the first row group on, which the encodings are chosen by
     metadata: list[Any] = field(default_factory=list)
     held: list[pa.RecordBatch] = field(default_factory=list)
@@ -103,9 +110,32 @@ class _File:
             table = pa.Table.from_batches(self.held)
             if self.writer is None:
                 options = Encodings.of(table).options()
-                self.writer = pq.ParquetWriter(self.where, table.schema, metadata_collector=self.metadata, **options)
+                self.file = open_new(self.where, private=False)
+                self.writer = pq.ParquetWriter(  # files: a NewFile
+                    self.file, table.schema, metadata_collector=self.metadata, **options
+                )
             self.writer.write_table(table, row_group_size=max(1, table.num_rows))
             self.held, self.size = [], 0
+
+    def close(self) -> int:
+        """Complete the file and have it on disk; returns its bytes."""
+        self.flush()
+        assert self.file is not None  # a file is there for rows that it has taken
+        assert self.writer is not None
+        self.writer.close()
+        self.file.sync()
+        self.file.close()
+        return self.file.size
+
+    def abandon(self) -> None:
+        """Remove what there is of the file."""
+        if self.file is not None:
+            with suppress(Exception):
+                assert self.writer is not None
+                self.writer.close()
+            self.file.close()
+            with suppress(OSError):
+                remove(self.where)
 
 
 class _Writer:
@@ -116,6 +146,7 @@ class _Writer:
         self.name = name
         self.facts: list[dict[str, Any]] = []
         self._open: dict[Values, _File] = {}
+        self._done: list[_File] = []
         self._stored = pa.schema([f for f in files.schema if f.name not in files.partition_by])
 
     def take(self, batch: pa.RecordBatch) -> None:
@@ -167,21 +198,19 @@ class _Writer:
             folder = "".join(f"{_folder(n, v)}/" for n, v in pairs)
             path = f"{folder}{self.name}-{uuid.uuid4().hex}.parquet"
             where = Path(self.files.root, path)
-            where.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(where.parent, parents=True, private=False)
             file = _File(path, values, where)
         self._open[values] = file  # the most recent comes last
         return file
 
     def _finish(self, file: _File) -> None:
-        file.flush()
-        assert file.writer is not None  # a file is there for rows that it has taken
-        file.writer.close()
-        stat = file.where.stat()
+        size = file.close()
+        self._done.append(file)
         self.facts.append(
             {
                 "path": file.path,
-                "size": stat.st_size,
-                "written": int(1000 * stat.st_mtime),
+                "size": size,
+                "written": int(1000 * status_of(file.where).st_mtime),
                 "values": dict(zip(self.files.partition_by, file.values, strict=True)),
                 "stats": _stats(file.metadata[0], self._stored),
             }
@@ -191,7 +220,23 @@ class _Writer:
         for file in self._open.values():
             self._finish(file)
         self._open = {}
+        self._sync_directories()
         return self.facts
+
+    def abandon(self) -> None:
+        """Remove the files of a task that failed."""
+        for file in [*self._open.values(), *self._done]:
+            file.abandon()
+
+    def _sync_directories(self) -> None:
+        """Have the names of the files on disk, and those of the directories of partitions above them.
+
+        Also of those that were there: a task that made one may have been killed before it had its name on disk.
+        """
+        root = Path(self.files.root)
+        inside = {above for file in self._done for above in file.where.parents if above.is_relative_to(root)}
+        for directory in sorted(inside):
+            sync_directory(directory)
 
 
 def _folder(name: str, value: str | None) -> str:

@@ -7,6 +7,7 @@ through delta-rs, together with the number of the micro-batch. A micro-batch tha
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,20 +19,30 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import AddAction
 
+from headrace import files
+from headrace.clock import SystemClock
 from headrace.errors import BadInput, HeadraceError
 from headrace.spark.batches import check_options, check_transaction
+from headrace.spark.dataframes import check_dataframe
 from headrace.spark.delta.files import FACTS, TableFiles, gathered_for
+from headrace.spark.delta.log_sync import LOG as _LOG
+from headrace.spark.delta.log_sync import refuse_cut_short, sync_entries, sync_table
 from headrace.spark.delta.schema import check_partitions, check_schema, delta_types
 from headrace.spark.plan import Plan
 from headrace.spark.schemas import stream_schema
 from headrace.spark.shared_paths import local_table
 from headrace.spark.sinks import NumberedSink, writing_task
+from headrace.units import format_duration, format_size
 
 if TYPE_CHECKING:
+    from deltalake.transaction import RemoveAction  # of deltalake 1.6.6: older ones do without it
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
+
+_log = logging.getLogger(__name__)
+_CLOCK = SystemClock()  # of what is logged
 
 _TRIES = 50  # commits that lost against other writers, before giving up
 
@@ -84,6 +95,7 @@ def load(
     StreamingQuery | Loaded
         The started query of a streaming DataFrame; what was written of a batch one.
     """
+    check_dataframe(df)
     plan = Plan.of(df)
     by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
     check_options(df, checkpoint, trigger, name, transaction)
@@ -120,20 +132,26 @@ class Sink(NumberedSink[Loaded]):
     def _open_or_create(self) -> DeltaTable:
         check_partitions(self.schema, self.partition_by)
         for _ in range(_TRIES):
+            refuse_cut_short(self.path)
             free = _free(self.path)  # looked at first: somebody else may make the table in between
-            if self.path.is_dir() and DeltaTable.is_deltatable(str(self.path)):
-                return DeltaTable(str(self.path))
+            if files.is_directory(self.path) and DeltaTable.is_deltatable(str(self.path)):
+                table = DeltaTable(str(self.path))
+                sync_table(self.path)
+                return table
             if not free:
                 raise BadInput(f"{self.path} exists and is not a Delta table; give another path, or remove it")
             with suppress(CommitFailedError):  # somebody else made it this moment: look again
+                files.make_directory(self.path, parents=True, private=False)
                 # No retry inside: it would make the table again, over the other's.
-                return DeltaTable.create(
+                table = DeltaTable.create(
                     str(self.path),
                     DeltaSchema.from_arrow(self.schema),
                     mode="ignore",
                     partition_by=list(self.partition_by),
                     commit_properties=CommitProperties(max_commit_retries=0),
                 )
+                sync_table(self.path)
+                return table
         raise HeadraceError(
             f"the table at {self.path} could not be made; load again when there are fewer other writers"
         )
@@ -146,9 +164,13 @@ class Sink(NumberedSink[Loaded]):
         """Write and commit the rows of a batch DataFrame, unless this transaction was committed before."""
         last = self.last(app)
         self._begun.setdefault(app, last)
+        begun = _CLOCK.now()
         if last >= number:
+            _log.info("%s: micro-batch %d was committed before a restart; nothing is written again", self.path, number)
+            # The run that committed it may have been stopped before the entry of the log was on disk.
+            sync_entries(self.path, self.table.version(), app)
             return self._repeated()
-        files = TableFiles(
+        target = TableFiles(
             str(self.path),
             self.schema,
             self.partition_by,
@@ -156,21 +178,32 @@ class Sink(NumberedSink[Loaded]):
             f"{_prefix(app)}-{number:010d}",
             gathered_for(plan.worker_memory),
         )
-        rows = plan.map(df, FACTS, writing_task(plan, df, files, finish)).collect()
+        rows = plan.map(df, FACTS, writing_task(plan, df, target, finish)).collect()
         facts = [json.loads(row.facts) for row in rows]
         if facts:
             if not self.commit(facts, app, number):
                 for f in facts:
-                    (self.path / f["path"]).unlink(missing_ok=True)
+                    files.remove(self.path / f["path"])
                 return self._repeated()
             self._sweep(app, number)
-        return Loaded(
+        loaded = Loaded(
             self.table.version(),
             sum(f["stats"]["numRecords"] for f in facts),
             len(facts),
             sum(f["size"] for f in facts),
             repeated=False,
         )
+        _log.info(
+            "%s: micro-batch %d is version %d: %s rows in %d files, %s, in %s",
+            self.path,
+            number,
+            loaded.version,
+            f"{loaded.rows:,}",
+            loaded.files,
+            format_size(loaded.bytes),
+            format_duration(_CLOCK.now() - begun),
+        )
+        return loaded
 
     def _repeated(self) -> Loaded:
         return Loaded(self.table.version(), 0, 0, 0, repeated=True)
@@ -210,8 +243,10 @@ class Sink(NumberedSink[Loaded]):
             except CommitFailedError:
                 if self.last(app) >= number:
                     return False
+                _log.info("%s: another writer committed first; micro-batch %d is tried again", self.path, number)
                 continue
             self.table.update_incremental()  # a commit leaves the object at the version before
+            sync_entries(self.path, self.table.version(), app)
             return True
         raise HeadraceError(
             f"the commit to {self.path} lost against other writers {_TRIES} times; load again when they are fewer"
@@ -227,13 +262,16 @@ class Sink(NumberedSink[Loaded]):
             return
         self._swept.add(app)
         found = [
-            f for f in self.path.rglob(f"{_prefix(app)}-*.parquet") if self._begun[app] < _number(f, app) <= number
+            f
+            for f in files.files_below(self.path, f"{_prefix(app)}-*.parquet")
+            if self._begun[app] < _number(f, app) <= number
         ]
         added = pa.table(self.table.get_add_actions())["path"].to_pylist() if found else []
         committed = {path.rpartition("/")[2] for path in added}
         for file in found:
             if file.name not in committed:
-                file.unlink(missing_ok=True)
+                files.remove(file)
+                _log.info("removed %s, which a run wrote that was stopped before its commit", file)
 
 
 def _number(file: Path, app: str) -> int:
@@ -247,10 +285,11 @@ def _prefix(app: str) -> str:
 def _free(path: Path) -> bool:
     """Whether a table can be made there: nothing is, or what a create left that was killed before its commit."""
     try:
-        alone = all(f.is_dir() and f.name == "_delta_log" for f in path.iterdir())
+        alone = all(f.name == _LOG and files.is_directory(f) for f in files.paths_in(path))
     except FileNotFoundError:
         return True
     except NotADirectoryError:
         return False
-    begun = (f for f in path.glob("_delta_log/*") if f.name[:20].isdigit() and f.suffix in (".json", ".parquet"))
+    entries = files.paths_in(path / _LOG, missing_ok=True)
+    begun = (f for f in entries if f.name[:20].isdigit() and f.suffix in (".json", ".parquet"))
     return alone and not any(begun)

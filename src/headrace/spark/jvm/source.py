@@ -40,6 +40,7 @@ def class_loader(session: SparkSession, name: str) -> JavaObject:
         assert jvm is not None
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-        compiler.cook(resources.files(__package__).joinpath(f"{name}.java").read_text(encoding="utf-8"))
+        text = resources.files(__package__).joinpath(f"{name}.java")
+        compiler.cook(text.read_text(encoding="utf-8"))  # files: our own source
         loaders[name] = compiler.getClassLoader()
     return loaders[name]

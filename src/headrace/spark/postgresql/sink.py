@@ -7,6 +7,7 @@ transaction together with the number of the micro-batch. See sources/upsert.py.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,17 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace.clock import SystemClock
 from headrace.sources.upsert import StagingTable, UpsertTarget
 from headrace.spark.batches import check_options, check_transaction
+from headrace.spark.dataframes import check_dataframe
 from headrace.spark.delta.files import FACTS
 from headrace.spark.plan import Plan
 from headrace.spark.schemas import stream_schema
 from headrace.spark.sinks import NumberedSink, writing_task
+from headrace.units import format_duration
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
+
+_log = logging.getLogger(__name__)
+_CLOCK = SystemClock()  # of what is logged
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,7 @@ def load_postgresql(
     StreamingQuery | Upserted
         The started query of a streaming DataFrame; what was written of a batch one.
     """
+    check_dataframe(df)
     plan = Plan.of(df)
     check_options(df, checkpoint, trigger, name, transaction)
     app, number = check_transaction(transaction)
@@ -107,7 +115,13 @@ class PostgreSQLSink(NumberedSink[Upserted]):
     def load(self, df: DataFrame, app: str, number: int, plan: Plan, finish: str | None = None) -> Upserted:
         """Copy and merge the rows of a batch DataFrame, unless this transaction was committed before."""
         if self.target.last(app) >= number:
+            _log.info(
+                "%s: micro-batch %d was committed before a restart; nothing is written again",
+                ".".join(self.target.table),
+                number,
+            )
             return Upserted(0, repeated=True)
+        begun = _CLOCK.now()
         stage = self.target.new_stage(app)
         try:
             rows = plan.map(df, FACTS, writing_task(plan, df, StageWriter(stage), finish)).collect()
@@ -116,6 +130,13 @@ class PostgreSQLSink(NumberedSink[Upserted]):
         except Exception:
             self.target.drop(stage)
             raise
+        _log.info(
+            "%s: micro-batch %d, %s rows merged in %s",
+            ".".join(self.target.table),
+            number,
+            f"{written or 0:,}",
+            format_duration(_CLOCK.now() - begun),
+        )
         return Upserted(written or 0, repeated=written is None)
 
 

@@ -11,21 +11,21 @@ with the old directory. So every task is told the identity of the relation that 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from headrace.errors import RelationReplaced, VersionGone
-from headrace.files import NotRegular, open_regular
+from headrace.errors import DamagedRelation, RelationReplaced, VersionGone
+from headrace.files import NotRegular, close, lock, make_directory, open_lock, open_regular
 from headrace.relation import Relation
-from headrace.relation.batch_versions import BatchNote, batch_notes, read_batch_note, write_batch_note
+from headrace.relation.batch_versions import NOTE_CURE, BatchNote, batch_notes, read_batch_note, write_batch_note
 from headrace.relation.disk import DiskKind
 from headrace.relation.manifest import Manifest, manifest_path, versions
 from headrace.spark.steps import SparkTask
 
+_LOCK = ".lock"  # in the directory of a query's notes
 Stamp = tuple[str, int, int, int, int, int]  # path, device, inode, size, times of change of the bytes and of the inode
 
 
@@ -79,6 +79,10 @@ def open_noted(
                     if note.run == run:
                         raise
             latest = open_latest(root, identity, disk, current)
+            if (
+                note is not None and note.identity != identity
+            ):  # a relation made in the place of another has none of its notes
+                raise DamagedRelation(directory / str(batch), f"it is the note of another relation, {NOTE_CURE}")
             write_batch_note(directory, BatchNote(batch=batch, version=latest.version, run=run, identity=identity))
             return latest
     except OSError as error:
@@ -147,7 +151,7 @@ def _stamp(path: Path) -> Stamp | None:
     try:
         stat = os.fstat(fd)
     finally:
-        os.close(fd)
+        close(fd)
     return str(path), stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
@@ -157,10 +161,10 @@ _compared: WeakKeyDictionary[Relation, Stamp] = WeakKeyDictionary()
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    directory.mkdir(parents=True, exist_ok=True)
-    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    make_directory(directory, parents=True)
+    fd = open_lock(directory / _LOCK)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        lock(fd, wait=True)
         yield
     finally:
-        os.close(fd)
+        close(fd)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.conditions import LONGEST_GRAM
-from headrace.errors import BadInput
+from headrace.errors import BadInput, missing_extra
 from headrace.kernels.texts import FACTS, gram_sets, jaccard_of, text_facts
 from headrace.relation.columns import address, from_arrow
 
@@ -144,8 +144,8 @@ def edit_distance(x: Any, y: Any) -> Any:
     try:
         from rapidfuzz.distance import Levenshtein
         from rapidfuzz.process import cpdist
-    except ModuleNotFoundError:
-        raise BadInput("edit_distance needs the extra 'feeds'; run pip install 'headrace[feeds]'") from None
+    except ModuleNotFoundError as error:
+        raise missing_extra("edit_distance", error, "feeds") from None
     x, y = _arrays(x, y)
     there = pc.and_(pc.is_valid(x), pc.is_valid(y))
     if not len(x):
