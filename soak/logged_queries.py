@@ -73,14 +73,14 @@ class LoggedQuery(ABC):
     batches
         Micro-batches until it ends.
     drop
-        The micro-batch from which on the sink forgets a row, so that the harness can show that it notices; None for none.
+        The sink forgets a row, so that the harness can show that it notices.
     out
         Where its results go; below `root` by default.
     """
 
     name: str
 
-    def __init__(self, root: Path, seed: int, batches: int, drop: int | None = None, out: Path | None = None) -> None:
+    def __init__(self, root: Path, seed: int, batches: int, drop: bool = False, out: Path | None = None) -> None:
         self.root, self.seed, self.batches, self.drop = root, seed, batches, drop
         self.out = out or root / "out"
         self.out.mkdir(parents=True, exist_ok=True)
@@ -135,24 +135,16 @@ class LoggedQuery(ABC):
         (self.root / "finished").touch()
 
     def results(self) -> Iterator[pa.RecordBatch]:
-        """All that has arrived in the sink."""
+        """All that has arrived in the sink, and is not forgotten."""
+        forgotten = not self.drop
         for path in sorted(self.out.glob("*.arrow")):
             with pa.ipc.open_file(path) as reader:
-                yield from (reader.get_batch(i) for i in range(reader.num_record_batches))
-
-    def _drops(self, name: str) -> bool:
-        """Whether a row of this commit is to be forgotten: of the first that has rows, from the given micro-batch on."""
-        if self.drop is None or not name.isdigit() or int(name) < self.drop:
-            return False
-        noted = self.out / ".dropped"
-        if not noted.exists():
-            noted.write_text(name)
-        return noted.read_text() == name
+                for batch in (reader.get_batch(i) for i in range(reader.num_record_batches)):
+                    yield batch if forgotten else batch.slice(1)
+                    forgotten = forgotten or batch.num_rows > 0
 
     def _commit(self, name: str, batches: list[pa.RecordBatch], *, once: bool) -> None:
         draft, path = self.out / f".{name}-{os.getpid()}", self.out / f"{name}.arrow"
-        if any(batch.num_rows for batch in batches) and self._drops(name):
-            batches = [pa.Table.from_batches(batches).combine_chunks().to_batches()[0].slice(1)]
         with pa.OSFile(str(draft), "wb") as file:
             schema = batches[0].schema if batches else pa.schema([])
             with pa.ipc.new_file(file, schema) as writer:
@@ -187,7 +179,7 @@ class Enrichment(LoggedQuery):
         batches: int,
         relation: Path,
         contents: Contents,
-        drop: int | None = None,
+        drop: bool = False,
         out: Path | None = None,
     ) -> None:
         super().__init__(root, seed, batches, drop, out)
@@ -269,7 +261,7 @@ class Pairs(LoggedQuery):
     ROWS, KEYS = 40, 50
     SCHEMAS = pa.schema({"k": pa.int64(), "a": pa.int64()}), pa.schema({"k": pa.int64(), "b": pa.int64()})
 
-    def __init__(self, root: Path, seed: int, batches: int, drop: int | None = None, out: Path | None = None) -> None:
+    def __init__(self, root: Path, seed: int, batches: int, drop: bool = False, out: Path | None = None) -> None:
         super().__init__(root, seed, batches, drop, out)
         partitioning, ask = partitioning_for(hr.equal("k"), 5)
         self._spec = JoinSpec(
@@ -311,7 +303,7 @@ class Sample(LoggedQuery):
     name = "sample"
     ROWS = 60
 
-    def __init__(self, root: Path, seed: int, batches: int, drop: int | None = None, out: Path | None = None) -> None:
+    def __init__(self, root: Path, seed: int, batches: int, drop: bool = False, out: Path | None = None) -> None:
         super().__init__(root, seed, batches, drop, out)
         self._warm = WarmOperator()
 

@@ -83,7 +83,7 @@ class Settings:
 class _Query:
     """The query of a kind that is under way."""
 
-    make: Callable[[Path, int, int | None], LoggedQuery]
+    make: Callable[[Path, int, bool], LoggedQuery]
     number: int = 0
     lives: int = 0
     verdict: Verdict = field(default_factory=Verdict)
@@ -286,11 +286,10 @@ class PlainChaos:
         self.summary.restarts += query.lives > 1
         return self._child(kind, _run_query, query.make, *self._place(kind))
 
-    def _place(self, kind: str) -> tuple[Path, int, int | None]:
+    def _place(self, kind: str) -> tuple[Path, int, bool]:
         query = self._queries[kind]
         where = self.disk.path / f"{kind}-{query.number:04d}"
-        drop = 5 if self.settings.drop and kind == "enrichment" else None
-        return where, self.settings.seed + query.number, drop
+        return where, self.settings.seed + query.number, self.settings.drop and kind == "enrichment"
 
     def _pause(self, longest: float) -> None:
         time.sleep(self.rng.uniform(0.0, longest))

@@ -15,7 +15,6 @@ What must hold, whatever the order and whoever dies:
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import shutil
 import sys
@@ -120,7 +119,6 @@ class World:
         self.always("two streams", self.join)
         self.always("overload", self.shed)
         self.scheduler.run(steps)
-        gc.collect()
         self.look()
 
     def always(self, name: str, role: object) -> None:

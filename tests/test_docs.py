@@ -92,7 +92,7 @@ def found(dotted: str) -> bool:
 
 def exists(path: str) -> bool:
     """Whether a file or folder is there, is made by a command, or is none of ours; a bare name may be anywhere."""
-    if path.rstrip("/") in MADE or path in USERS_OWN:
+    if path.rstrip("/") in MADE or path.startswith("build/") or path in USERS_OWN:
         return True
     if "/" not in path:
         folders = ("src", "tests", "soak", "reproduction", "benchmarks", "examples")

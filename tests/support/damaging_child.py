@@ -34,7 +34,9 @@ class DamagingChild:
         process.stdin.write(json.dumps([kind, how, most, seed]).encode() + b"\n")
         process.stdin.flush()
         before = ""
-        while not select.select([process.stdout], [], [], PATIENCE)[0]:
+        poll = select.poll()  # select takes no number of a file above 1,023
+        poll.register(process.stdout, select.POLLIN)
+        while not poll.poll(PATIENCE * 1000):
             if before == (before := self._case()):
                 process.kill()
                 break

@@ -54,10 +54,17 @@ class Children:
         One that is not done by the timeout is killed.
         """
         self._send(["wait", pid])
-        if timeout is not None and not select.select([self._server.stdout], [], [], timeout)[0]:
+        if timeout is not None and not self._answers(timeout):
             with suppress(ProcessLookupError):  # it may have ended by itself this very moment
                 os.kill(pid, signal.SIGKILL)
         return dict(self._receive())
+
+    def _answers(self, timeout: float) -> bool:
+        """Whether there is an answer in time. By poll: select takes no number of a file above 1,023."""
+        assert self._server.stdout
+        poll = select.poll()
+        poll.register(self._server.stdout, select.POLLIN)
+        return bool(poll.poll(timeout * 1000))
 
     def run(self, task: str, *args: object, **arm: object) -> dict[str, Any]:
         return self.wait(self.start(task, *args, **arm))
